@@ -1,0 +1,71 @@
+"""The shapes in which records move between runners and the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+__all__ = ["NO_HEADERS", "Headers", "OutputRecord", "Record", "RecordBatch", "TopicPartition", "Windowed"]
+
+Headers = tuple[tuple[str, bytes | None], ...]
+"""A record's headers in order; immutable, so that they can be handed on without a copy."""
+
+NO_HEADERS: Headers = ()
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class RecordBatch(NamedTuple):
+    """Records of one topic partition in offset order, by columns: six lists of the same length.
+
+    Keys and values are bytes or None as they are in Kafka, timestamps are milliseconds. ``headers`` is None
+    when no record of the batch has any.
+    """
+
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    timestamps: Sequence[int]
+    offsets: Sequence[int]
+    headers: Sequence[Headers] | None = None
+
+
+class OutputRecord(NamedTuple):
+    """One record that a task wants to be written. ``partition`` None leaves it to Kafka's default partitioner."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    timestamp: int | None
+    headers: Headers = NO_HEADERS
+    partition: int | None = None
+
+
+class Record(NamedTuple):
+    """A record with typed key and value, as processors and the test driver see it; ``timestamp`` in ms."""
+
+    key: Any
+    value: Any
+    timestamp: int = 0
+    headers: Headers = NO_HEADERS
+
+
+class Windowed(NamedTuple):
+    """A key together with the window that it was aggregated in; ``start`` and ``end`` are ms since the epoch.
+
+    The end is exclusive for tumbling, hopping and unlimited windows and inclusive for sliding windows and sessions, as in Kafka Streams.
+    """
+
+    key: Any
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"[{self.key}@{self.start}/{self.end}]"
