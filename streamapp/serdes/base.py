@@ -14,11 +14,12 @@ class Serde(Generic[T]):
     """Bytes from values and values from bytes.
 
     ``serialize`` and ``deserialize`` are never called with None: a null key or value has no bytes. Either may
-    be a plain function set on the instance (a C function is fastest: the engine calls them once a record). Both
-    raise `SerializationError` for what they cannot convert.
+    be a plain function set on the instance (a C function is fastest: the engine calls them once a record).
+    Both raise `SerializationError` for what they cannot convert.
 
     ``immutable`` says that a deserialized value cannot change in place and is hashable. The engine keeps such
-    values as objects between commits; all others it keeps as bytes, so that an aggregator may change its argument.
+    values as objects between commits; all others it keeps as bytes, so that an aggregator may change its
+    argument.
 
     A serde has to survive pickling: Spark ships topologies to its executors.
     """

@@ -1,0 +1,140 @@
+"""Where a task keeps the bytes of its stores: the ports, and the implementation in memory."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+__all__ = ["MemoryBackend", "OrderedBytes", "StateBackend", "WriteSet"]
+
+
+class OrderedBytes(Protocol):
+    """One store's keys and values, in the order of the key bytes."""
+
+    def get(self, key: bytes, /) -> bytes | None: ...
+
+    def range(
+        self, start: bytes | None, end: bytes | None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Keys from ``start`` to before ``end``; None is open. Valid until the next `StateBackend.write`."""
+        ...
+
+
+@dataclass(slots=True)
+class WriteSet:
+    """What one commit changes, of all stores of a task.
+
+    ``puts`` has the new value per key, None deletes; a later entry of a key wins. ``range_deletes`` has
+    (start, end) pairs, end exclusive, which come before the puts of the same set. ``offsets`` has the next
+    changelog offset per store.
+    """
+
+    puts: dict[str, list[tuple[bytes, bytes | None]]] = field(default_factory=dict)
+    range_deletes: dict[str, list[tuple[bytes, bytes]]] = field(default_factory=dict)
+    offsets: dict[str, int] = field(default_factory=dict)
+
+
+class StateBackend(Protocol):
+    """The local state of one task: an `OrderedBytes` per store, changed only by `write`."""
+
+    def table(self, store: str) -> OrderedBytes: ...
+
+    def offsets(self) -> dict[str, int]:
+        """Store name -> next changelog offset, as of the last write that was told one."""
+        ...
+
+    def write(self, batch: WriteSet) -> None:
+        """All of the batch or nothing of it, offsets included."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class MemoryBackend:
+    """A `StateBackend` of dictionaries, for in-memory stores and tests.
+
+    >>> backend = MemoryBackend()
+    >>> backend.write(WriteSet(puts={"counts": [(b"b", b"2"), (b"a", b"1")]}, offsets={"counts": 2}))
+    >>> list(backend.table("counts").range(None, None))
+    [(b'a', b'1'), (b'b', b'2')]
+    """
+
+    def __init__(self) -> None:
+        self._tables: dict[str, _MemoryTable] = {}
+        self._offsets: dict[str, int] = {}
+
+    def table(self, store: str) -> _MemoryTable:
+        return self._tables.setdefault(store, _MemoryTable())
+
+    def offsets(self) -> dict[str, int]:
+        return dict(self._offsets)
+
+    def write(self, batch: WriteSet) -> None:
+        for store, ranges in batch.range_deletes.items():
+            self.table(store).delete_ranges(ranges)
+        for store, puts in batch.puts.items():
+            self.table(store).apply(puts)
+        self._offsets.update(batch.offsets)
+
+    def close(self) -> None:
+        self._tables.clear()
+        self._offsets.clear()
+
+
+class _MemoryTable:
+    """A dict, and beside it the sorted keys as of the last range scan with what changed since."""
+
+    __slots__ = ("_added", "_data", "_keys", "_removed", "get")
+
+    def __init__(self) -> None:
+        self._data: dict[bytes, bytes] = {}
+        self._keys: list[bytes] = []
+        self._added: set[bytes] = set()
+        self._removed: set[bytes] = set()
+        self.get = self._data.get
+
+    def range(
+        self, start: bytes | None, end: bytes | None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        keys = self._sorted()
+        low = 0 if start is None else bisect_left(keys, start)
+        high = len(keys) if end is None else bisect_left(keys, end)
+        data = self._data
+        indexes = range(high - 1, low - 1, -1) if reverse else range(low, high)
+        return ((keys[i], data[keys[i]]) for i in indexes)
+
+    def apply(self, puts: list[tuple[bytes, bytes | None]]) -> None:
+        data, added, removed = self._data, self._added, self._removed
+        for key, value in puts:
+            if value is not None:
+                if key not in data:
+                    if key in removed:
+                        removed.remove(key)
+                    else:
+                        added.add(key)
+                data[key] = value
+            elif data.pop(key, None) is not None:
+                if key in added:
+                    added.remove(key)
+                else:
+                    removed.add(key)
+
+    def delete_ranges(self, ranges: list[tuple[bytes, bytes]]) -> None:
+        keys = self._sorted()
+        for start, end in ranges:
+            for key in keys[bisect_left(keys, start) : bisect_left(keys, end)]:
+                if self._data.pop(key, None) is not None:
+                    self._removed.add(key)
+
+    def _sorted(self) -> list[bytes]:
+        # Never changed in place: a scan that is under way goes on over the list it began with.
+        if self._added or self._removed:
+            keys = [key for key in self._keys if key not in self._removed] if self._removed else [*self._keys]
+            keys += sorted(self._added)
+            keys.sort()  # two sorted runs: a merge
+            self._keys = keys
+            self._added.clear()
+            self._removed.clear()
+        return self._keys
