@@ -1,0 +1,78 @@
+"""The port between a described step of a topology and the running task.
+
+An operator is immutable, picklable data; the DSL creates it. `Operator.bind` is called once for each task and
+returns the function that handles one record. The functions of a sub-topology call each other directly, so a
+record runs through a chain of plain Python calls: nothing is looked up or allocated per record and node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from streamapp.records import Headers
+
+__all__ = ["Change", "NodeContext", "Operator", "ProcessFn", "TaskContext", "ValueGetter"]
+
+ProcessFn = Callable[[Any, Any, int, Headers], None]
+"""Handles one record: key, value, timestamp in ms, headers."""
+
+Change = tuple[Any, Any, bool]
+"""What flows between table operators as the value: (new value, old value, is_latest).
+
+The old value is None where nobody asked for it. ``is_latest`` is False for an out-of-order update of a versioned table (KIP-914).
+"""
+
+ValueGetter = Callable[[Any], "tuple[Any, int] | None"]
+"""Reads a table's current row by key: (value, timestamp in ms), or None."""
+
+
+class TaskContext(Protocol):
+    """What stores and operators may know of their task. Mutable: the task sets the record's part for each record."""
+
+    application_id: str
+    task_id: str
+    partition: int
+    topic: str | None
+    """Source topic of the record that is being processed."""
+    offset: int
+    timestamp: int
+    """Timestamp of the source record in ms; operators pass timestamps on explicitly, only the Processor API and plain stores look here."""
+    headers: Headers
+    stream_time: int
+    """Largest timestamp the task has seen, in ms; -1 before the first record."""
+    log_each_write: bool
+    """True: stores send a changelog record with every write, as Kafka Streams without a cache does (the test
+    driver). False: the last value per key and commit (workers and Spark)."""
+
+    def log(self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers) -> None:
+        """Sends one changelog record of a store (a no-op for stores without changelog)."""
+
+    def drop(self, count: int = 1) -> None:
+        """Counts records that were dropped: late, null key ... (Kafka Streams' ``dropped-records-total``)."""
+
+    def wall_clock_ms(self) -> int:
+        """The wall clock in ms, as the runner injects it."""
+
+
+class NodeContext(Protocol):
+    """What an operator gets to bind itself into one task."""
+
+    name: str
+    task: TaskContext
+    forward: ProcessFn
+    """Hands a record to all children of the node, in the order in which they were added."""
+
+    def forward_to(self, child: str) -> ProcessFn:
+        """Hands a record to one child."""
+
+    def store(self, name: str) -> Any:
+        """The state store of that name, opened for this task (or the global store)."""
+
+
+class Operator:
+    """One step of a topology, described."""
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        """Returns the function that handles one record on one task."""
+        raise NotImplementedError

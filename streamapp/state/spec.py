@@ -1,0 +1,45 @@
+"""What a state store is, as data: enough to open it, to name its changelog and to read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from streamapp.serdes.base import Serde
+
+__all__ = ["StoreKind", "StoreSpec"]
+
+StoreKind = Literal["key_value", "timestamped", "window", "timestamped_window", "session", "versioned", "lru", "list", "time_ordered_buffer", "suppress_buffer", "subscription"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreSpec:
+    """One state store.
+
+    ``kind``: ``key_value`` holds plain values, ``timestamped`` values with the timestamp of their last update
+    (the DSL's tables), ``lru`` is a ``key_value`` store bounded to ``max_entries``; ``window`` and
+    ``timestamped_window`` hold (key, window start) rows, ``session`` (key, start, end) rows, ``versioned`` all
+    versions of a key within the history retention. ``list`` (outer joins), ``time_ordered_buffer`` (stream-table joins with
+    grace), ``suppress_buffer`` and ``subscription`` (foreign-key joins) are internal to the DSL.
+    """
+
+    name: str
+    kind: StoreKind
+    key_serde: Serde[Any] | None = None
+    value_serde: Serde[Any] | None = None
+    persistent: bool = True
+    logged: bool = True
+    cached: bool = False
+    """Updates reach downstream once a commit, the last one per key (Kafka Streams' record cache)."""
+    retention_ms: int = 0
+    """Windows, sessions: how long a row is kept after its start (end) by stream time; versioned: history retention; buffer: grace."""
+    window_size_ms: int = 0
+    segment_interval_ms: int = 0
+    retain_duplicates: bool = False
+    time_ordered: bool = False
+    """Window and session stores of ``on_window_close`` aggregations, which are scanned by time."""
+    max_entries: int = 0
+    max_records: int | None = None
+    max_bytes: int | None = None
+    shut_down_when_full: bool = False
+    topic_config: dict[str, str] = field(default_factory=dict)
