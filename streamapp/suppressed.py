@@ -1,0 +1,87 @@
+"""What `KTable.suppress` holds back, for how long, and what happens when its buffer is full."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from streamapp.durations import Duration, to_ms
+from streamapp.errors import ConfigError
+
+__all__ = ["BufferConfig", "Suppressed"]
+
+
+@dataclass(frozen=True)
+class BufferConfig:
+    """How large the buffer of a suppression may grow (None: no limit) and what happens then.
+
+    ``emit_early`` hands on the oldest results before their time, ``shut_down`` stops the application with an
+    error. (Kafka Streams: ``Suppressed.BufferConfig``.)
+
+    >>> BufferConfig.bounded(max_records=1000).when_full
+    'emit_early'
+    """
+
+    max_records: int | None
+    max_bytes: int | None
+    when_full: Literal["emit_early", "shut_down"]
+    logging: bool = True
+
+    def __post_init__(self) -> None:
+        if self.when_full not in ("emit_early", "shut_down"):
+            raise ConfigError(f"when_full has to be 'emit_early' or 'shut_down', got {self.when_full!r}")
+
+    @classmethod
+    def unbounded(cls) -> BufferConfig:
+        """As large as it takes."""
+        return cls(None, None, "shut_down")
+
+    @classmethod
+    def bounded(
+        cls,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        when_full: Literal["emit_early", "shut_down"] = "emit_early",
+    ) -> BufferConfig:
+        """At most so many records and bytes (serialized key, value and record context)."""
+        if max_records is None and max_bytes is None:
+            raise ConfigError(
+                "a bounded buffer needs max_records, max_bytes or both; or use BufferConfig.unbounded()"
+            )
+        return cls(max_records, max_bytes, when_full)
+
+    def with_logging_disabled(self) -> BufferConfig:
+        """The same buffer without changelog: what it holds is lost when a task moves."""
+        return replace(self, logging=False)
+
+
+@dataclass(frozen=True)
+class Suppressed:
+    """Which updates of a table are held back. Made by `until_window_closes` or `until_time_limit`.
+
+    (Kafka Streams: ``Suppressed``, KIP-328.)
+    """
+
+    until: Literal["window_closes", "time_limit"]
+    buffer: BufferConfig
+    time_limit_ms: int | None = None
+    """None for ``window_closes``: the grace period of the windows is used."""
+    name: str | None = None
+
+    @classmethod
+    def until_window_closes(cls, buffer: BufferConfig, name: str | None = None) -> Suppressed:
+        """Only the final result of each window, once it is closed. The buffer may not emit early."""
+        if buffer.when_full == "emit_early":
+            raise ConfigError(
+                "until_window_closes emits final results only, so its buffer must not emit early; use "
+                "BufferConfig.unbounded() or BufferConfig.bounded(..., when_full='shut_down')"
+            )
+        return cls("window_closes", buffer, None, name)
+
+    @classmethod
+    def until_time_limit(cls, limit: Duration, buffer: BufferConfig, name: str | None = None) -> Suppressed:
+        """At most one update per key within ``limit`` of stream time: the last one."""
+        limit_ms = to_ms(limit, "the time limit of a suppression")
+        if limit_ms < 0:
+            raise ConfigError(f"the time limit of a suppression must not be negative, got {limit_ms} ms")
+        return cls("time_limit", buffer, limit_ms, name)

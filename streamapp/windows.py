@@ -1,0 +1,240 @@
+"""How records of a key are grouped by time: the window definitions, as plain data.
+
+Durations are given as `datetime.timedelta` or int milliseconds and kept in milliseconds. Invalid ones raise
+`ConfigError` where they are given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from streamapp.durations import Duration, to_ms
+from streamapp.errors import ConfigError, TopologyError
+
+__all__ = [
+    "EmitStrategy",
+    "JoinWindows",
+    "SessionWindows",
+    "SlidingWindows",
+    "TimeWindows",
+    "UnlimitedWindows",
+]
+
+_LEGACY_GRACE_MS = 24 * 60 * 60 * 1000
+_FOREVER_MS = 2**63 - 1
+
+
+class EmitStrategy(Enum):
+    """When a windowed aggregation emits (KIP-825): with each update, or once, when the window is closed."""
+
+    ON_WINDOW_UPDATE = "on_window_update"
+    ON_WINDOW_CLOSE = "on_window_close"
+
+
+@dataclass(frozen=True)
+class TimeWindows:
+    """Windows of fixed size, aligned to the epoch: tumbling, or hopping if they advance by less.
+
+    A window holds the timestamps from its start to its end, the end excluded. It accepts records until stream
+    time reaches its end + grace; later ones are dropped. (Kafka Streams: ``TimeWindows``.)
+
+    >>> TimeWindows.of_size_with_no_grace(10).windows_for(25)
+    [20]
+    >>> TimeWindows.of_size_and_grace(10, grace=2).advance_by(5).windows_for(25)
+    [20, 25]
+    """
+
+    size_ms: int
+    advance_ms: int
+    grace_ms: int
+
+    def __post_init__(self) -> None:
+        if self.size_ms <= 0:
+            raise ConfigError(f"the window size has to be larger than zero, got {self.size_ms} ms")
+        if not 0 < self.advance_ms <= self.size_ms:
+            raise ConfigError(
+                f"windows of {self.size_ms} ms have to advance by more than zero and at most their size, "
+                f"got {self.advance_ms} ms; a larger step would leave gaps between them"
+            )
+        _not_negative(self.grace_ms, "the grace period")
+
+    @classmethod
+    def of_size_with_no_grace(cls, size: Duration) -> TimeWindows:
+        """Tumbling windows that are closed as soon as stream time reaches their end."""
+        return cls.of_size_and_grace(size, 0)
+
+    @classmethod
+    def of_size_and_grace(cls, size: Duration, grace: Duration) -> TimeWindows:
+        """Tumbling windows that accept late records until stream time reaches their end + ``grace``."""
+        size_ms = to_ms(size, "the window size")
+        return cls(size_ms, size_ms, to_ms(grace, "the grace period"))
+
+    def advance_by(self, advance: Duration) -> TimeWindows:
+        """The same windows, one starting every ``advance``: hopping windows, which overlap."""
+        return replace(self, advance_ms=to_ms(advance, "the window advance"))
+
+    def windows_for(self, timestamp: int) -> list[int]:
+        """The starts of the windows that hold the timestamp, ascending."""
+        advance = self.advance_ms
+        first = max(0, timestamp - self.size_ms + advance) // advance * advance
+        return list(range(first, timestamp + 1, advance))
+
+
+@dataclass(frozen=True)
+class UnlimitedWindows:
+    """One window without end: everything from a start on. Earlier records are ignored.
+
+    (Kafka Streams: ``UnlimitedWindows``.)
+
+    >>> UnlimitedWindows.of().start_on(100).windows_for(99)
+    []
+    """
+
+    start_ms: int = 0
+    size_ms = _FOREVER_MS
+    grace_ms = 0
+
+    def __post_init__(self) -> None:
+        _not_negative(self.start_ms, "the window start")
+
+    @classmethod
+    def of(cls) -> UnlimitedWindows:
+        """The window that starts at the epoch."""
+        return cls()
+
+    def start_on(self, start_ms: int) -> UnlimitedWindows:
+        """The window that starts at ``start_ms``, milliseconds since the epoch."""
+        return UnlimitedWindows(to_ms(start_ms, "the window start"))
+
+    def windows_for(self, timestamp: int) -> list[int]:
+        """The start of the window if it holds the timestamp."""
+        return [self.start_ms] if timestamp >= self.start_ms else []
+
+
+@dataclass(frozen=True)
+class SlidingWindows:
+    """Windows that slide along with the records of a key: each spans ``difference_ms``.
+
+    Both bounds are inclusive: a window [t - difference, t] ends at a record, [t + 1, t + 1 + difference]
+    starts right after one. It is closed once stream time passes its end + grace. (Kafka Streams:
+    ``SlidingWindows``.)
+    """
+
+    difference_ms: int
+    grace_ms: int
+
+    def __post_init__(self) -> None:
+        _not_negative(self.difference_ms, "the time difference of sliding windows")
+        _not_negative(self.grace_ms, "the grace period")
+
+    @classmethod
+    def of_time_difference_with_no_grace(cls, difference: Duration) -> SlidingWindows:
+        """Sliding windows that accept no late records."""
+        return cls.of_time_difference_and_grace(difference, 0)
+
+    @classmethod
+    def of_time_difference_and_grace(cls, difference: Duration, grace: Duration) -> SlidingWindows:
+        """Sliding windows that accept late records until stream time passes their end + ``grace``."""
+        return cls(to_ms(difference, "the time difference"), to_ms(grace, "the grace period"))
+
+
+@dataclass(frozen=True)
+class SessionWindows:
+    """Sessions: records of a key at most ``gap_ms`` apart. A record between two sessions merges them.
+
+    A session reaches from its first to its last record, both included, and is closed once stream time passes
+    its end + gap + grace. (Kafka Streams: ``SessionWindows``.)
+    """
+
+    gap_ms: int
+    grace_ms: int
+
+    def __post_init__(self) -> None:
+        _not_negative(self.gap_ms, "the inactivity gap of sessions")
+        _not_negative(self.grace_ms, "the grace period")
+
+    @classmethod
+    def of_inactivity_gap_with_no_grace(cls, gap: Duration) -> SessionWindows:
+        """Sessions that accept no late records."""
+        return cls.of_inactivity_gap_and_grace(gap, 0)
+
+    @classmethod
+    def of_inactivity_gap_and_grace(cls, gap: Duration, grace: Duration) -> SessionWindows:
+        """Sessions that accept late records until stream time passes their end + gap + ``grace``."""
+        return cls(to_ms(gap, "the inactivity gap"), to_ms(grace, "the grace period"))
+
+
+@dataclass(frozen=True)
+class JoinWindows:
+    """How far apart two records of a stream-stream join may be.
+
+    A record of the left stream with timestamp t joins records of the right stream with timestamps from
+    t - ``before_ms`` to t + ``after_ms``, both included. Left and outer joins emit a record without a match
+    once its window is closed, that is once stream time passes its end + grace. (Kafka Streams:
+    ``JoinWindows``.)
+
+    >>> JoinWindows.of_time_difference_with_no_grace(10).before(0)
+    JoinWindows(before_ms=0, after_ms=10, grace_ms=0, legacy=False)
+    """
+
+    before_ms: int
+    after_ms: int
+    grace_ms: int
+    legacy: bool = False
+    """Made by `of`: left and outer joins emit a record at once with None, and again when its match comes."""
+
+    def __post_init__(self) -> None:
+        if self.before_ms + self.after_ms < 0:
+            raise ConfigError(
+                f"the join window is empty: before ({self.before_ms} ms) + after ({self.after_ms} ms) "
+                "must not be negative"
+            )
+        _not_negative(self.grace_ms, "the grace period")
+
+    @property
+    def size_ms(self) -> int:
+        """How far the window reaches in all."""
+        return self.before_ms + self.after_ms
+
+    @classmethod
+    def of_time_difference_with_no_grace(cls, difference: Duration) -> JoinWindows:
+        """Records at most ``difference`` apart join; records without a match wait no longer than that."""
+        return cls.of_time_difference_and_grace(difference, 0)
+
+    @classmethod
+    def of_time_difference_and_grace(cls, difference: Duration, grace: Duration) -> JoinWindows:
+        """Records at most ``difference`` apart join; records without a match wait ``grace`` longer."""
+        difference_ms = to_ms(difference, "the time difference")
+        return cls(difference_ms, difference_ms, to_ms(grace, "the grace period"))
+
+    @classmethod
+    def of(cls, difference: Duration) -> JoinWindows:
+        """Kafka Streams' deprecated ``JoinWindows.of``: 24 hours of grace, and spurious null results.
+
+        For topologies taken over from Java; new ones use `of_time_difference_and_grace`.
+        """
+        difference_ms = to_ms(difference, "the time difference")
+        return cls(difference_ms, difference_ms, max(_LEGACY_GRACE_MS - 2 * difference_ms, 0), legacy=True)
+
+    def before(self, difference: Duration) -> JoinWindows:
+        """The same window, reaching ``difference`` back; negative: it starts later than the record."""
+        return replace(self, before_ms=to_ms(difference, "the time before"))
+
+    def after(self, difference: Duration) -> JoinWindows:
+        """The same window, reaching ``difference`` forward; negative: it ends earlier than the record."""
+        return replace(self, after_ms=to_ms(difference, "the time after"))
+
+    def grace(self, grace: Duration) -> JoinWindows:
+        """The same legacy window with another grace period."""
+        if not self.legacy:
+            raise TopologyError(
+                "grace() is for windows made by JoinWindows.of; "
+                "give the grace period to of_time_difference_and_grace instead"
+            )
+        return replace(self, grace_ms=to_ms(grace, "the grace period"))
+
+
+def _not_negative(value_ms: int, what: str) -> None:
+    if value_ms < 0:
+        raise ConfigError(f"{what} must not be negative, got {value_ms} ms")
