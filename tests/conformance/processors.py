@@ -1,0 +1,254 @@
+"""The named processors of a case (SPEC.md, section 5).
+
+Each name is one behaviour, which serves ``process`` and ``processValues``: a fixed-key processor does the same but
+for the key, which it may not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streamapp import FixedKeyProcessor, Processor, PunctuationType, Record, Windowed
+
+from .functions import last_header, mapper, predicate
+from .types import LONG, STRING, Type, text
+
+__all__ = ["fixed_key_supplier", "processor_type", "supplier"]
+
+Spec = dict[str, Any]
+Behaviour = Callable[[Any, Record], None]
+
+
+def processor_type(spec: Spec, value: Type) -> Type:
+    """The static type of the values that the processor forwards."""
+    match spec["name"]:
+        case "count_punctuate":
+            return LONG
+        case "metadata" | "header_to_value" | "running_count" | "session_track":
+            return STRING
+        case _:
+            return value
+
+
+def supplier(spec: Spec) -> Callable[[], Processor]:
+    return lambda: CaseProcessor(spec)
+
+
+def fixed_key_supplier(spec: Spec) -> Callable[[], FixedKeyProcessor]:
+    return lambda: CaseFixedKeyProcessor(spec)
+
+
+class _Named:
+    """What the two kinds of processor have in common: a behaviour, a store and a punctuation."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.behaviour = BEHAVIOURS[spec["name"]](spec)
+
+    def init(self, context: Any) -> None:
+        self.context = context
+        if "store" in self.spec:
+            self.store: Any = context.get_state_store(self.spec["store"])
+        if "interval_ms" in self.spec:
+            stream_time = self.spec["punctuation"] == "stream_time"
+            kind = PunctuationType.STREAM_TIME if stream_time else PunctuationType.WALL_CLOCK_TIME
+            context.schedule(self.spec["interval_ms"], kind, self.punctuate)
+
+    def process(self, record: Record) -> None:
+        self.behaviour(self, record)
+
+    def punctuate(self, timestamp: int) -> None:
+        if self.spec["name"] == "tick":
+            self.context.forward(Record("tick", "tick", timestamp))
+            return
+        for key, count in list(self.store.all()):
+            self.context.forward(Record(key, count, timestamp))
+            if self.spec.get("clear"):
+                self.store.delete(key)
+
+
+class CaseProcessor(_Named, Processor):
+    pass
+
+
+class CaseFixedKeyProcessor(_Named, FixedKeyProcessor):
+    pass
+
+
+# Each of the functions below makes a behaviour (processor, record) -> None from the parameters of the case.
+
+
+def _forward(spec: Spec) -> Behaviour:
+    return lambda p, r: p.context.forward(r)
+
+
+def _forward_twice(spec: Spec) -> Behaviour:
+    def behaviour(p: Any, r: Record) -> None:
+        p.context.forward(r)
+        p.context.forward(r)
+
+    return behaviour
+
+
+def _forward_to(spec: Spec) -> Behaviour:
+    holds = predicate(spec["predicate"])
+
+    def behaviour(p: Any, r: Record) -> None:
+        p.context.forward(r, spec["child"] if holds(r.key, r.value) else spec["other"])
+
+    return behaviour
+
+
+def _map(spec: Spec) -> Behaviour:
+    key, value = mapper(spec.get("key_fn", "key")), mapper(spec["value_fn"])
+
+    def behaviour(p: Any, r: Record) -> None:
+        p.context.forward(r._replace(key=key(r.key, r.value), value=value(r.key, r.value)))
+
+    return behaviour
+
+
+def _shift_timestamp(spec: Spec) -> Behaviour:
+    return lambda p, r: p.context.forward(r._replace(timestamp=r.timestamp + spec["ms"]))
+
+
+def _set_header(spec: Spec) -> Behaviour:
+    header = (spec["header"], spec["value"].encode())
+    return lambda p, r: p.context.forward(r._replace(headers=(*r.headers, header)))
+
+
+def _remove_header(spec: Spec) -> Behaviour:
+    def behaviour(p: Any, r: Record) -> None:
+        p.context.forward(r._replace(headers=tuple(h for h in r.headers if h[0] != spec["header"])))
+
+    return behaviour
+
+
+def _header_to_value(spec: Spec) -> Behaviour:
+    return lambda p, r: p.context.forward(r._replace(value=last_header(r.headers, spec["header"])))
+
+
+def _metadata(spec: Spec) -> Behaviour:
+    def behaviour(p: Any, r: Record) -> None:
+        m = p.context.record_metadata
+        source = "none" if m is None else f"{m.topic}/{m.partition}/{m.offset}"
+        p.context.forward(r._replace(value=f"{source}@{r.timestamp}/{p.context.current_stream_time_ms()}"))
+
+    return behaviour
+
+
+def _put(spec: Spec) -> Behaviour:
+    def behaviour(p: Any, r: Record) -> None:
+        if r.key is None:
+            return
+        if p.store.kind == "timestamped":
+            p.store.put(r.key, r.value, r.timestamp)
+        else:
+            p.store.put(r.key, r.value)
+
+    return behaviour
+
+
+def _stored_value(found: Any) -> Any:
+    return found.value if hasattr(found, "timestamp") else found
+
+
+def _lookup(spec: Spec) -> Behaviour:
+    def behaviour(p: Any, r: Record) -> None:
+        found = _stored_value(p.store.get(r.key))
+        p.context.forward(r._replace(value=f"{text(r.value)}|{text(found)}"))
+
+    return behaviour
+
+
+def _running_count(spec: Spec) -> Behaviour:
+    def behaviour(p: Any, r: Record) -> None:
+        p.store.put(r.key, (p.store.get(r.key) or 0) + 1)
+        p.context.forward(r._replace(value=f"{text(r.value)}#{p.store.get(r.key)}"))
+
+    return behaviour
+
+
+def _count_punctuate(spec: Spec) -> Behaviour:
+    def behaviour(p: Any, r: Record) -> None:
+        if r.key is not None:
+            p.store.put(r.key, (p.store.get(r.key) or 0) + 1)
+
+    return behaviour
+
+
+def _changed_only(spec: Spec) -> Behaviour:
+    def behaviour(p: Any, r: Record) -> None:
+        if r.key is not None and text(p.store.get(r.key)) != text(r.value):
+            p.store.put(r.key, r.value)
+            p.context.forward(r)
+
+    return behaviour
+
+
+def _dedup(spec: Spec) -> Behaviour:
+    window = spec["window_ms"]
+
+    def behaviour(p: Any, r: Record) -> None:
+        if r.key is None:
+            return
+        for _ in p.store.fetch(r.key, max(0, r.timestamp - window), r.timestamp + window):
+            return
+        p.store.put(r.key, r.value, r.timestamp)
+        p.context.forward(r)
+
+    return behaviour
+
+
+def _session_track(spec: Spec) -> Behaviour:
+    gap = spec["gap_ms"]
+
+    def behaviour(p: Any, r: Record) -> None:
+        earliest_end, latest_start = max(0, r.timestamp - gap), r.timestamp + gap
+        found: list[tuple[Windowed, Any]] = list(p.store.find_sessions(r.key, earliest_end, latest_start))
+        start = min([r.timestamp, *(w.start for w, _ in found)])
+        end = max([r.timestamp, *(w.end for w, _ in found)])
+        aggregate = "".join(text(value) for _, value in found) + text(r.value)
+        for w, _ in found:
+            p.store.remove(w.key, w.start, w.end)
+        p.store.put(r.key, start, end, aggregate)
+        p.context.forward(r._replace(value=f"{aggregate}@{start}/{end}"))
+
+    return behaviour
+
+
+def _versioned_put(spec: Spec) -> Behaviour:
+    return lambda p, r: p.store.put(r.key, r.value, r.timestamp)
+
+
+def _versioned_lookup(spec: Spec) -> Behaviour:
+    def behaviour(p: Any, r: Record) -> None:
+        found = p.store.get(r.key, r.timestamp)
+        shown = "null" if found is None else f"{text(found.value)}@{found.timestamp}"
+        p.context.forward(r._replace(value=f"{text(r.value)}|{shown}"))
+
+    return behaviour
+
+
+BEHAVIOURS: dict[str, Callable[[Spec], Behaviour]] = {
+    "forward": _forward,
+    "forward_twice": _forward_twice,
+    "forward_to": _forward_to,
+    "map": _map,
+    "shift_timestamp": _shift_timestamp,
+    "set_header": _set_header,
+    "remove_header": _remove_header,
+    "header_to_value": _header_to_value,
+    "metadata": _metadata,
+    "put": _put,
+    "lookup": _lookup,
+    "running_count": _running_count,
+    "count_punctuate": _count_punctuate,
+    "tick": _forward,
+    "changed_only": _changed_only,
+    "dedup": _dedup,
+    "session_track": _session_track,
+    "versioned_put": _versioned_put,
+    "versioned_lookup": _versioned_lookup,
+}

@@ -1,0 +1,143 @@
+"""Interactive queries of a case (SPEC.md, section 11), and how rows of stores are shown (section 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from streamapp.query import (
+    KeyQuery,
+    MultiVersionedKeyQuery,
+    RangeQuery,
+    TimestampedKeyQuery,
+    TimestampedRangeQuery,
+    VersionedKeyQuery,
+    WindowKeyQuery,
+    WindowRangeQuery,
+)
+
+from streamapp import Headers, TopologyTestDriver
+
+from .functions import literal
+from .types import to_json
+
+__all__ = ["answer", "row", "shown_headers", "shown_value", "shown_version"]
+
+Spec = dict[str, Any]
+
+STACKTRACE = "__streams.errors.stacktrace"
+
+
+def answer(driver: TopologyTestDriver, spec: Spec) -> Spec:
+    """What a query gives, as in ``expected``: {"result": ...} or {"error": ...}."""
+    try:
+        kind = spec["type"]
+        if kind.startswith("iq2_"):
+            return {"result": _interactive_query(driver, spec)}
+        return {"result": _read(driver.store(spec["store"]), spec)}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+# ---------------------------------------------------------------------------- how rows are shown
+
+
+def shown_headers(headers: Headers) -> list[list[str | None]]:
+    """Headers as text, without the stack traces of dead-letter records."""
+    return [[name, None if v is None else v.decode()] for name, v in headers if name != STACKTRACE]
+
+
+def shown_value(found: Any) -> Spec:
+    """A stored value; with its timestamp and headers if the store keeps them."""
+    if not hasattr(found, "timestamp"):
+        return {"value": to_json(found)}
+    shown = {"value": to_json(found.value), "timestamp": found.timestamp}
+    headers = shown_headers(getattr(found, "headers", ()))
+    return {**shown, "headers": headers} if headers else shown
+
+
+def shown_version(key: Any, version: Any) -> Spec:
+    shown = {"key": to_json(key), "value": to_json(version.value), "timestamp": version.timestamp}
+    return shown if version.valid_to is None else {**shown, "valid_to": version.valid_to}
+
+
+def row(key: Any, value: Any) -> Spec:
+    return {"key": to_json(key), **shown_value(value)}
+
+
+def _rows(found: Iterable[tuple[Any, Any]]) -> list[Spec]:
+    return [row(key, value) for key, value in found]
+
+
+def _window_rows(found: Iterable[tuple[int, Any]]) -> list[Spec]:
+    return [{"start": start, **shown_value(value)} for start, value in found]
+
+
+# ---------------------------------------------------------------------------- reads of a store
+
+
+def _read(store: Any, spec: Spec) -> Any:
+    key, low, high = (literal(spec.get(name)) for name in ("key", "from", "to"))
+    match spec["type"]:
+        case "get":
+            return shown_value(store.get(key))
+        case "range" | "reverse_range" as kind:
+            return _rows(store.range(low, high, reverse=kind == "reverse_range"))
+        case "all" | "reverse_all" as kind:
+            return _rows(store.all(reverse=kind == "reverse_all"))
+        case "prefix_scan":
+            return _rows(store.prefix_scan(spec["prefix"]))
+        case "window_fetch" | "window_backward_fetch" as kind:
+            return _window_rows(store.fetch(key, low, high, reverse=kind == "window_backward_fetch"))
+        case "window_get":
+            return shown_value(store.get(key, spec["time"]))
+        case "window_fetch_all" | "window_backward_fetch_all" as kind:
+            return _rows(store.fetch_all(low, high, reverse=kind == "window_backward_fetch_all"))
+        case "window_fetch_range":
+            return _rows(store.fetch_range(literal(spec["key_from"]), literal(spec["key_to"]), low, high))
+        case "session_fetch" | "session_backward_fetch" as kind:
+            return _rows(store.fetch(key, reverse=kind == "session_backward_fetch"))
+        case "session_find":
+            return _rows(store.find_sessions(key, low, high))
+        case "session_get":
+            return shown_value(store.get(key, low, high))
+        case "versioned_get":
+            found = store.get(key, spec["as_of"]) if "as_of" in spec else store.get(key)
+            return None if found is None else shown_version(key, found)
+    raise ValueError(f"unknown query {spec['type']}")
+
+
+# ---------------------------------------------------------------------------- IQv2
+
+
+def _interactive_query(driver: TopologyTestDriver, spec: Spec) -> Any:
+    key, low, high = (literal(spec.get(name)) for name in ("key", "from", "to"))
+    descending = spec.get("descending", False)
+
+    def ask(query: Any, show: Any) -> Any:
+        result = driver.query(spec["store"], query)
+        if result.failure is not None:
+            return {"failure": result.failure}
+        return None if result.value is None else show(result.value)
+
+    match spec["type"]:
+        case "iq2_key":
+            return ask(KeyQuery(key), shown_value)
+        case "iq2_timestamped_key":
+            return ask(TimestampedKeyQuery(key), shown_value)
+        case "iq2_range":
+            return ask(RangeQuery(low, high, descending=descending), _rows)
+        case "iq2_timestamped_range":
+            return ask(TimestampedRangeQuery(low, high, descending=descending), _rows)
+        case "iq2_window_key":
+            return ask(WindowKeyQuery(key, low, high), _window_rows)
+        case "iq2_window_range":
+            query = WindowRangeQuery(low, high) if key is None else WindowRangeQuery(key=key)
+            return ask(query, _rows)
+        case "iq2_versioned_key":
+            query = VersionedKeyQuery(key, as_of=spec.get("as_of"))
+            return ask(query, lambda version: shown_version(key, version))
+        case "iq2_multi_versioned_key":
+            query = MultiVersionedKeyQuery(key, low, high, descending=descending)
+            return ask(query, lambda versions: [shown_version(key, version) for version in versions])
+    raise ValueError(f"unknown query {spec['type']}")
