@@ -1,0 +1,169 @@
+"""Apache Kafka as a set of jars in the user's cache, resolved with the Ivy that PySpark brings along.
+
+No archive of Kafka is unpacked and Docker is not needed: Java runs Ivy once, Ivy fetches the jars of one
+pinned version from a Maven repository, and every later start reads them from the cache.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from xml.etree import ElementTree
+from xml.sax.saxutils import quoteattr
+
+from streamapp.errors import BrokerError
+
+__all__ = ["KAFKA_VERSION", "find_java", "kafka_jars", "maven_repository"]
+
+KAFKA_VERSION = "4.3.1"
+OLDEST_JAVA = 17
+
+_TELLING = re.compile(r"error|unresolved|failed|not found|refused", re.IGNORECASE)
+_IVY_MODULE = f"""\
+<ivy-module version="2.0">
+  <info organisation="streamapp" module="local-kafka"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA_VERSION}" conf="default->default"/>
+    <dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36" conf="default->default"/>
+  </dependencies>
+</ivy-module>
+"""
+
+
+def find_java() -> str:
+    """Return the path of a Java that can run Kafka: ``$JAVA_HOME/bin/java``, or else ``java`` on the PATH.
+
+    Raises `BrokerError` if there is none, or if it is older than Java 17.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    advice = f"Install a JRE of version {OLDEST_JAVA} or newer and put it on the PATH, or set JAVA_HOME."
+    if java is None:
+        raise BrokerError(f"Kafka needs Java, and there is no java on the PATH. {advice}")
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BrokerError(f"{java} cannot be run ({error}). {advice}") from error
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    if found is None:
+        raise BrokerError(f"{java} -version does not say which version it is. {advice}")
+    if int(found[1]) < OLDEST_JAVA:
+        raise BrokerError(f"Kafka needs Java {OLDEST_JAVA}, and {java} is Java {found[1]}. {advice}")
+    return java
+
+
+def kafka_jars(java: str) -> Path:
+    """Return the folder with Kafka's jars, fetching them the first time (about 45 MB).
+
+    The folder is ``$STREAMAPP_CACHE/kafka-<version>``, by default below ``~/.cache/streamapp``. It appears by
+    one rename after everything is there, so an interrupted download leaves nothing that looks complete.
+    """
+    cache = _cache_folder()
+    complete = cache / f"kafka-{KAFKA_VERSION}"
+    if complete.is_dir():
+        return complete
+    with _locked(cache / f"kafka-{KAFKA_VERSION}.lock"):
+        if not complete.is_dir():
+            partial = cache / f"kafka-{KAFKA_VERSION}.partial"
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            try:
+                _resolve(java, partial)
+                (partial / "jars").rename(complete)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+    return complete
+
+
+def maven_repository(settings: Path | None = None) -> str | None:
+    """Return the root of the Maven repository to fetch from; None stands for Maven Central.
+
+    ``STREAMAPP_MAVEN_REPOSITORY`` comes first, then the mirror of Central that ``~/.m2/settings.xml`` names.
+    """
+    override = os.environ.get("STREAMAPP_MAVEN_REPOSITORY")
+    if override:
+        return override.rstrip("/") + "/"
+    path = settings if settings is not None else Path.home() / ".m2" / "settings.xml"
+    try:
+        root = ElementTree.parse(path).getroot()
+    except (OSError, ElementTree.ParseError):
+        return None  # Maven itself reports a settings file it can't read
+    for mirror in root.iterfind("{*}mirrors/{*}mirror"):
+        url = (mirror.findtext("{*}url") or "").strip()
+        blocked = mirror.findtext("{*}blocked") == "true"
+        if url and not blocked and _mirrors_central(mirror.findtext("{*}mirrorOf") or ""):
+            return url.rstrip("/") + "/"
+    return None
+
+
+def _mirrors_central(mirror_of: str) -> bool:
+    names = {name.strip() for name in mirror_of.split(",")}
+    return "!central" not in names and not names.isdisjoint({"*", "central", "external:*"})
+
+
+def _resolve(java: str, folder: Path) -> None:
+    ivy = _ivy_jar()
+    repository = maven_repository()
+    root = f" root={quoteattr(repository)}" if repository else ""
+    settings = (
+        f'<ivysettings><settings defaultResolver="maven"/>'
+        f"<caches defaultCacheDir={quoteattr(str(folder / 'ivy'))}/>"
+        f'<resolvers><ibiblio name="maven" m2compatible="true"{root}/></resolvers></ivysettings>'
+    )
+    (folder / "ivysettings.xml").write_text(settings, encoding="utf-8")
+    (folder / "ivy.xml").write_text(_IVY_MODULE, encoding="utf-8")
+    command = [java, "-jar", str(ivy), "-settings", "ivysettings.xml", "-ivy", "ivy.xml", "-confs", "default"]
+    # The type "bundle" (OSGi) holds scala-logging and snappy; without it the broker does not start.
+    command += ["-retrieve", "jars/[artifact]-[revision].[ext]", "-types", "jar", "bundle"]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)
+    except subprocess.TimeoutExpired as error:
+        raise BrokerError(f"Fetching Kafka {KAFKA_VERSION} took over 15 minutes; try again.") from error
+    if done.returncode or not (folder / "jars" / f"kafka_2.13-{KAFKA_VERSION}.jar").exists():
+        lines = (done.stdout + done.stderr).splitlines()
+        telling = [line.strip() for line in lines if _TELLING.search(line)]
+        raise BrokerError(
+            f"Kafka {KAFKA_VERSION} could not be fetched from {repository or 'Maven Central'}. Behind a "
+            "mirror, set STREAMAPP_MAVEN_REPOSITORY to its address; behind a proxy, put -Dhttps.proxyHost "
+            "and -Dhttps.proxyPort into JAVA_TOOL_OPTIONS. Ivy says:\n  "
+            + "\n  ".join((telling or lines)[-12:])
+        )
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    for package in (spec.submodule_search_locations or []) if spec else []:
+        for jar in Path(package).glob("jars/ivy-*.jar"):
+            return jar
+    raise BrokerError(
+        "Fetching Kafka needs the Ivy jar that PySpark ships, and PySpark is not installed: "
+        "pip install 'streamapp[spark]'. Or use a Kafka that runs already: set STREAMAPP_BOOTSTRAP_SERVERS."
+    )
+
+
+def _cache_folder() -> Path:
+    chosen = os.environ.get("STREAMAPP_CACHE")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = Path(chosen) if chosen else base / "streamapp"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BrokerError(
+            f"The cache folder {folder} cannot be made: {error}. Set STREAMAPP_CACHE."
+        ) from error
+    return folder.resolve()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,393 @@
+"""A real Apache Kafka on this machine: one broker, or three that form a quorum. No Docker, only Java."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import random
+import shutil
+import socket
+import subprocess
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from signal import SIGKILL, SIGTERM
+from types import TracebackType
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from streamapp.broker.distribution import find_java, kafka_jars
+from streamapp.broker.process import BrokerProcess, write_atomically
+from streamapp.broker.properties import HOST, cluster_properties, node_properties, render
+from streamapp.errors import BrokerError
+
+__all__ = ["BrokerStatus", "ClusterStatus", "LocalKafka"]
+
+_MARKER = "streamapp-kafka.json"
+_LOCK = ".lock"
+_SPARE_DISK_BYTES = 256 * 2**20
+_STOP_SECONDS = 15.0
+# Below the ranges from which Linux (32768) and macOS (49152) take the ports of outgoing connections: a
+# broker that was killed finds its port free again.
+_FREE_PORTS = range(20_000, 32_000)
+
+
+@dataclass(frozen=True)
+class BrokerStatus:
+    """One broker of a local cluster; ``pid`` is None when it doesn't run."""
+
+    id: int
+    address: str
+    pid: int | None
+
+
+@dataclass(frozen=True)
+class ClusterStatus:
+    """What `LocalKafka.status` found; ``brokers`` is empty when the cluster was never started."""
+
+    data_dir: Path
+    brokers: tuple[BrokerStatus, ...]
+
+    @property
+    def running(self) -> bool:
+        """Whether any broker runs."""
+        return any(broker.pid is not None for broker in self.brokers)
+
+
+@dataclass(frozen=True)
+class _Cluster:
+    cluster_id: str
+    ports: tuple[int, ...]
+    controller_ports: tuple[int, ...]
+
+
+class LocalKafka:
+    """A local Kafka cluster that keeps its data in ``data_dir``.
+
+    ``brokers`` is 1 or 3 (None: as many as the folder has, else 1). Broker n listens on ``port + n - 1``;
+    port 0 takes free ports, which stay the same for the life of this object. Each broker gets ``heap_mb`` MB
+    of Java heap. Topics are not created by themselves: see `streamapp.broker.admin.ensure_topics`.
+
+        with LocalKafka("data/kafka", port=0) as kafka:
+            print(kafka.bootstrap_servers)
+
+    Anything that keeps Kafka from running raises `BrokerError` with the way out.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | Path = "data/kafka",
+        brokers: int | None = None,
+        port: int = 9092,
+        *,
+        heap_mb: int = 512,
+        start_timeout: float = 90.0,
+    ) -> None:
+        if brokers not in (None, 1, 3):
+            raise BrokerError(f"A local cluster has 1 or 3 brokers, not {brokers}.")
+        if not 0 <= port <= 65_533:
+            raise BrokerError(f"Port {port} is out of range: use 1 to 65533, or 0 for a free one.")
+        self.data_dir = Path(data_dir).absolute()
+        self._wanted_brokers = brokers
+        self._wanted_port = port
+        self._heap_mb = heap_mb
+        self._start_timeout = start_timeout
+        self._processes: dict[int, BrokerProcess] = {}
+        self._java_command: list[str] = []
+        self._detached = False
+        self._free_ports: list[int] = []
+
+    def __enter__(self) -> LocalKafka:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all brokers, joined by commas, as every Kafka client takes them."""
+        return ",".join(f"{HOST}:{port}" for port in self._started_cluster().ports)
+
+    def start(self, *, detached: bool = False) -> None:
+        """Start every broker and return when all of them answer requests.
+
+        The brokers end with this Python process, however it ends; with ``detached`` they run on until `stop`.
+        """
+        java_command = self._java()
+        with self._lock():
+            if self.status().running:
+                raise BrokerError(f"Kafka in {self.data_dir} runs already at {self.bootstrap_servers}.")
+            cluster = self._plan_cluster(self._read_marker())
+            self._check_disk()
+            for port in (*cluster.ports, *cluster.controller_ports):
+                _check_port(port)
+            self._java_command, self._detached = java_command, detached
+            self._write_cluster(cluster)
+            ids = range(1, len(cluster.ports) + 1)
+            self._format(cluster, ids)
+            self._start_brokers(cluster, ids)
+
+    def stop(self) -> None:
+        """Stop every broker in order, whichever process started it; a broker that does not stop is killed."""
+        self._end(self._ids())
+
+    def status(self) -> ClusterStatus:
+        """Return which brokers run, also when another process started them."""
+        cluster = self._read_marker()
+        found = (
+            BrokerStatus(number, f"{HOST}:{port}", self._process(number).pid)
+            for number, port in enumerate(cluster.ports if cluster else (), start=1)
+        )
+        return ClusterStatus(self.data_dir, tuple(found))
+
+    def reset(self) -> None:
+        """Stop the cluster and delete its data. Files in the folder that are not Kafka's stay untouched."""
+        marker = self.data_dir / _MARKER
+        if not self.data_dir.exists():
+            return
+        if not marker.exists():
+            self._refuse_foreign_folder()
+        with self._lock():
+            self._end(self._folders())
+            for number in self._folders():
+                shutil.rmtree(self._folder(number))
+            marker.unlink(missing_ok=True)
+
+    def start_broker(self, number: int) -> None:
+        """Start one broker (1, 2, 3) of a started cluster again, on its old address."""
+        cluster = self._started_cluster()
+        if self._broker(number).pid is not None:
+            raise BrokerError(f"Broker {number} runs already.")
+        self._java_command = self._java_command or self._java()
+        self._start_brokers(cluster, [number])
+
+    def stop_broker(self, number: int) -> None:
+        """Stop one broker in order: it hands its partitions over first."""
+        self._broker(number)
+        self._end([number])
+
+    def kill_broker(self, number: int) -> None:
+        """End one broker at once, as a power cut would (SIGKILL)."""
+        process = self._broker(number)
+        process.signal(SIGKILL)
+        process.wait(_STOP_SECONDS)
+
+    def _java(self) -> list[str]:
+        java = find_java()
+        logger = "-Dorg.slf4j.simpleLogger"
+        options = [f"-Xmx{self._heap_mb}m", f"{logger}.showDateTime=true"]
+        options += [f"{logger}.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS", f"{logger}.showThreadName=false"]
+        # Each start would log every setting with its value: 500 lines in which an error drowns.
+        options += [f"{logger}.log.org.apache.kafka.common.config.AbstractConfig=warn"]
+        return [java, *options, "-cp", str(kafka_jars(java) / "*")]
+
+    def _plan_cluster(self, existing: _Cluster | None) -> _Cluster:
+        brokers = self._wanted_brokers or (len(existing.ports) if existing else 1)
+        if existing and len(existing.ports) != brokers:
+            raise BrokerError(
+                f"The cluster in {self.data_dir} has {len(existing.ports)} broker(s), not {brokers}: "
+                "ask for that number, name another data folder, or delete its data with `streamapp broker reset`."
+            )
+        if not existing:
+            self._refuse_foreign_folder()
+        while len(self._free_ports) < 2 * brokers:
+            self._free_ports.append(_free_port(self._free_ports))
+        wanted = tuple(self._wanted_port + number for number in range(brokers))
+        return _Cluster(
+            existing.cluster_id if existing else urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="),
+            wanted if self._wanted_port else tuple(self._free_ports[:brokers]),
+            tuple(self._free_ports[brokers:]),
+        )
+
+    def _write_cluster(self, cluster: _Cluster) -> None:
+        # The marker comes first: whatever is written after it is known to be ours, and formatting can be
+        # repeated, so a start that was interrupted anywhere is simply continued by the next one.
+        write_atomically(self.data_dir / _MARKER, json.dumps(asdict(cluster)) + "\n")
+        for number in range(1, len(cluster.ports) + 1):
+            folder = self._folder(number)
+            folder.mkdir(exist_ok=True)
+            node = node_properties(number, cluster.ports, cluster.controller_ports, folder / "logs")
+            write_atomically(
+                folder / "server.properties", render(node | cluster_properties(len(cluster.ports)))
+            )
+
+    def _format(self, cluster: _Cluster, ids: Iterable[int]) -> None:
+        tool = [*self._java_command, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
+        running = [
+            subprocess.Popen(
+                [*tool, "-t", cluster.cluster_id, "-c", str(self._folder(number) / "server.properties")],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for number in ids
+            if not (self._folder(number) / "logs" / "meta.properties").exists()
+        ]
+        said = [process.communicate()[0] for process in running]
+        for process, output in zip(running, said, strict=True):
+            if process.returncode:
+                raise BrokerError(
+                    f"Kafka could not format {self.data_dir}. If its data may go, run "
+                    f"`streamapp broker reset`. Kafka says:\n{output.strip()}"
+                )
+
+    def _start_brokers(self, cluster: _Cluster, ids: Sequence[int]) -> None:
+        try:
+            for number in ids:
+                properties = str(self._folder(number) / "server.properties")
+                command = [*self._java_command, "kafka.Kafka", properties]
+                self._process(number).start(command, detached=self._detached)
+            self._await_ready(cluster, ids)
+        except BaseException:
+            for number in ids:
+                self._process(number).signal(SIGKILL)
+                self._process(number).wait(_STOP_SECONDS)
+            raise
+
+    def _await_ready(self, cluster: _Cluster, ids: Sequence[int]) -> None:
+        """Wait until each broker answers a metadata request in which all the started ones take part."""
+        deadline = time.monotonic() + self._start_timeout
+        for number in ids:
+            process = self._process(number)
+            address = f"{HOST}:{cluster.ports[number - 1]}"
+            # log_level 0: until the broker listens, librdkafka would print each refused connection.
+            client = AdminClient({"bootstrap.servers": address, "log_level": 0})
+            while not _members(client).issuperset(ids):
+                if process.pid is None:
+                    problem = "ended while it started"
+                elif time.monotonic() > deadline:
+                    problem = f"did not get ready within {self._start_timeout:g} seconds"
+                else:
+                    continue
+                raise BrokerError(
+                    f"Broker {number} at {address} {problem}. "
+                    f"The end of its log, {process.log}:\n{process.log_tail()}"
+                )
+
+    def _end(self, ids: Sequence[int]) -> None:
+        for number in ids:
+            self._process(number).signal(SIGTERM)
+        deadline = time.monotonic() + _STOP_SECONDS
+        for number in ids:
+            process = self._process(number)
+            if not process.wait(max(0.0, deadline - time.monotonic())):
+                process.signal(SIGKILL)
+                process.wait(_STOP_SECONDS)
+
+    def _broker(self, number: int) -> BrokerProcess:
+        brokers = len(self._started_cluster().ports)
+        if not 1 <= number <= brokers:
+            raise BrokerError(f"There is no broker {number}: this cluster has the brokers 1 to {brokers}.")
+        return self._process(number)
+
+    def _process(self, number: int) -> BrokerProcess:
+        return self._processes.setdefault(number, BrokerProcess(self._folder(number)))
+
+    def _folder(self, number: int) -> Path:
+        return self.data_dir / f"broker-{number}"
+
+    def _folders(self) -> list[int]:
+        return [number for number in (1, 2, 3) if self._folder(number).is_dir()]
+
+    def _ids(self) -> list[int]:
+        return [broker.id for broker in self.status().brokers]
+
+    def _started_cluster(self) -> _Cluster:
+        cluster = self._read_marker()
+        if cluster is None:
+            raise BrokerError(
+                f"There is no Kafka in {self.data_dir}: start it with `streamapp broker start`."
+            )
+        return cluster
+
+    def _read_marker(self) -> _Cluster | None:
+        path = self.data_dir / _MARKER
+        try:
+            marker = json.loads(path.read_text(encoding="utf-8"))
+            return _Cluster(marker["cluster_id"], tuple(marker["ports"]), tuple(marker["controller_ports"]))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise BrokerError(
+                f"{path} cannot be read ({error!r}), so the Kafka data beside it cannot be used: "
+                "run `streamapp broker reset` to delete that data, or name another data folder."
+            ) from error
+
+    def _refuse_foreign_folder(self) -> None:
+        strange = [path.name for path in self.data_dir.iterdir() if path.name != _LOCK]
+        if strange:
+            raise BrokerError(
+                f"{self.data_dir} holds files that are not of a local Kafka ({', '.join(sorted(strange)[:5])}): name "
+                " another data folder, or empty this one yourself."
+            )
+
+    def _check_disk(self) -> None:
+        free = shutil.disk_usage(self.data_dir).free
+        if free < _SPARE_DISK_BYTES:
+            raise BrokerError(
+                f"Only {free // 2**20} MB are free below {self.data_dir}; Kafka needs "
+                f"{_SPARE_DISK_BYTES // 2**20} MB to start. Free some space, or name a data folder on another disk."
+            )
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+            file = (self.data_dir / _LOCK).open("w")
+        except OSError as error:
+            raise BrokerError(f"{self.data_dir} cannot be used as a data folder: {error}.") from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise BrokerError(
+                    f"Another process is starting or resetting the Kafka in {self.data_dir}: wait for it."
+                ) from None
+            yield
+
+
+def _members(client: AdminClient) -> set[int]:
+    try:
+        return set(client.list_topics(timeout=1.0).brokers)
+    except KafkaException:
+        return set()
+
+
+def _check_port(port: int) -> None:
+    if not _is_free(port):
+        raise BrokerError(
+            f"Port {port} is in use, so Kafka cannot listen on it. Stop what uses it, choose another port "
+            "with --port, or, if a Kafka of yours runs there, use it: set STREAMAPP_BOOTSTRAP_SERVERS."
+        )
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As the broker does it: a port whose last connections are only fading away counts as free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            raise BrokerError(f"Port {port} of {HOST} cannot be listened on: {error}.") from error
+    # macOS lets that bind succeed beside a listener on all interfaces.
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) != 0
+
+
+def _free_port(taken: Iterable[int]) -> int:
+    for port in random.sample(_FREE_PORTS, 1_000):
+        if port not in taken and _is_free(port):
+            return port
+    raise BrokerError(f"No free port was found from {_FREE_PORTS.start} to {_FREE_PORTS.stop}.")

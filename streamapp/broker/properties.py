@@ -1,0 +1,65 @@
+"""The settings of a local broker, in the names of Kafka's ``server.properties``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+__all__ = ["HOST", "cluster_properties", "node_properties", "render"]
+
+HOST = "127.0.0.1"
+
+
+def cluster_properties(brokers: int) -> dict[str, str]:
+    """Return the settings that all brokers of a local cluster share; docker-compose.yml has the same ones."""
+    replicas = str(min(brokers, 3))
+    in_sync = "2" if brokers >= 3 else "1"
+    return {
+        # A topic's partition count decides co-partitioning, so nobody gets a topic by mistyping a name.
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": replicas,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": replicas,
+        "offsets.topic.num.partitions": "8",
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+        "transaction.state.log.num.partitions": "8",
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        # Event times are often years old: retention by time would delete replayed history at once.
+        "log.retention.ms": "-1",
+        # Groups form and notice a dead member in test time, not in production time.
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "500",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+        "broker.session.timeout.ms": "6000",
+        "broker.heartbeat.interval.ms": "1000",
+        # A small heap: the log cleaner alone would take 128 MB of it.
+        "log.cleaner.dedupe.buffer.size": "16777216",
+        "num.network.threads": "2",
+        "num.io.threads": "4",
+    }
+
+
+def node_properties(
+    node: int, ports: Sequence[int], controller_ports: Sequence[int], log_dir: Path
+) -> dict[str, str]:
+    """Return the settings of broker ``node`` (1, 2, ...), which is a controller of the quorum as well."""
+    port, controller_port = ports[node - 1], controller_ports[node - 1]
+    voters = ",".join(f"{number}@{HOST}:{at}" for number, at in enumerate(controller_ports, start=1))
+    return {
+        "node.id": str(node),
+        "process.roles": "broker,controller",
+        "controller.quorum.voters": voters,
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": str(log_dir),
+    }
+
+
+def render(properties: Mapping[str, str]) -> str:
+    """Return the text of a ``.properties`` file; a backslash in a value (it is Java's escape) is doubled."""
+    return "".join(f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in properties.items())

@@ -1,0 +1,16 @@
+"""Fixtures that more than one folder of tests uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from streamapp.broker import LocalKafka
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    """One real broker for the whole session; tests keep apart by the names of their topics and groups."""
+    with LocalKafka(tmp_path_factory.mktemp("kafka"), brokers=1, port=0) as broker:
+        yield broker
