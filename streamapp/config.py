@@ -1,0 +1,184 @@
+"""The settings of an application: Kafka Streams' configuration, in Python spelling.
+
+Names are Kafka's with underscores for dots: ``statestore.cache.max.bytes`` is ``statestore_cache_max_bytes``.
+`StreamsConfig.from_properties` takes Kafka's own names.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+from streamapp.errors import ConfigError
+from streamapp.names import check_topic_name
+from streamapp.records import Headers
+from streamapp.serdes.base import Serde
+
+__all__ = ["ErrorContext", "ExceptionHandler", "StreamsConfig"]
+
+OPTIMIZATIONS = ("reuse.ktable.source.topics", "merge.repartition.topics", "single.store.self.join")
+
+
+@dataclass(frozen=True)
+class ErrorContext:
+    """Where a record failed, for exception handlers; key and value are the source record's bytes."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    headers: Headers
+    processor: str
+    task_id: str
+    key: bytes | None = None
+    value: bytes | None = None
+
+
+ExceptionHandler = Literal["fail", "continue"] | Callable[[ErrorContext, Exception], Literal["fail", "continue"]]
+"""What to do with a record that cannot be handled: stop, or drop it (to the dead-letter topic, if one is set) and
+go on. A callable decides for each record."""
+
+
+@dataclass(frozen=True)
+class StreamsConfig:
+    """The settings of one application. Immutable; `replace` gives a changed copy.
+
+    Times are milliseconds, sizes bytes. Raises `ConfigError` for values that cannot be right.
+
+    >>> StreamsConfig("flights", commit_interval_ms=500).replace(num_standby_replicas=1).application_id
+    'flights'
+    """
+
+    application_id: str = "streamapp"
+    bootstrap_servers: str = "localhost:9092"
+    client_properties: Mapping[str, str] = field(default_factory=dict)
+    """TLS and SASL settings by librdkafka's names (``security.protocol``, ``sasl.username`` ...)."""
+
+    processing_guarantee: Literal["at_least_once", "exactly_once_v2"] = "at_least_once"
+    commit_interval_ms: int | None = None
+    """Default: 30 seconds, or 100 ms with exactly_once_v2, as in Kafka Streams."""
+    transaction_timeout_ms: int = 10_000
+    session_timeout_ms: int = 45_000
+    max_poll_interval_ms: int = 300_000
+    max_task_idle_ms: int = 0
+    num_standby_replicas: int = 0
+    auto_offset_reset: Literal["earliest", "latest"] = "earliest"
+
+    state_dir: str = "./data/state"
+    statestore_cache_max_bytes: int = 10 * 1024 * 1024
+    """Record cache over all tasks of a process; 0 sends every update downstream."""
+    state_memory_bytes: int = 256 * 1024 * 1024
+    """Memory that RocksDB may use for all stores of a process."""
+    dsl_store_type: Literal["rocksdb", "in_memory"] = "rocksdb"
+    dsl_store_format: Literal["default", "headers"] = "default"
+    replication_factor: int = -1
+    """Of internal topics; -1 leaves it to the broker's default."""
+
+    topology_optimization: str = "none"
+    """``none``, ``all``, or a comma-separated list of Kafka Streams' optimisations."""
+    ensure_explicit_internal_resource_naming: bool = False
+
+    default_key_serde: Serde[Any] | None = None
+    default_value_serde: Serde[Any] | None = None
+    default_timestamp_extractor: Callable[..., int] | None = None
+
+    deserialization_exception_handler: ExceptionHandler = "fail"
+    processing_exception_handler: ExceptionHandler = "fail"
+    production_exception_handler: ExceptionHandler = "fail"
+    dead_letter_queue_topic: str | None = None
+    """Where records go that a handler said to go on without (KIP-1034)."""
+
+    def __post_init__(self) -> None:
+        check_topic_name(self.application_id, "application_id")
+        self._one_of("processing_guarantee", "at_least_once", "exactly_once_v2")
+        self._one_of("dsl_store_type", "rocksdb", "in_memory")
+        self._one_of("dsl_store_format", "default", "headers")
+        self._one_of("auto_offset_reset", "earliest", "latest")
+        for name in ("transaction_timeout_ms", "session_timeout_ms", "max_poll_interval_ms", "state_memory_bytes"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} must be larger than 0, not {getattr(self, name)}")
+        for name in ("statestore_cache_max_bytes", "num_standby_replicas"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} must not be negative, but is {getattr(self, name)}")
+        if self.commit_interval_ms is not None and self.commit_interval_ms <= 0:
+            raise ConfigError(f"commit_interval_ms must be larger than 0, not {self.commit_interval_ms}")
+        for name in ("deserialization", "processing", "production"):
+            handler = getattr(self, f"{name}_exception_handler")
+            if handler not in ("fail", "continue") and not callable(handler):
+                raise ConfigError(f'{name}_exception_handler must be "fail", "continue" or a function, not {handler!r}')
+        unknown = self.optimizations - set(OPTIMIZATIONS)
+        if unknown:
+            raise ConfigError(
+                f"topology_optimization: unknown optimisation {', '.join(sorted(unknown))}; "
+                f"use none, all, or a comma-separated list of {', '.join(OPTIMIZATIONS)}"
+            )
+
+    def _one_of(self, name: str, *allowed: str) -> None:
+        if getattr(self, name) not in allowed:
+            raise ConfigError(f"{name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
+
+    @property
+    def exactly_once(self) -> bool:
+        return self.processing_guarantee == "exactly_once_v2"
+
+    @property
+    def commit_interval(self) -> int:
+        """The commit interval in ms that is in force."""
+        if self.commit_interval_ms is not None:
+            return self.commit_interval_ms
+        return 100 if self.exactly_once else 30_000
+
+    @property
+    def optimizations(self) -> frozenset[str]:
+        if self.topology_optimization == "all":
+            return frozenset(OPTIMIZATIONS)
+        if self.topology_optimization == "none":
+            return frozenset()
+        return frozenset(part.strip() for part in self.topology_optimization.split(",") if part.strip())
+
+    def replace(self, **changes: Any) -> StreamsConfig:
+        """A copy with some settings changed."""
+        return replace(self, **changes)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, Any]) -> StreamsConfig:
+        """A configuration from Kafka Streams' property names.
+
+        >>> StreamsConfig.from_properties({"application.id": "a", "statestore.cache.max.bytes": "0"}).statestore_cache_max_bytes
+        0
+        """
+        types = {f.name: f.type for f in fields(cls)}
+        values: dict[str, Any] = {}
+        for key, value in properties.items():
+            name = _PROPERTY_NAMES.get(key, key.replace(".", "_").replace("-", "_"))
+            if name not in types:
+                close = difflib.get_close_matches(name, types, 1)
+                hint = f"; did you mean {close[0].replace('_', '.')}?" if close else ""
+                raise ConfigError(f"unknown setting {key}{hint}")
+            values[name] = _convert(key, value, types[name])
+        return cls(**values)
+
+
+_PROPERTY_NAMES = {
+    "errors.dead.letter.queue.topic.name": "dead_letter_queue_topic",
+    "default.key.serde": "default_key_serde",
+    "default.value.serde": "default_value_serde",
+    "dsl.store.suppliers.class": "dsl_store_type",
+}
+
+
+def _convert(key: str, value: Any, declared: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if declared.startswith("int"):
+        try:
+            return int(value)
+        except ValueError:
+            raise ConfigError(f"{key} must be a whole number, not {value!r}") from None
+    if declared == "bool":
+        if value.lower() not in ("true", "false"):
+            raise ConfigError(f"{key} must be true or false, not {value!r}")
+        return value.lower() == "true"
+    return value.lower() if key == "dsl.store.format" else value

@@ -1,0 +1,118 @@
+"""The text of ``Topology.describe()``, letter by letter that of Kafka Streams.
+
+Kafka Streams sorts nodes by the size of the sub-topology below them, and keeps several sets in the order of
+Java's hash tables. Where that order shows in the text it is reproduced here, so that a description can be compared with
+the Java application's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cmp_to_key
+
+from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
+
+__all__ = ["describe_global_store", "describe_subtopology", "java_hash_order"]
+
+
+def java_hash_order(names: Iterable[str]) -> list[str]:
+    """The names in the iteration order of a ``java.util.HashSet`` that they were added to in this order."""
+    unique = list(dict.fromkeys(names))
+    capacity = 16
+    while len(unique) > capacity * 0.75:
+        capacity *= 2
+    return sorted(unique, key=lambda name: _java_bucket(name, capacity))
+
+
+def _java_bucket(text: str, capacity: int) -> int:
+    value = 0
+    encoded = text.encode("utf-16-be")
+    for i in range(0, len(encoded), 2):
+        value = (31 * value + (encoded[i] << 8 | encoded[i + 1])) & 0xFFFFFFFF
+    return (value ^ (value >> 16)) & (capacity - 1)
+
+
+@dataclass(eq=False)
+class _Described:
+    node: Node
+    size: int = 1
+    predecessors: list[_Described] = field(default_factory=list)
+    successors: list[_Described] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    def grow(self, delta: int) -> None:
+        self.size += delta
+        for predecessor in self.predecessors:
+            predecessor.grow(delta)
+
+
+def _compare(a: _Described, b: _Described) -> int:
+    if a is b:
+        return 0
+    if a.size != b.size:
+        return b.size - a.size
+    return -1 if a.name < b.name else 1
+
+
+def _insert(ordered: list[_Described], new: _Described) -> None:
+    """Adds to a sorted set whose order is that of the sizes at the time of the insertion."""
+    for i, present in enumerate(ordered):
+        order = _compare(new, present)
+        if order == 0:
+            return
+        if order < 0:
+            ordered.insert(i, new)
+            return
+    ordered.append(new)
+
+
+def _names(nodes: list[_Described]) -> str:
+    return ", ".join(n.name for n in nodes) or "none"
+
+
+def _text(described: _Described) -> str:
+    node = described.node
+    if isinstance(node, SourceNode):
+        topics = node.pattern.pattern if node.pattern else f"[{', '.join(java_hash_order(node.topics))}]"
+        return f"Source: {node.name} (topics: {topics})\n      --> {_names(described.successors)}"
+    if isinstance(node, ProcessorNode):
+        stores = ", ".join(java_hash_order(node.stores))
+        return (
+            f"Processor: {node.name} (stores: [{stores}])\n      --> {_names(described.successors)}\n"
+            f"      <-- {_names(described.predecessors)}"
+        )
+    assert isinstance(node, SinkNode)
+    target = f"topic: {node.topic}" if isinstance(node.topic, str) else f"extractor class: {_function_name(node.topic)}"
+    return f"Sink: {node.name} ({target})\n      <-- {_names(described.predecessors)}"
+
+
+def _function_name(function: object) -> str:
+    return str(getattr(function, "__name__", function))
+
+
+def describe_subtopology(number: int, nodes: list[Node]) -> str:
+    """The paragraph of one sub-topology; nodes in the order in which they were added."""
+    by_name = {n.name: _Described(n) for n in nodes}
+    order = java_hash_order(java_hash_order(by_name))
+    for name in order:
+        described = by_name[name]
+        for parent in described.node.parents:
+            predecessor = by_name[parent]
+            _insert(described.predecessors, predecessor)
+            _insert(predecessor.successors, described)
+            predecessor.grow(described.size)
+    body = sorted(by_name.values(), key=cmp_to_key(_compare))
+    return f"Sub-topology: {number}\n" + "".join(f"    {_text(d)}\n" for d in body) + "\n"
+
+
+def describe_global_store(number: int, source: SourceNode, processor: ProcessorNode) -> str:
+    """The paragraph of one global store."""
+    return (
+        f"Sub-topology: {number} for global store (will not generate tasks)\n"
+        f"    Source: {source.name} (topics: [{source.topics[0]}])\n      --> {processor.name}\n"
+        f"    Processor: {processor.name} (stores: [{processor.stores[0]}])\n      --> none\n      <-- {source.name}\n"
+    )

@@ -1,0 +1,200 @@
+"""What a topology needs to run: sub-topologies, internal topics, stores. Immutable, and picklable for Spark."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from streamapp.config import StreamsConfig
+from streamapp.errors import CopartitionError, TopologyError
+from streamapp.state.spec import StoreSpec
+from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
+
+__all__ = ["GlobalStore", "InternalTopic", "Plan", "Subtopology"]
+
+
+@dataclass(frozen=True)
+class InternalTopic:
+    """A repartition or changelog topic; ``partitions`` None means: derived from the topics that feed it."""
+
+    name: str
+    kind: Literal["repartition", "changelog"]
+    partitions: int | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GlobalStore:
+    """A store that every process fills from all partitions of a topic."""
+
+    spec: StoreSpec
+    topic: str
+    source: SourceNode
+    processor: ProcessorNode
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+
+@dataclass(frozen=True)
+class Subtopology:
+    """A connected part of the topology; task p of it processes partition p of each of its source topics."""
+
+    id: int
+    nodes: tuple[Node, ...]
+    stores: tuple[StoreSpec, ...]
+    repartition_topics: tuple[InternalTopic, ...]
+    changelog_topics: Mapping[str, InternalTopic]
+    copartition_groups: tuple[frozenset[str], ...] = ()
+
+    @cached_property
+    def sources(self) -> tuple[SourceNode, ...]:
+        return tuple(n for n in self.nodes if isinstance(n, SourceNode))
+
+    @cached_property
+    def source_topics(self) -> tuple[str, ...]:
+        """Full names, external and internal, in the order of the sources; topics of patterns are not among them."""
+        return tuple(dict.fromkeys(t for s in self.sources for t in s.topics))
+
+    @cached_property
+    def sink_topics(self) -> tuple[str, ...]:
+        """Full names of the topics that are known before the first record."""
+        sinks = (n.topic for n in self.nodes if isinstance(n, SinkNode))
+        return tuple(dict.fromkeys(t for t in sinks if isinstance(t, str)))
+
+    @property
+    def name(self) -> str:
+        """A readable name: what it reads."""
+        return "+".join(self.source_topics) or "+".join(s.pattern.pattern for s in self.sources if s.pattern)
+
+    def source_of(self, topic: str) -> SourceNode | None:
+        """The source node that reads a topic."""
+        for source in self.sources:
+            if topic in source.topics or (source.pattern is not None and source.pattern.fullmatch(topic)):
+                return source
+        return None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A topology made ready for one application: names are complete, sub-topologies are told apart."""
+
+    config: StreamsConfig
+    subtopologies: tuple[Subtopology, ...]
+    global_stores: tuple[GlobalStore, ...]
+
+    @property
+    def application_id(self) -> str:
+        return self.config.application_id
+
+    @cached_property
+    def internal_topics(self) -> tuple[InternalTopic, ...]:
+        """All repartition topics and all changelogs that are not source topics at the same time."""
+        topics: dict[str, InternalTopic] = {}
+        for sub in self.subtopologies:
+            for topic in sub.repartition_topics:
+                topics[topic.name] = topic
+        for sub in self.subtopologies:
+            for topic in sub.changelog_topics.values():
+                if topic.name not in sub.source_topics:
+                    topics[topic.name] = topic
+        return tuple(topics.values())
+
+    @cached_property
+    def source_topics(self) -> tuple[str, ...]:
+        """External topics that the application reads, those of global stores included."""
+        internal = {t.name for t in self.internal_topics}
+        topics = [t for sub in self.subtopologies for t in sub.source_topics if t not in internal]
+        return tuple(dict.fromkeys(topics + [g.topic for g in self.global_stores]))
+
+    @cached_property
+    def store_subtopology(self) -> Mapping[str, Subtopology]:
+        """The sub-topology that owns each store."""
+        return {spec.name: sub for sub in self.subtopologies for spec in sub.stores}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes when state on disk or internal topics would not fit a changed topology any more."""
+        parts = []
+        for sub in self.subtopologies:
+            for spec in sub.stores:
+                sizes = f"{spec.window_size_ms}/{spec.retain_duplicates}" if "window" in spec.kind else ""
+                serdes = f"{type(spec.key_serde).__name__}/{type(spec.value_serde).__name__}"
+                parts.append(f"store {sub.id} {spec.name} {spec.kind} {sizes} {serdes}")
+            parts.extend(f"repartition {sub.id} {t.name} {t.partitions}" for t in sub.repartition_topics)
+        return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()[:16]
+
+    def merged(self) -> Subtopology:
+        """All sub-topologies as one, the way the test driver runs them: in one task."""
+        subs = self.subtopologies
+        return Subtopology(
+            id=0,
+            nodes=tuple(n for sub in subs for n in sub.nodes),
+            stores=tuple(s for sub in subs for s in sub.stores),
+            repartition_topics=tuple(t for sub in subs for t in sub.repartition_topics),
+            changelog_topics={k: v for sub in subs for k, v in sub.changelog_topics.items()},
+        )
+
+    def partition_counts(self, external: Mapping[str, int]) -> dict[str, int]:
+        """Partition counts of all internal topics, given those of the external source topics.
+
+        A repartition topic has the count that was asked for, or the largest count among the sources of the
+        sub-topologies that write to it; a changelog has as many as its sub-topology has tasks.
+
+        Raises `CopartitionError` where topics that are joined have different counts, `TopologyError` for a
+        source topic that has no count.
+        """
+        missing = [t for t in self.source_topics if t not in external]
+        if missing:
+            raise TopologyError(
+                f"source topic{'s' if len(missing) > 1 else ''} {', '.join(sorted(missing))} "
+                f"{'do' if len(missing) > 1 else 'does'} not exist; create before starting {self.application_id}"
+            )
+        counts = dict(external)
+        repartition = {t.name: t for sub in self.subtopologies for t in sub.repartition_topics}
+        counts.update({t.name: t.partitions for t in repartition.values() if t.partitions is not None})
+        groups = [g for sub in self.subtopologies for g in sub.copartition_groups]
+        self._derive_repartition_counts(counts, repartition)
+        for group in groups:
+            self._copartition(group, counts, repartition)
+        result = {name: counts[name] for name in repartition}
+        for sub in self.subtopologies:
+            tasks = max((counts[t] for t in sub.source_topics), default=0)
+            for changelog in sub.changelog_topics.values():
+                if changelog.name not in sub.source_topics:
+                    result[changelog.name] = tasks
+        return result
+
+    def _derive_repartition_counts(self, counts: dict[str, int], repartition: Mapping[str, InternalTopic]) -> None:
+        pending = [name for name in repartition if name not in counts]
+        while pending:
+            progressed = []
+            for name in pending:
+                writers = [sub for sub in self.subtopologies if name in sub.sink_topics]
+                sources = [t for sub in writers for t in sub.source_topics]
+                if sources and all(t in counts for t in sources):
+                    counts[name] = max(counts[t] for t in sources)
+                    progressed.append(name)
+            if not progressed:
+                raise TopologyError(
+                    f"the partition count of {', '.join(pending)} cannot be derived: the repartition topics feed each "
+                    "other; give one of them partitions=... with repartition()"
+                )
+            pending = [name for name in pending if name not in progressed]
+
+    @staticmethod
+    def _copartition(group: frozenset[str], counts: dict[str, int], repartition: Mapping[str, InternalTopic]) -> None:
+        fixed = {t: counts[t] for t in group if t not in repartition or repartition[t].partitions is not None}
+        if len(set(fixed.values())) > 1:
+            listed = ", ".join(f"{t} has {n}" for t, n in sorted(fixed.items()))
+            raise CopartitionError(
+                f"topics that are joined by key must have the same number of partitions, but {listed}. "
+                "Create them alike, or put repartition(partitions=...) in front of the join"
+            )
+        wanted = next(iter(fixed.values())) if fixed else max(counts[t] for t in group)
+        for topic in group:
+            counts[topic] = wanted

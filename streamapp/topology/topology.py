@@ -1,0 +1,368 @@
+"""`Topology`: named sources, processors, stores and sinks; the low-level way to describe an application.
+
+The DSL writes into one of these. `Topology.describe` shows it, `Topology.plan` makes it ready to run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from streamapp.config import StreamsConfig
+from streamapp.errors import TopologyError
+from streamapp.names import check_name
+from streamapp.serdes.base import Serde
+from streamapp.state.spec import StoreSpec
+from streamapp.topology.describe import describe_global_store, describe_subtopology
+from streamapp.topology.mermaid import to_mermaid
+from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from streamapp.topology.plan import GlobalStore, InternalTopic, Plan, Subtopology
+
+__all__ = ["Topology"]
+
+CHANGELOG_RETENTION_MS = -1
+"""See docs/decisions.md: the broker judges age by the wall clock, windows by stream time."""
+
+
+class Topology:
+    """A graph of sources, processors, stores and sinks.
+
+    >>> from streamapp import Topology, StringSerde
+    >>> topology = Topology()
+    >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
+    >>> _ = topology.add_source("in", "flights", **text).add_sink("out", "copies", "in", **text)
+    >>> print(topology.describe())
+    Topologies:
+       Sub-topology: 0
+        Source: in (topics: [flights])
+          --> out
+        Sink: out (topic: copies)
+          <-- in
+    <BLANKLINE>
+    <BLANKLINE>
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._stores: dict[str, StoreSpec] = {}
+        self._global_stores: dict[str, GlobalStore] = {}
+        self._internal: dict[str, InternalTopic] = {}
+        self._source_changelogs: dict[str, str] = {}
+        self._copartitions: list[tuple[str, ...]] = []
+        self._group_parent: dict[str, str] = {}
+        self._config = StreamsConfig()
+
+    # ------------------------------------------------------------------ building
+
+    def add_source(
+        self,
+        name: str,
+        *topics: str,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        timestamp_extractor: Callable[..., int] | None = None,
+        pattern: re.Pattern[str] | None = None,
+    ) -> Topology:
+        """Adds a source that reads topics, or all topics that match a pattern. A topic has one source at most."""
+        self._new_node(name)
+        if not topics and pattern is None:
+            raise TopologyError(f"source {name} reads nothing: name at least one topic or give a pattern")
+        for topic in topics:
+            if topic not in self._internal:
+                check_name(topic, "topic")
+            self._check_topic_free(topic)
+        if pattern is not None:
+            self._check_pattern_free(pattern)
+        self._nodes[name] = SourceNode(name, tuple(topics), pattern, key_serde, value_serde, timestamp_extractor)
+        return self
+
+    def add_processor(self, name: str, supplier: Any, *parents: str) -> Topology:
+        """Adds a step. ``supplier`` is called once a task and returns a `Processor` (the DSL gives operators).
+
+        A supplier with an attribute ``stores`` (a sequence of `StoreSpec`) brings its stores with it.
+        """
+        self._new_node(name)
+        self._check_parents(name, parents)
+        self._nodes[name] = ProcessorNode(name, supplier, tuple(parents))
+        self._unite(name, *parents)
+        for spec in getattr(supplier, "stores", ()):
+            self.add_state_store(spec, name)
+        return self
+
+    def add_sink(
+        self,
+        name: str,
+        topic: str | Callable[..., str],
+        *parents: str,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        partitioner: Callable[..., int | None] | None = None,
+    ) -> Topology:
+        """Adds a sink that writes to a topic, or to what ``topic(key, value, record_context)`` says.
+
+        ``partitioner(topic, key, value, partition_count)`` may choose the partition; without it, or when it
+        returns None, Kafka's default partitioner decides by the key's bytes.
+        """
+        self._new_node(name)
+        if isinstance(topic, str) and topic not in self._internal:
+            check_name(topic, "topic")
+        self._check_parents(name, parents)
+        self._nodes[name] = SinkNode(name, topic, tuple(parents), key_serde, value_serde, partitioner)
+        self._unite(name, *parents)
+        return self
+
+    def add_state_store(self, spec: StoreSpec, *processors: str) -> Topology:
+        """Adds a store and connects it to processors. The same spec may be added again."""
+        present = self._stores.get(spec.name)
+        if (present is not None and present is not spec) or spec.name in self._global_stores:
+            raise TopologyError(f"a different state store has already been added with the name {spec.name}")
+        check_name(spec.name, "store name")
+        self._stores[spec.name] = spec
+        for processor in processors:
+            self.connect_processor_and_state_stores(processor, spec.name)
+        return self
+
+    def connect_processor_and_state_stores(self, processor: str, *stores: str) -> Topology:
+        """Lets a processor use stores; all processors of a store run in the same task."""
+        if not stores:
+            raise TopologyError(f"name at least one store to connect to {processor}")
+        node = self._nodes.get(processor)
+        if node is None:
+            raise TopologyError(f"processor {processor} is not added yet")
+        if not isinstance(node, ProcessorNode):
+            raise TopologyError(f"a state store cannot be connected to {processor}, which is a source or a sink")
+        for store in stores:
+            if store in self._global_stores:
+                raise TopologyError(
+                    f"global store {store} can be used by every processor without connecting it; leave its name out"
+                )
+            if store not in self._stores:
+                raise TopologyError(f"state store {store} is not added yet; add it before {processor} names it")
+        for store in stores:
+            for other in self._nodes.values():
+                if isinstance(other, ProcessorNode) and store in other.stores:
+                    self._unite(processor, other.name)
+                    break
+        merged = tuple(dict.fromkeys((*node.stores, *stores)))
+        self._nodes[processor] = replace(node, stores=merged)
+        return self
+
+    def add_global_store(
+        self,
+        spec: StoreSpec,
+        source: str,
+        topic: str,
+        processor: str,
+        supplier: Any,
+        *,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        timestamp_extractor: Callable[..., int] | None = None,
+    ) -> Topology:
+        """Adds a store that every process fills from all partitions of a topic; all processors may read it."""
+        if spec.name in self._global_stores or spec.name in self._stores:
+            raise TopologyError(f"a different state store has already been added with the name {spec.name}")
+        if source == processor:
+            raise TopologyError(f"source and processor of global store {spec.name} need different names, both are {source}")
+        self.add_source(
+            source, topic, key_serde=key_serde, value_serde=value_serde, timestamp_extractor=timestamp_extractor
+        )
+        self._new_node(processor)
+        node = ProcessorNode(processor, supplier, (source,), (spec.name,))
+        self._nodes[processor] = node
+        self._unite(processor, source)
+        source_node = self._nodes[source]
+        assert isinstance(source_node, SourceNode)
+        self._global_stores[spec.name] = GlobalStore(spec, topic, source_node, node)
+        return self
+
+    # ------------------------------------------------------------------ what only the DSL needs
+
+    def add_internal_topic(self, name: str, partitions: int | None = None) -> None:
+        """Declares a repartition topic; the application id is put in front of its name when planned."""
+        check_name(name, "repartition topic")
+        self._internal.setdefault(
+            name,
+            InternalTopic(
+                name,
+                "repartition",
+                partitions,
+                {
+                    "cleanup.policy": "delete",
+                    "retention.ms": "-1",
+                    "segment.bytes": str(50 * 1024 * 1024),
+                    "segment.ms": str(2**63 - 1),
+                    "message.timestamp.type": "CreateTime",
+                },
+            ),
+        )
+
+    def connect_source_store_and_topic(self, store: str, topic: str) -> None:
+        """The source topic is at the same time the changelog of the store (``reuse.ktable.source.topics``)."""
+        self._source_changelogs[store] = topic
+
+    def copartition_sources(self, *sources: str) -> None:
+        """The topics of these sources have to have the same number of partitions."""
+        self._copartitions.append(sources)
+
+    def set_config(self, config: StreamsConfig) -> None:
+        """The configuration that `plan` uses when it is given none."""
+        self._config = config
+
+    # ------------------------------------------------------------------ results
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        return self._nodes
+
+    @property
+    def stores(self) -> Mapping[str, StoreSpec]:
+        """All stores, the global ones included."""
+        return {**self._stores, **{name: g.spec for name, g in self._global_stores.items()}}
+
+    def describe(self) -> str:
+        """Kafka Streams' text of this topology."""
+        global_processors = {g.processor.name: g for g in self._global_stores.values()}
+        text = []
+        for number, names in enumerate(self._groups()):
+            found = [global_processors[n] for n in names if n in global_processors]
+            if found:
+                text.append(describe_global_store(number, found[0].source, found[0].processor))
+            else:
+                text.append(describe_subtopology(number, [self._nodes[n] for n in names]))
+        # Java appends its two kinds of paragraphs so that whichever kind ends first leaves the rest in order.
+        return "Topologies:\n " + "".join("  " + t for t in text)
+
+    def to_mermaid(self) -> str:
+        """The topology as a Mermaid flowchart."""
+        return to_mermaid(self)
+
+    def groups(self) -> list[list[Node]]:
+        """The nodes by sub-topology, global stores' nodes left out."""
+        global_nodes = {n for g in self._global_stores.values() for n in (g.source.name, g.processor.name)}
+        return [[self._nodes[n] for n in names] for names in self._groups() if names[0] not in global_nodes]
+
+    def plan(self, config: StreamsConfig | None = None) -> Plan:
+        """Makes the topology ready to run as one application."""
+        config = config or self._config
+        global_nodes = {n for g in self._global_stores.values() for n in (g.source.name, g.processor.name)}
+        subtopologies = []
+        for number, names in enumerate(self._groups()):
+            if names[0] not in global_nodes:
+                subtopologies.append(self._subtopology(number, [self._nodes[n] for n in names], config))
+        if not subtopologies and not self._global_stores:
+            raise TopologyError("the topology is empty: it has no source; add at least one stream() or table()")
+        return Plan(config, tuple(subtopologies), tuple(self._global_stores.values()))
+
+    # ------------------------------------------------------------------ inside
+
+    def _subtopology(self, number: int, nodes: list[Node], config: StreamsConfig) -> Subtopology:
+        def full(topic: str) -> str:
+            return f"{config.application_id}-{topic}" if topic in self._internal else topic
+
+        planned: list[Node] = []
+        for node in nodes:
+            if isinstance(node, SourceNode):
+                planned.append(replace(node, topics=tuple(full(t) for t in node.topics)))
+            elif isinstance(node, SinkNode) and isinstance(node.topic, str):
+                planned.append(replace(node, topic=full(node.topic)))
+            else:
+                planned.append(node)
+        specs = [self._stores[s] for n in nodes if isinstance(n, ProcessorNode) for s in n.stores]
+        stores = tuple(dict.fromkeys(spec.name for spec in specs))
+        changelogs = {}
+        for spec in (self._stores[name] for name in stores):
+            if spec.name in self._source_changelogs:
+                changelogs[spec.name] = InternalTopic(full(self._source_changelogs[spec.name]), "changelog")
+            elif spec.logged:
+                name = f"{config.application_id}-{spec.name}-changelog"
+                changelogs[spec.name] = InternalTopic(name, "changelog", None, changelog_config(spec))
+        source_names = {n.name for n in nodes if isinstance(n, SourceNode)}
+        own_topics = [t for n in nodes if isinstance(n, SourceNode) for t in n.topics]
+        return Subtopology(
+            id=number,
+            nodes=tuple(planned),
+            stores=tuple(self._stores[name] for name in stores),
+            repartition_topics=tuple(
+                replace(self._internal[t], name=full(t)) for t in own_topics if t in self._internal
+            ),
+            changelog_topics=changelogs,
+            copartition_groups=tuple(
+                frozenset(full(t) for s in group for t in self._topics_of(s))
+                for group in self._copartitions
+                if source_names.issuperset(group)
+            ),
+        )
+
+    def _topics_of(self, source: str) -> Iterable[str]:
+        node = self._nodes[source]
+        assert isinstance(node, SourceNode)
+        return node.topics
+
+    def _new_node(self, name: str) -> None:
+        if name in self._nodes:
+            raise TopologyError(f"processor {name} is already added; give one of the two another name")
+
+    def _check_parents(self, name: str, parents: tuple[str, ...]) -> None:
+        if not parents:
+            raise TopologyError(f"{name} has no parent: name the node that it gets its records from")
+        for parent in parents:
+            if parent == name:
+                raise TopologyError(f"parent node {parent} is unknown: a node cannot be its own parent")
+            if parent not in self._nodes:
+                raise TopologyError(f"parent node {parent} of {name} is unknown; add it first")
+            if isinstance(self._nodes[parent], SinkNode):
+                raise TopologyError(f"sink {parent} cannot be used as a parent: nothing comes out of it")
+
+    def _check_topic_free(self, topic: str) -> None:
+        for node in self._nodes.values():
+            if isinstance(node, SourceNode):
+                if topic in node.topics:
+                    raise TopologyError(
+                        f"topic {topic} has already been registered by source {node.name}; read it once and use that stream or table twice"
+                    )
+                if node.pattern is not None and node.pattern.fullmatch(topic):
+                    raise TopologyError(f"topic {topic} matches the pattern {node.pattern.pattern} of source {node.name}")
+
+    def _check_pattern_free(self, pattern: re.Pattern[str]) -> None:
+        for node in self._nodes.values():
+            if isinstance(node, SourceNode):
+                for topic in node.topics:
+                    if pattern.fullmatch(topic):
+                        raise TopologyError(
+                            f"pattern {pattern.pattern} will match topic {topic}, which source {node.name} has already registered"
+                        )
+
+    def _root(self, name: str) -> str:
+        while (parent := self._group_parent.get(name, name)) != name:
+            name = parent
+        return name
+
+    def _unite(self, first: str, *others: str) -> None:
+        for other in others:
+            a, b = self._root(first), self._root(other)
+            if a != b:
+                self._group_parent[b] = a
+
+    def _groups(self) -> list[list[str]]:
+        groups: dict[str, list[str]] = {}
+        for name in self._nodes:
+            groups.setdefault(self._root(name), []).append(name)
+        return list(groups.values())
+
+
+def changelog_config(spec: StoreSpec) -> dict[str, str]:
+    """The topic configuration of a store's changelog."""
+    config = {
+        "cleanup.policy": "compact,delete" if "window" in spec.kind or spec.kind == "session" else "compact",
+        "message.timestamp.type": "CreateTime",
+        "segment.ms": str(2**63 - 1),
+    }
+    if "delete" in config["cleanup.policy"]:
+        config["retention.ms"] = str(CHANGELOG_RETENTION_MS)
+    if spec.kind == "versioned":
+        config["min.compaction.lag.ms"] = str(spec.retention_ms + 24 * 3600 * 1000)
+    config.update(spec.topic_config)
+    return config
