@@ -42,7 +42,7 @@ Spec = dict[str, Any]
 
 @dataclass(frozen=True)
 class Node:
-    """A built node: the DSL object, its static types, and for windowed groups the type of the windowed key."""
+    """A built node: the DSL object, its types, and for windowed groups the type of the windowed key."""
 
     dsl: Any
     key: Type

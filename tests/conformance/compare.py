@@ -17,8 +17,8 @@ __all__ = ["LEVELS", "compare"]
 Spec = dict[str, Any]
 
 LEVELS = {1: "outputs", 2: "stores", 3: "bytes", 4: "describe"}
-"""What is compared at each level: outputs and side effects; stores, metrics and queries; the bytes of internal
-and changelog topics; the text of ``describe()``."""
+"""What is compared at each level: outputs and side effects; stores, metrics and queries; the bytes of
+internal and changelog topics; the text of ``describe()``."""
 
 FIELDS = {
     1: ("topics", "serdes", "side_effects"),

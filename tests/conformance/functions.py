@@ -1,7 +1,7 @@
 """The named functions of SPEC.md, section 3.
 
-A function is written in a case as ``"upper"`` or ``["append", "!"]``. Names are looked up once, when the topology
-is built: `mapper(spec)` and its siblings return a plain function.
+A function is written in a case as ``"upper"`` or ``["append", "!"]``. Names are looked up once, when the
+topology is built: `mapper(spec)` and its siblings return a plain function.
 """
 
 from __future__ import annotations

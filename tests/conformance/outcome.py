@@ -1,4 +1,4 @@
-"""Runs a case on the test driver and records what happened in the shape of ``expected`` (SPEC.md, 8 and 10)."""
+"""Runs a case on the test driver and records the outcome in the shape of ``expected`` (SPEC.md, 8, 10)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The named processors of a case (SPEC.md, section 5).
 
-Each name is one behaviour, which serves ``process`` and ``processValues``: a fixed-key processor does the same but
-for the key, which it may not change.
+Each name is one behaviour, which serves ``process`` and ``processValues``: a fixed-key processor does the
+same but for the key, which it may not change.
 """
 
 from __future__ import annotations

@@ -5,17 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from streamapp.query import (
-    KeyQuery,
-    MultiVersionedKeyQuery,
-    RangeQuery,
-    TimestampedKeyQuery,
-    TimestampedRangeQuery,
-    VersionedKeyQuery,
-    WindowKeyQuery,
-    WindowRangeQuery,
-)
-
 from streamapp import Headers, TopologyTestDriver
 
 from .functions import literal
@@ -111,6 +100,17 @@ def _read(store: Any, spec: Spec) -> Any:
 
 
 def _interactive_query(driver: TopologyTestDriver, spec: Spec) -> Any:
+    from streamapp.query import (
+        KeyQuery,
+        MultiVersionedKeyQuery,
+        RangeQuery,
+        TimestampedKeyQuery,
+        TimestampedRangeQuery,
+        VersionedKeyQuery,
+        WindowKeyQuery,
+        WindowRangeQuery,
+    )
+
     key, low, high = (literal(spec.get(name)) for name in ("key", "from", "to"))
     descending = spec.get("descending", False)
 

@@ -1,7 +1,7 @@
 """Runs cases from the command line.
 
-python -m tests.conformance.run CASE                           # what differs, level by level
-python -m tests.conformance.run --summary --family suppress    # the table, and which cases do not hold
+``python -m tests.conformance.run CASE`` prints what differs, level by level; with ``--summary [--family F]``
+the table of families by levels and which cases do not hold.
 """
 
 from __future__ import annotations

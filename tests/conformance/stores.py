@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamapp import Materialized, Stores, StoreSpec
+from streamapp import Materialized, Stores
+from streamapp.state.spec import StoreSpec
 
 from .types import Type
 

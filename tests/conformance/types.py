@@ -1,7 +1,7 @@
 """The static types of a case: how its JSON becomes Python values, bytes, and JSON again (SPEC.md, section 2).
 
-A long is an ``int``, a string a ``str``. Values of the types json and bytes have a class of their own, because
-the literals of a case have to tell the JSON value ``1`` from the long.
+A long is an ``int``, a string a ``str``. Values of the types json and bytes have a class of their own,
+because the literals of a case have to tell the JSON value ``1`` from the long.
 """
 
 from __future__ import annotations
