@@ -1,0 +1,71 @@
+"""How table operators write their store and tell their children."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streamapp.engine.operator import NodeContext
+from streamapp.records import Headers
+
+__all__ = ["NOT_PUT", "TableForward", "table_forwarder", "table_writer"]
+
+NOT_PUT = -1
+"""What a versioned store's ``put`` returns for an update that is older than its history."""
+
+TableForward = Callable[[Any, Any, Any, int, Headers], None]
+"""Takes key, new value, old value, timestamp in ms and headers of one update."""
+
+
+def table_forwarder(ctx: NodeContext, store: Any, send_old: bool) -> TableForward:
+    """What an operator calls after it has written its store: hands the change to the children.
+
+    A cached store tells them itself, when it is flushed; the function then does nothing.
+    """
+    forward = ctx.forward
+
+    def with_old(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
+        forward(key, (new, old, True), timestamp, headers)
+
+    def without_old(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
+        forward(key, (new, None, True), timestamp, headers)
+
+    forward_change = with_old if send_old else without_old
+    if not store.cached:
+        return forward_change
+    store.set_flush_listener(forward_change)
+
+    def leave_it_to_the_cache(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
+        pass
+
+    return leave_it_to_the_cache
+
+
+def table_writer(ctx: NodeContext, store: Any, send_old: bool) -> TableForward:
+    """Writes one update to a table's store and hands the change to the children.
+
+    Versioned stores take updates out of order and say whether an update is the latest of its key; what is
+    older than their history they do not take, and then nothing is handed on.
+    """
+    if store.versioned:
+        return _versioned_writer(ctx, store, send_old)
+    put, forward = store.put, table_forwarder(ctx, store, send_old)
+
+    def write(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
+        put(key, new, timestamp, headers)
+        forward(key, new, old, timestamp, headers)
+
+    return write
+
+
+def _versioned_writer(ctx: NodeContext, store: Any, send_old: bool) -> TableForward:
+    put, forward = store.put, ctx.forward
+
+    def write(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
+        valid_to = put(key, new, timestamp)
+        if valid_to is None:
+            forward(key, (new, old if send_old else None, True), timestamp, headers)
+        elif valid_to != NOT_PUT:
+            forward(key, (new, old if send_old else None, False), timestamp, headers)
+
+    return write

@@ -1,0 +1,222 @@
+"""The operators that look at one record at a time and remember nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streamapp.engine.operator import NodeContext, Operator, ProcessFn
+from streamapp.records import Headers
+
+__all__ = [
+    "Branch",
+    "DropNullKeys",
+    "Filter",
+    "FlatMap",
+    "FlatMapValues",
+    "ForEach",
+    "Map",
+    "MapValues",
+    "PassThrough",
+    "Peek",
+    "SelectKey",
+    "ToStream",
+]
+
+
+@dataclass(frozen=True)
+class Filter(Operator):
+    """Hands on the records for which the predicate holds (does not hold: ``negate``)."""
+
+    predicate: Callable[[Any, Any], bool]
+    negate: bool = False
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        predicate, forward = self.predicate, ctx.forward
+
+        def matching(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if predicate(key, value):
+                forward(key, value, timestamp, headers)
+
+        def others(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if not predicate(key, value):
+                forward(key, value, timestamp, headers)
+
+        return others if self.negate else matching
+
+
+@dataclass(frozen=True)
+class DropNullKeys(Operator):
+    """In front of a repartition topic whose readers have no use for records without key."""
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        forward = ctx.forward
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if key is not None:
+                forward(key, value, timestamp, headers)
+
+        return process
+
+
+@dataclass(frozen=True)
+class MapValues(Operator):
+    """One value for each value; the mapper gets the value, or key and value."""
+
+    mapper: Callable[..., Any]
+    with_key: bool = False
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        mapper, forward = self.mapper, ctx.forward
+
+        def by_value(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            forward(key, mapper(value), timestamp, headers)
+
+        def by_key_and_value(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            forward(key, mapper(key, value), timestamp, headers)
+
+        return by_key_and_value if self.with_key else by_value
+
+
+@dataclass(frozen=True)
+class Map(Operator):
+    """One (key, value) pair for each record."""
+
+    mapper: Callable[[Any, Any], tuple[Any, Any]]
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        mapper, forward = self.mapper, ctx.forward
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            new_key, new_value = mapper(key, value)
+            forward(new_key, new_value, timestamp, headers)
+
+        return process
+
+
+@dataclass(frozen=True)
+class SelectKey(Operator):
+    """A new key for each record."""
+
+    mapper: Callable[[Any, Any], Any]
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        mapper, forward = self.mapper, ctx.forward
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            forward(mapper(key, value), value, timestamp, headers)
+
+        return process
+
+
+@dataclass(frozen=True)
+class FlatMap(Operator):
+    """Any number of (key, value) pairs for each record."""
+
+    mapper: Callable[[Any, Any], Any]
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        mapper, forward = self.mapper, ctx.forward
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            for new_key, new_value in mapper(key, value):
+                forward(new_key, new_value, timestamp, headers)
+
+        return process
+
+
+@dataclass(frozen=True)
+class FlatMapValues(Operator):
+    """Any number of values for each value; the mapper gets the value, or key and value."""
+
+    mapper: Callable[..., Any]
+    with_key: bool = False
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        mapper, forward = self.mapper, ctx.forward
+
+        def by_value(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            for new_value in mapper(value):
+                forward(key, new_value, timestamp, headers)
+
+        def by_key_and_value(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            for new_value in mapper(key, value):
+                forward(key, new_value, timestamp, headers)
+
+        return by_key_and_value if self.with_key else by_value
+
+
+@dataclass(frozen=True)
+class Peek(Operator):
+    """Calls a function with each record and hands the record on."""
+
+    action: Callable[[Any, Any], object]
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        action, forward = self.action, ctx.forward
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            action(key, value)
+            forward(key, value, timestamp, headers)
+
+        return process
+
+
+@dataclass(frozen=True)
+class ForEach(Operator):
+    """Calls a function with each record; nothing follows."""
+
+    action: Callable[[Any, Any], object]
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        action = self.action
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            action(key, value)
+
+        return process
+
+
+@dataclass(frozen=True)
+class PassThrough(Operator):
+    """Hands records on as they are: merges, and the ends of branches."""
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        return ctx.forward
+
+
+@dataclass(frozen=True)
+class Branch(Operator):
+    """Hands each record to the child of the first predicate that holds; one more child takes the rest."""
+
+    predicates: tuple[Callable[[Any, Any], bool], ...]
+    children: tuple[str, ...]
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        branches = tuple((p, ctx.forward_to(c)) for p, c in zip(self.predicates, self.children, strict=False))
+        has_default = len(self.children) > len(self.predicates)
+        rest = ctx.forward_to(self.children[len(self.predicates)]) if has_default else None
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            for predicate, forward in branches:
+                if predicate(key, value):
+                    forward(key, value, timestamp, headers)
+                    return
+            if rest is not None:
+                rest(key, value, timestamp, headers)
+
+        return process
+
+
+@dataclass(frozen=True)
+class ToStream(Operator):
+    """The new values of a table's changes."""
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        forward = ctx.forward
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            forward(key, value[0], timestamp, headers)
+
+        return process

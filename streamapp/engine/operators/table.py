@@ -1,0 +1,288 @@
+"""The operators of tables. What flows between them are changes: (new value, old value, is_latest).
+
+``store`` None means that the table is not materialized. ``send_old`` says that somebody downstream needs old
+values; ``versioned`` that the table upstream is versioned, so that updates that are not the latest are told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from streamapp.engine.operator import Change, NodeContext, Operator, ProcessFn
+from streamapp.engine.operators.forward import table_writer
+from streamapp.engine.operators.views import TableView
+from streamapp.errors import StreamsError
+from streamapp.records import Headers
+
+__all__ = [
+    "TableAggregate",
+    "TableFilter",
+    "TableMapValues",
+    "TableReduce",
+    "TableRepartitionMap",
+    "TableSource",
+    "TableTransformValues",
+    "TableView",
+    "ValueTransformer",
+    "bind_transformer",
+]
+
+
+class ValueTransformer(Protocol):
+    """What the supplier of ``KTable.transform_values`` returns: one for each task.
+
+    It may use state stores through the context, but not forward. (Kafka Streams:
+    ``ValueTransformerWithKey``.)
+    """
+
+    def init(self, context: Any) -> None:
+        """Called once, before the first record."""
+
+    def transform(self, key: Any, value: Any) -> Any:
+        """The new value; ``value`` is None where the row is deleted."""
+
+    def close(self) -> None:
+        """Called once, after the last record."""
+
+
+def bind_transformer(ctx: NodeContext, supplier: Callable[[], ValueTransformer]) -> Callable[[Any, Any], Any]:
+    """A transformer of its own for this task, made ready."""
+    from streamapp.engine.operators.processor import processor_context
+
+    transformer = supplier()
+    transformer.init(processor_context(ctx, can_forward=False))
+    return transformer.transform
+
+
+@dataclass(frozen=True)
+class TableSource(Operator):
+    """Turns a topic's or a stream's records into a table's updates. Records without key are dropped."""
+
+    store: str | None
+    send_old: bool = False
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        drop, forward = ctx.task.drop, ctx.forward
+
+        def stateless(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if key is None:
+                drop()
+            else:
+                forward(key, (value, None, True), timestamp, headers)
+
+        if self.store is None:
+            return stateless
+        store = ctx.store(self.store)
+        get, write = store.get, table_writer(ctx, store, self.send_old)
+
+        def new_only(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if key is None:
+                drop()
+            else:
+                write(key, value, None, timestamp, headers)
+
+        def new_and_old(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if key is None:
+                drop()
+            else:
+                row = get(key)
+                write(key, value, None if row is None else row[0], timestamp, headers)
+
+        return new_and_old if self.send_old else new_only
+
+
+@dataclass(frozen=True)
+class TableFilter(Operator):
+    """The rows for which the predicate holds; a row that stops matching is deleted."""
+
+    predicate: Callable[[Any, Any], bool]
+    negate: bool = False
+    store: str | None = None
+    send_old: bool = False
+    versioned: bool = False
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        predicate, negate = self.predicate, self.negate
+
+        def compute(key: Any, value: Any) -> Any:
+            return value if value is not None and bool(predicate(key, value)) is not negate else None
+
+        # Deleting what was never forwarded says nothing, except in a versioned table's history.
+        return _derived(
+            ctx, compute, self.store, self.send_old, skip_empty=self.send_old and not self.versioned
+        )
+
+
+@dataclass(frozen=True)
+class TableMapValues(Operator):
+    """Maps the values of a table's rows; deletions stay deletions."""
+
+    mapper: Callable[..., Any]
+    with_key: bool = False
+    store: str | None = None
+    send_old: bool = False
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        mapper = self.mapper
+
+        def by_value(key: Any, value: Any) -> Any:
+            return None if value is None else mapper(value)
+
+        def by_key_and_value(key: Any, value: Any) -> Any:
+            return None if value is None else mapper(key, value)
+
+        return _derived(ctx, by_key_and_value if self.with_key else by_value, self.store, self.send_old)
+
+
+@dataclass(frozen=True)
+class TableTransformValues(Operator):
+    """Transforms the values of a table's rows by a `ValueTransformer`, which sees deletions too."""
+
+    supplier: Callable[[], ValueTransformer]
+    store: str | None = None
+    send_old: bool = False
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        return _derived(ctx, bind_transformer(ctx, self.supplier), self.store, self.send_old)
+
+
+def _derived(
+    ctx: NodeContext,
+    compute: Callable[[Any, Any], Any],
+    store_name: str | None,
+    send_old: bool,
+    skip_empty: bool = False,
+) -> ProcessFn:
+    """A table computed row by row from another one. Old values come from the store if there is one."""
+    if store_name is None:
+        forward = ctx.forward
+
+        def stateless(key: Any, value: Change, timestamp: int, headers: Headers) -> None:
+            new, old, latest = value
+            new = compute(key, new)
+            old = compute(key, old) if send_old else None
+            if skip_empty and new is None and old is None:
+                return
+            forward(key, (new, old, latest), timestamp, headers)
+
+        return stateless
+    store = ctx.store(store_name)
+    get, write = store.get, table_writer(ctx, store, send_old)
+
+    def materialized(key: Any, value: Change, timestamp: int, headers: Headers) -> None:
+        new = compute(key, value[0])
+        row = get(key) if send_old else None
+        old = None if row is None else row[0]
+        if skip_empty and new is None and old is None:
+            return
+        write(key, new, old, timestamp, headers)
+
+    return materialized
+
+
+@dataclass(frozen=True)
+class TableRepartitionMap(Operator):
+    """Maps a table's rows to the (key, value) they are grouped by; needs old values, to take them out again.
+
+    A change that stays with its key is one record, one that moves is two: first out, then in.
+    """
+
+    mapper: Callable[[Any, Any], tuple[Any, Any]]
+    versioned: bool = False
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        mapper, versioned, forward = self.mapper, self.versioned, ctx.forward
+        name = ctx.name
+
+        def process(key: Any, value: Change, timestamp: int, headers: Headers) -> None:
+            if key is None:
+                raise StreamsError(f"{name}: a table that is grouped cannot have a row without key")
+            new, old, latest = value
+            if versioned and not latest:
+                return
+            new_key, new_value = (None, None) if new is None else mapper(key, new)
+            old_key, old_value = (None, None) if old is None else mapper(key, old)
+            has_new = new_key is not None and new_value is not None
+            has_old = old_key is not None and old_value is not None
+            if has_new and has_old and new_key == old_key:
+                forward(new_key, (new_value, old_value, latest), timestamp, headers)
+                return
+            if has_old:
+                forward(old_key, (None, old_value, latest), timestamp, headers)
+            if has_new:
+                forward(new_key, (new_value, None, latest), timestamp, headers)
+
+        return process
+
+
+@dataclass(frozen=True)
+class TableAggregate(Operator):
+    """Aggregates a grouped table: the old value is taken out first, then the new one put in.
+
+    A result's timestamp is the largest of those that went in.
+    """
+
+    store: str
+    initializer: Callable[[], Any]
+    adder: Callable[[Any, Any, Any], Any]
+    subtractor: Callable[[Any, Any, Any], Any]
+    send_old: bool = False
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        initializer, adder, subtractor = self.initializer, self.adder, self.subtractor
+        store = ctx.store(self.store)
+        get, write = store.get, table_writer(ctx, store, self.send_old)
+        name = ctx.name
+
+        def process(key: Any, value: Change, timestamp: int, headers: Headers) -> None:
+            if key is None:
+                raise StreamsError(f"{name}: a grouped table cannot have a row without key")
+            new, old, _ = value
+            row = get(key)
+            before = None if row is None else row[0]
+            aggregate, at = before, timestamp
+            if old is not None and before is not None:
+                aggregate, at = subtractor(key, old, before), max(timestamp, row[1])
+            if new is not None:
+                aggregate = adder(key, new, initializer() if aggregate is None else aggregate)
+                if row is not None:
+                    at = max(timestamp, row[1])
+            write(key, aggregate, before, at, headers)
+
+        return process
+
+
+@dataclass(frozen=True)
+class TableReduce(Operator):
+    """Combines the values of a grouped table: the old value is taken out first, then the new one put in."""
+
+    store: str
+    adder: Callable[[Any, Any], Any]
+    subtractor: Callable[[Any, Any], Any]
+    send_old: bool = False
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        adder, subtractor = self.adder, self.subtractor
+        store = ctx.store(self.store)
+        get, write = store.get, table_writer(ctx, store, self.send_old)
+        name = ctx.name
+
+        def process(key: Any, value: Change, timestamp: int, headers: Headers) -> None:
+            if key is None:
+                raise StreamsError(f"{name}: a grouped table cannot have a row without key")
+            new, old, _ = value
+            row = get(key)
+            before = None if row is None else row[0]
+            aggregate, at = before, timestamp
+            if old is not None and before is not None:
+                aggregate, at = subtractor(before, old), max(timestamp, row[1])
+            if new is not None:
+                if aggregate is None:
+                    aggregate = new
+                else:
+                    aggregate, at = adder(aggregate, new), max(timestamp, row[1])
+            write(key, aggregate, before, at, headers)
+
+        return process

@@ -1,0 +1,80 @@
+"""Table-table joins by key: each side looks the other up, a merger brings their results together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streamapp.engine.operator import Change, NodeContext, Operator, ProcessFn
+from streamapp.engine.operators.forward import table_writer
+from streamapp.engine.operators.views import TableView
+from streamapp.records import Headers
+
+__all__ = ["TableJoin", "TableJoinMerger"]
+
+
+@dataclass(frozen=True)
+class TableJoin(Operator):
+    """One side of a join. ``joiner`` takes this side's value, then the other's.
+
+    ``alone``: this side's rows are in the result also without a match (the left side of a left join, both of an
+    outer join); ``other_alone``: the other side's are.
+    """
+
+    other: TableView
+    joiner: Callable[[Any, Any], Any]
+    alone: bool = False
+    other_alone: bool = False
+    send_old: bool = False
+    versioned: bool = False
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        look_up, join, forward, drop = self.other.bind(ctx), self.joiner, ctx.forward, ctx.task.drop
+        alone, other_alone, send_old, versioned = self.alone, self.other_alone, self.send_old, self.versioned
+
+        def process(key: Any, value: Change, timestamp: int, headers: Headers) -> None:
+            new, old, latest = value
+            if key is None or (versioned and not latest):
+                drop()
+                return
+            row = look_up(key)
+            other = None if row is None else row[0]
+            if other is None:
+                if not alone or (new is None and old is None):
+                    return
+                needed = False
+            else:
+                needed = other_alone
+                if row[1] > timestamp:  # type: ignore[index]
+                    timestamp = row[1]  # type: ignore[index]
+            new_result = join(new, other) if needed or new is not None else None
+            old_result = join(old, other) if send_old and (needed or old is not None) else None
+            forward(key, (new_result, old_result, latest), timestamp, headers)
+
+        return process
+
+
+@dataclass(frozen=True)
+class TableJoinMerger(Operator):
+    """Brings both sides' results together, and keeps them in a store if the result is materialized."""
+
+    store: str | None = None
+    send_old: bool = False
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        forward = ctx.forward
+        if self.store is not None:
+            write = table_writer(ctx, ctx.store(self.store), self.send_old)
+
+            def materialized(key: Any, value: Change, timestamp: int, headers: Headers) -> None:
+                write(key, value[0], value[1], timestamp, headers)
+
+            return materialized
+        if self.send_old:
+            return forward
+
+        def new_only(key: Any, value: Change, timestamp: int, headers: Headers) -> None:
+            forward(key, (value[0], None, value[2]), timestamp, headers)
+
+        return new_only

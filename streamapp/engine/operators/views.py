@@ -1,0 +1,212 @@
+"""How joins read the other table: its store, or what a chain of operators makes of one.
+
+A view is part of the description; `TableView.bind` makes it a function on one task. Tables that are not
+materialized are computed from their parent's row with each read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streamapp.engine.operator import NodeContext, ValueGetter
+
+__all__ = [
+    "AsOfGetter",
+    "FilterView",
+    "JoinView",
+    "MapView",
+    "SessionView",
+    "StoreView",
+    "TableView",
+    "TransformView",
+    "WindowView",
+]
+
+AsOfGetter = Callable[[Any, int], "tuple[Any, int] | None"]
+"""Reads a table's row by key as it was at a time in ms (its current row if the table is not versioned)."""
+
+
+class TableView:
+    """A readable table, described. Rows are tuples that start with value and timestamp in ms, or None."""
+
+    @property
+    def store_names(self) -> tuple[str, ...]:
+        """The stores that a node needs to be connected with to read the table."""
+        raise NotImplementedError
+
+    def bind(self, ctx: NodeContext) -> ValueGetter:
+        """The function that reads a current row."""
+        raise NotImplementedError
+
+    def bind_as_of(self, ctx: NodeContext) -> AsOfGetter:
+        """The function that reads a row as of a timestamp."""
+        get = self.bind(ctx)
+        return lambda key, timestamp: get(key)
+
+
+@dataclass(frozen=True)
+class StoreView(TableView):
+    """A materialized table."""
+
+    store: str
+
+    @property
+    def store_names(self) -> tuple[str, ...]:
+        return (self.store,)
+
+    def bind(self, ctx: NodeContext) -> ValueGetter:
+        return ctx.store(self.store).get  # type: ignore[no-any-return]
+
+    def bind_as_of(self, ctx: NodeContext) -> AsOfGetter:
+        store = ctx.store(self.store)
+        return store.get if store.versioned else super().bind_as_of(ctx)
+
+
+@dataclass(frozen=True)
+class WindowView(TableView):
+    """The table of a windowed aggregation; keys are `Windowed`."""
+
+    store: str
+
+    @property
+    def store_names(self) -> tuple[str, ...]:
+        return (self.store,)
+
+    def bind(self, ctx: NodeContext) -> ValueGetter:
+        get = ctx.store(self.store).get
+        return lambda key: get(key.key, key.start)
+
+
+@dataclass(frozen=True)
+class SessionView(TableView):
+    """The table of a session aggregation; a row's timestamp is the session's end."""
+
+    store: str
+
+    @property
+    def store_names(self) -> tuple[str, ...]:
+        return (self.store,)
+
+    def bind(self, ctx: NodeContext) -> ValueGetter:
+        fetch = ctx.store(self.store).get
+
+        def get(key: Any) -> tuple[Any, int] | None:
+            value = fetch(key.key, key.start, key.end)
+            return None if value is None else (value, key.end)
+
+        return get
+
+
+@dataclass(frozen=True)
+class _DerivedView(TableView):
+    parent: TableView
+
+    @property
+    def store_names(self) -> tuple[str, ...]:
+        return self.parent.store_names
+
+    def bind(self, ctx: NodeContext) -> ValueGetter:
+        return self.derive(ctx, self.parent.bind(ctx))
+
+    def bind_as_of(self, ctx: NodeContext) -> AsOfGetter:
+        return self.derive(ctx, self.parent.bind_as_of(ctx))
+
+    def derive(self, ctx: NodeContext, read: Callable[..., Any]) -> Callable[..., Any]:
+        """A getter over the parent's; ``at`` is the key, or key and timestamp."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class FilterView(_DerivedView):
+    """The rows of another table for which a predicate holds."""
+
+    predicate: Callable[[Any, Any], bool]
+    negate: bool
+
+    def derive(self, ctx: NodeContext, read: Callable[..., Any]) -> Callable[..., Any]:
+        predicate, negate = self.predicate, self.negate
+
+        def get(*at: Any) -> Any:
+            row = read(*at)
+            return row if row is not None and bool(predicate(at[0], row[0])) is not negate else None
+
+        return get
+
+
+@dataclass(frozen=True)
+class MapView(_DerivedView):
+    """The rows of another table with mapped values."""
+
+    mapper: Callable[..., Any]
+    with_key: bool
+
+    def derive(self, ctx: NodeContext, read: Callable[..., Any]) -> Callable[..., Any]:
+        mapper, with_key = self.mapper, self.with_key
+
+        def get(*at: Any) -> Any:
+            row = read(*at)
+            if row is None:
+                return None
+            value = mapper(at[0], row[0]) if with_key else mapper(row[0])
+            return None if value is None else (value, row[1])
+
+        return get
+
+
+@dataclass(frozen=True)
+class TransformView(_DerivedView):
+    """The rows of another table as a transformer of its own sees them; it is asked for missing rows too."""
+
+    supplier: Callable[[], Any]
+
+    def derive(self, ctx: NodeContext, read: Callable[..., Any]) -> Callable[..., Any]:
+        from streamapp.engine.operators.table import bind_transformer
+
+        transform = bind_transformer(ctx, self.supplier)
+
+        def get(*at: Any) -> Any:
+            row = read(*at)
+            value, timestamp = (None, -1) if row is None else (row[0], row[1])
+            result = transform(at[0], value)
+            return None if result is None else (result, timestamp)
+
+        return get
+
+
+@dataclass(frozen=True)
+class JoinView(TableView):
+    """The result of a table-table join, computed from both sides; ``*_alone``: that side needs no match."""
+
+    left: TableView
+    right: TableView
+    joiner: Callable[[Any, Any], Any]
+    left_alone: bool
+    right_alone: bool
+
+    @property
+    def store_names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.left.store_names + self.right.store_names))
+
+    def bind(self, ctx: NodeContext) -> ValueGetter:
+        read_left, read_right, join = self.left.bind(ctx), self.right.bind(ctx), self.joiner
+        left_alone, right_alone = self.left_alone, self.right_alone
+
+        def get(key: Any) -> tuple[Any, int] | None:
+            left = read_left(key)
+            if left is None and not right_alone:
+                return None
+            right = read_right(key)
+            if right is None and (left is None or not left_alone):
+                return None
+            if left is None or right is None:
+                row = left or right
+                assert row is not None
+                value = join(row[0], None) if right is None else join(None, row[0])
+                timestamp = row[1]
+            else:
+                value, timestamp = join(left[0], right[0]), max(left[1], right[1])
+            return None if value is None else (value, timestamp)
+
+        return get
