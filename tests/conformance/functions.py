@@ -6,6 +6,7 @@ topology is built: `mapper(spec)` and its siblings return a plain function.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 from typing import Any
@@ -435,4 +436,6 @@ def extractor(spec: Spec) -> Callable[[Any, int], int]:
 
 
 def _with_timestamp(record: Any, timestamp: int) -> Any:
-    return record._replace(timestamp=timestamp)
+    changed = copy.copy(record)
+    changed.timestamp = timestamp
+    return changed

@@ -142,7 +142,7 @@ def _put(spec: Spec) -> Behaviour:
     def behaviour(p: Any, r: Record) -> None:
         if r.key is None:
             return
-        if p.store.kind == "timestamped":
+        if p.store.timestamped:
             p.store.put(r.key, r.value, r.timestamp)
         else:
             p.store.put(r.key, r.value)
@@ -150,13 +150,11 @@ def _put(spec: Spec) -> Behaviour:
     return behaviour
 
 
-def _stored_value(found: Any) -> Any:
-    return found.value if hasattr(found, "timestamp") else found
-
-
 def _lookup(spec: Spec) -> Behaviour:
     def behaviour(p: Any, r: Record) -> None:
-        found = _stored_value(p.store.get(r.key))
+        found = p.store.get(r.key)
+        if p.store.timestamped and found is not None:
+            found, _ = found
         p.context.forward(r._replace(value=f"{text(r.value)}|{text(found)}"))
 
     return behaviour

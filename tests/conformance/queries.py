@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from streamapp import Headers, TopologyTestDriver
+from streamapp import Headers, TopologyTestDriver, Windowed
 
 from .functions import literal
 from .types import to_json
@@ -37,11 +37,12 @@ def shown_headers(headers: Headers) -> list[list[str | None]]:
 
 
 def shown_value(found: Any) -> Spec:
-    """A stored value; with its timestamp and headers if the store keeps them."""
-    if not hasattr(found, "timestamp"):
+    """A stored value; with its timestamp, and headers if there are any, if the store keeps them."""
+    if not isinstance(found, tuple) or isinstance(found, Windowed):
         return {"value": to_json(found)}
-    shown = {"value": to_json(found.value), "timestamp": found.timestamp}
-    headers = shown_headers(getattr(found, "headers", ()))
+    value, timestamp, *rest = found
+    headers = shown_headers(*rest) if rest else []
+    shown = {"value": to_json(value), "timestamp": timestamp}
     return {**shown, "headers": headers} if headers else shown
 
 
@@ -75,7 +76,7 @@ def _read(store: Any, spec: Spec) -> Any:
         case "all" | "reverse_all" as kind:
             return _rows(store.all(reverse=kind == "reverse_all"))
         case "prefix_scan":
-            return _rows(store.prefix_scan(spec["prefix"]))
+            return _rows(store.prefix_scan(spec["prefix"].encode()))
         case "window_fetch" | "window_backward_fetch" as kind:
             return _window_rows(store.fetch(key, low, high, reverse=kind == "window_backward_fetch"))
         case "window_get":
