@@ -1,0 +1,137 @@
+"""Turns the nodes of a sub-topology into functions that call each other: the fused chain of one task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from streamapp.engine.failures import Failures, ProcessingFailed
+from streamapp.engine.operator import Operator, ProcessFn
+from streamapp.engine.operators.processor import ProcessorOperator
+from streamapp.engine.sink import bind_sink
+from streamapp.errors import StreamsError
+from streamapp.records import Headers
+from streamapp.topology.nodes import Node, ProcessorNode, SinkNode
+
+if TYPE_CHECKING:
+    from streamapp.engine.task import Task
+
+__all__ = ["BoundContext", "bind_nodes"]
+
+
+class BoundContext:
+    """What one operator sees of its task (the `NodeContext` port)."""
+
+    def __init__(self, node: ProcessorNode, task: Task, children: Mapping[str, ProcessFn]) -> None:
+        self.name = node.name
+        self.task = task
+        self.forward = fan_out(list(children.values()))
+        self._node = node
+        self._children = children
+
+    def forward_to(self, child: str) -> ProcessFn:
+        try:
+            return self._children[child]
+        except KeyError:
+            raise StreamsError(f"{self.name} has no child {child}; its children are {', '.join(self._children) or 'none'}") from None
+
+    def store(self, name: str) -> Any:
+        task = self.task
+        if name in self._node.stores or name in task.global_stores:
+            return task.store(name)
+        raise StreamsError(
+            f"processor {self.name} has no access to state store {name}: it is not connected. Name the store in process(), "
+            "process_values() or transform_values(), in the supplier's `stores`, or with connect_processor_and_state_stores()"
+        )
+
+
+def bind_nodes(nodes: tuple[Node, ...], task: Task, failures: Failures) -> dict[str, ProcessFn]:
+    """The function of each node by name; children are bound before their parents."""
+    children: dict[str, list[str]] = {n.name: [] for n in nodes}
+    for node in nodes:
+        for parent in node.parents:
+            children[parent].append(node.name)
+    bound: dict[str, ProcessFn] = {}
+    guard = task.plan.config.processing_exception_handler != "fail"
+    for node in _children_first(nodes, children):
+        if isinstance(node, SinkNode):
+            bound[node.name] = bind_sink(node, task, failures)
+        elif isinstance(node, ProcessorNode):
+            context = BoundContext(node, task, {c: bound[c] for c in children[node.name]})
+            operator = node.operator if isinstance(node.operator, Operator) else ProcessorOperator(node.operator)
+            function = _named(operator.bind(context), node.name, failures)
+            bound[node.name] = _guarded(function, node.name, failures) if guard else function
+        else:
+            bound[node.name] = fan_out([bound[c] for c in children[node.name]])
+    return bound
+
+
+def _children_first(nodes: tuple[Node, ...], children: dict[str, list[str]]) -> list[Node]:
+    """Reverse topological order: nodes may have been connected to parents that were added after them."""
+    by_name = {n.name: n for n in nodes}
+    done: dict[str, None] = {}
+
+    def visit(name: str) -> None:
+        if name not in done:
+            for child in children[name]:
+                visit(child)
+            done[name] = None
+
+    for node in reversed(nodes):
+        visit(node.name)
+    return [by_name[name] for name in done]
+
+
+def fan_out(children: list[ProcessFn]) -> ProcessFn:
+    """One function that calls all children in order; the child itself if there is only one."""
+    if not children:
+        return _nowhere
+    if len(children) == 1:
+        return children[0]
+    if len(children) == 2:
+        first, second = children
+
+        def both(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            first(key, value, timestamp, headers)
+            second(key, value, timestamp, headers)
+
+        return both
+
+    def each(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        for child in children:
+            child(key, value, timestamp, headers)
+
+    return each
+
+
+def _nowhere(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+    pass
+
+
+def _named(function: ProcessFn, name: str, failures: Failures) -> ProcessFn:
+    """A copy of the function that carries the node's name in tracebacks; so a failure is attributed without a
+    try block around every node."""
+    if not isinstance(function, FunctionType):
+        inner = function
+
+        def call(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            inner(key, value, timestamp, headers)
+
+        function = call
+    assert isinstance(function, FunctionType)
+    code = function.__code__.replace(co_name=name, co_qualname=name)
+    failures.codes[code] = name
+    return FunctionType(code, function.__globals__, name, function.__defaults__, function.__closure__)
+
+
+def _guarded(function: ProcessFn, name: str, failures: Failures) -> ProcessFn:
+    def guarded(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        try:
+            function(key, value, timestamp, headers)
+        except ProcessingFailed:
+            raise
+        except Exception as error:
+            failures.processing(error, name)
+
+    return guarded

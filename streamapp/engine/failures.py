@@ -1,0 +1,101 @@
+"""What happens to a record that cannot be handled: the configured handlers and the dead-letter topic."""
+
+from __future__ import annotations
+
+from types import CodeType, TracebackType
+from typing import TYPE_CHECKING
+
+from streamapp.config import ErrorContext, ExceptionHandler
+from streamapp.errors import StreamsError
+from streamapp.records import Headers
+
+if TYPE_CHECKING:
+    from streamapp.engine.task import Task
+
+__all__ = ["Failures", "ProcessingFailed"]
+
+
+class ProcessingFailed(StreamsError):
+    """A record could not be handled, and the handler said to stop."""
+
+
+class Failures:
+    """Decides, for one task, what a failure means; sends dead letters; counts drops."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._config = task.plan.config
+        self.codes: dict[CodeType, str] = {}
+        """Which node a frame of a traceback belongs to."""
+
+    def node_of(self, traceback: TracebackType | None, default: str) -> str:
+        """The innermost node on the way to where an exception was raised."""
+        name = default
+        while traceback is not None:
+            name = self.codes.get(traceback.tb_frame.f_code, name)
+            traceback = traceback.tb_next
+        return name
+
+    def deserialization(self, error: Exception, source: str) -> None:
+        """A source record's bytes could not be decoded, or its timestamp not be extracted."""
+        self._handle(
+            self._config.deserialization_exception_handler,
+            error,
+            source,
+            "could not be deserialized",
+            "set deserialization_exception_handler to \"continue\" to drop such records (to the dead-letter topic, if one is set)",
+        )
+
+    def processing(self, error: Exception, node: str) -> None:
+        """An operator raised."""
+        self._handle(self._config.processing_exception_handler, error, node, "failed", 'see the cause; processing_exception_handler="continue" drops such records')
+
+    def production(self, error: Exception, node: str, topic: str) -> None:
+        """A result could not be serialized."""
+        self._handle(
+            self._config.production_exception_handler,
+            error,
+            node,
+            f"gave a result that cannot be serialized for topic {topic}",
+            "check the serdes given to to(), or set production_exception_handler",
+        )
+
+    def _handle(self, handler: ExceptionHandler, error: Exception, node: str, what: str, remedy: str) -> None:
+        task = self._task
+        where = f"record of {task.topic}-{task.partition} at offset {task.offset}" if task.topic else "punctuation"
+        message = f"{node} (task {task.task_id}): {where} {what}: {type(error).__name__}: {error}; {remedy}"
+        response = handler
+        if callable(handler):
+            try:
+                response = handler(self._context(node), error)
+            except Exception as fatal:
+                raise ProcessingFailed(f"the exception handler itself failed for: {message}") from fatal
+        if response not in ("fail", "continue"):
+            raise ProcessingFailed(f'an exception handler must return "fail" or "continue", not {response!r}; it was asked about: {message}')
+        if self._config.dead_letter_queue_topic is not None:
+            self._send_dead_letter(self._config.dead_letter_queue_topic, error)
+        if response == "fail":
+            raise ProcessingFailed(message) from error
+        task.drop()
+
+    def _context(self, node: str) -> ErrorContext:
+        task = self._task
+        return ErrorContext(
+            task.topic or "", task.partition, task.offset, task.timestamp, task.headers, node, task.task_id, task.raw_key, task.raw_value
+        )
+
+    def _send_dead_letter(self, topic: str, error: Exception) -> None:
+        task = self._task
+        added: Headers = (
+            ("__streams.errors.exception", _exception_name(error).encode()),
+            ("__streams.errors.message", str(error).encode()),
+            ("__streams.errors.topic", (task.topic or "").encode()),
+            ("__streams.errors.partition", str(task.partition).encode()),
+            ("__streams.errors.offset", str(task.offset).encode()),
+        )
+        task.collector.send(topic, task.raw_key, task.raw_value, task.timestamp, task.headers + added, None)
+
+
+def _exception_name(error: Exception) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

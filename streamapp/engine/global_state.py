@@ -1,0 +1,68 @@
+"""Global stores: filled by every process from all partitions of their topics, read by all its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streamapp.engine.task import Task
+from streamapp.errors import StreamsError
+from streamapp.records import Headers, RecordBatch, TopicPartition
+from streamapp.state.backend import StateBackend
+from streamapp.topology.plan import Plan, Subtopology
+
+__all__ = ["GlobalState"]
+
+
+class _NoOutput:
+    """Global stores have no changelog and nothing downstream."""
+
+    def send(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int | None, headers: Headers, partition: int | None) -> None:
+        raise StreamsError(f"a global store's processor cannot write to topic {topic}")
+
+    def partition_count(self, topic: str) -> int:
+        raise StreamsError(f"a global store's processor cannot write to topic {topic}")
+
+
+class GlobalState:
+    """All global stores of one process.
+
+    Feed it with `process` until the end of each topic is reached, then go on feeding it; `stores` goes to the tasks.
+    """
+
+    def __init__(self, plan: Plan, open_backend: Callable[[str], StateBackend], *, wall_clock_ms: Callable[[], int]) -> None:
+        self._tasks: dict[str, Task] = {}
+        for store in plan.global_stores:
+            sub = Subtopology(-1, (store.source, store.processor), (store.spec,), (), {})
+            task = Task(plan, sub, -1, _NoOutput(), open_backend(store.name), wall_clock_ms=wall_clock_ms, inputs=())
+            task.init()
+            self._tasks[store.topic] = task
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return tuple(self._tasks)
+
+    @property
+    def stores(self) -> dict[str, Any]:
+        """The stores by name, for tasks and queries."""
+        return {name: store for task in self._tasks.values() for name, store in task.own_stores.items()}
+
+    def process(self, partition: TopicPartition, batch: RecordBatch) -> None:
+        """Applies records of one partition of a global topic."""
+        task = self._tasks[partition.topic]
+        task.enqueue(partition, batch)
+        task.process()
+        task.flush()
+        task.persist({})
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Next offset to read, of what was applied."""
+        return {p: o for task in self._tasks.values() for p, o in task.positions.items()}
+
+    @property
+    def dropped_records(self) -> int:
+        return sum(task.metrics.dropped_records for task in self._tasks.values())
+
+    def close(self) -> None:
+        for task in self._tasks.values():
+            task.close()

@@ -1,0 +1,94 @@
+"""Processors that a user wrote (``process``, ``process_values``, `Topology.add_processor`) as operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streamapp.durations import to_ms
+from streamapp.engine.operator import NodeContext, Operator, ProcessFn
+from streamapp.engine.processor import FixedKeyProcessor, Processor, PunctuationType, RecordMetadata, check_same_key
+from streamapp.engine.punctuation import Schedule
+from streamapp.errors import StreamsError
+from streamapp.records import Headers, Record
+
+__all__ = ["BoundProcessorContext", "ProcessorOperator"]
+
+
+class BoundProcessorContext:
+    """The `ProcessorContext` of one processor in one task."""
+
+    def __init__(self, ctx: NodeContext) -> None:
+        self._ctx = ctx
+        self._task: Any = ctx.task
+        self.application_id = ctx.task.application_id
+        self.task_id = ctx.task.task_id
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        task = self._task
+        return None if task.topic is None else RecordMetadata(task.topic, task.partition, task.offset)
+
+    def forward(self, record: Record, child: str | None = None) -> None:
+        if record.timestamp < 0:
+            raise StreamsError(f"{self._ctx.name} forwarded timestamp {record.timestamp}; timestamps must not be negative")
+        target = self._ctx.forward if child is None else self._ctx.forward_to(child)
+        task = self._task
+        before = task.timestamp, task.headers
+        target(record.key, record.value, record.timestamp, record.headers)
+        task.timestamp, task.headers = before
+
+    def get_state_store(self, name: str) -> Any:
+        return self._ctx.store(name)
+
+    def schedule(self, interval: Any, type: PunctuationType, callback: Callable[[int], None]) -> Schedule:
+        milliseconds = to_ms(interval, f"punctuation interval of {self._ctx.name}")
+        if milliseconds < 1:
+            raise StreamsError(f"the punctuation interval of {self._ctx.name} must be at least 1 ms, not {milliseconds}")
+        return self._task.schedule(self._ctx.name, milliseconds, type, callback)  # type: ignore[no-any-return]
+
+    def current_stream_time_ms(self) -> int:
+        return self._task.stream_time  # type: ignore[no-any-return]
+
+    def current_system_time_ms(self) -> int:
+        return self._task.wall_clock_ms()  # type: ignore[no-any-return]
+
+    def commit(self) -> None:
+        self._task.commit_requested = True
+
+
+class _FixedKeyContext(BoundProcessorContext):
+    key: Any = None
+
+    def forward(self, record: Record, child: str | None = None) -> None:
+        if self._task.topic is not None:
+            check_same_key(self._ctx.name, self.key, record)
+        super().forward(record, child)
+
+
+class ProcessorOperator(Operator):
+    """Runs one instance of a user's processor for each task."""
+
+    def __init__(self, supplier: Callable[[], Processor], fixed_key: bool = False) -> None:
+        self.supplier = supplier
+        self.fixed_key = fixed_key
+        self.stores = tuple(getattr(supplier, "stores", ()))
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        processor = self.supplier()
+        if not callable(getattr(processor, "process", None)):
+            raise StreamsError(f"the supplier of {ctx.name} gave {processor!r}, which has no process(record) method")
+        task: Any = ctx.task
+        fixed = self.fixed_key or isinstance(processor, FixedKeyProcessor)
+        context = _FixedKeyContext(ctx) if fixed else BoundProcessorContext(ctx)
+        task.add_processor(ctx.name, processor, context)
+        process = processor.process
+
+        def run(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            task.timestamp = timestamp
+            task.headers = headers
+            if fixed:
+                context.key = key  # type: ignore[union-attr]
+            process(Record(key, value, timestamp, headers))
+
+        return run

@@ -1,0 +1,103 @@
+"""The Processor API: operators that a user writes, with state stores and punctuators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+from streamapp.errors import StreamsError
+from streamapp.records import Record
+from streamapp.state.spec import StoreSpec
+
+__all__ = ["Cancellable", "FixedKeyProcessor", "Processor", "ProcessorContext", "PunctuationType", "RecordMetadata"]
+
+
+class PunctuationType(Enum):
+    """Which clock a punctuator follows."""
+
+    STREAM_TIME = "stream_time"
+    """Advances with the largest record timestamp of the task; stands still without input."""
+    WALL_CLOCK_TIME = "wall_clock_time"
+    """The machine's clock, as the runner injects it."""
+
+
+class RecordMetadata(NamedTuple):
+    """Where the record that is being processed comes from."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class Cancellable(Protocol):
+    """A scheduled punctuator."""
+
+    def cancel(self) -> None:
+        """No further calls."""
+
+
+class ProcessorContext(Protocol):
+    """What a processor may do; given to `Processor.init`."""
+
+    application_id: str
+    task_id: str
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """Source of the current record; None inside a punctuator."""
+
+    def forward(self, record: Record, child: str | None = None) -> None:
+        """Hands a record to all children, or to the one that is named."""
+
+    def get_state_store(self, name: str) -> Any:
+        """A store that is connected to this processor, or a global store. Raises `StreamsError` otherwise."""
+
+    def schedule(self, interval: Any, type: PunctuationType, callback: Callable[[int], None]) -> Cancellable:
+        """Calls ``callback(timestamp)`` each interval (timedelta or ms): by stream time from the first record on, by
+        wall clock one interval from now on."""
+
+    def current_stream_time_ms(self) -> int:
+        """Largest timestamp that the task has seen, in ms; -1 before the first record."""
+
+    def current_system_time_ms(self) -> int:
+        """The wall clock in ms."""
+
+    def commit(self) -> None:
+        """Asks for a commit as soon as possible."""
+
+
+class Processor:
+    """Base of a user's processors: one instance for each task.
+
+    >>> class Shout(Processor):
+    ...     def process(self, record: Record) -> None:
+    ...         self.context.forward(record._replace(value=record.value.upper()))
+    """
+
+    stores: Sequence[StoreSpec] = ()
+    """Stores that come with the processor: added and connected wherever it is used."""
+    context: ProcessorContext
+
+    def init(self, context: ProcessorContext) -> None:
+        """Called once before the first record; keeps the context."""
+        self.context = context
+
+    def process(self, record: Record) -> None:
+        """Called for each record."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Called once when the task closes."""
+
+
+class FixedKeyProcessor(Processor):
+    """A processor for ``process_values``: it may not change the key, so that no repartitioning is needed behind it."""
+
+
+def check_same_key(name: str, expected: Any, record: Record) -> None:
+    """Raises `StreamsError` when a fixed-key processor forwards another key."""
+    if record.key is not expected and record.key != expected:
+        raise StreamsError(
+            f"{name} changed the key from {expected!r} to {record.key!r}: process_values() must keep it; use process() instead"
+        )

@@ -1,0 +1,79 @@
+"""The buffered records of one input partition of a task."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from streamapp.records import NO_HEADERS, Headers, RecordBatch, TopicPartition
+from streamapp.topology.nodes import SourceNode
+
+__all__ = ["ConsumedRecord", "RecordQueue", "fail_on_invalid_timestamp"]
+
+
+class ConsumedRecord:
+    """What a timestamp extractor sees: a record with typed key and value."""
+
+    __slots__ = ("headers", "key", "offset", "partition", "timestamp", "topic", "value")
+
+    def __init__(
+        self, topic: str, partition: int, offset: int, timestamp: int, key: Any, value: Any, headers: Headers
+    ) -> None:
+        self.topic, self.partition, self.offset, self.timestamp = topic, partition, offset, timestamp
+        self.key, self.value, self.headers = key, value, headers
+
+    def __repr__(self) -> str:
+        return (
+            f"record of {self.topic}-{self.partition} at offset {self.offset} "
+            f"(timestamp {self.timestamp}, key {self.key!r}, value {self.value!r})"
+        )
+
+
+class RecordQueue:
+    """Batches of one partition that wait to be processed, first in first out.
+
+    ``batch`` and ``at`` are the batch at the head and the position in it; the task's loop reads its columns directly.
+    A source with a timestamp extractor has its head record decoded early, since the timestamp may be in the value.
+    """
+
+    __slots__ = ("at", "batch", "extractor", "head", "partition", "partition_time", "process", "size", "source", "waiting", "idle_deadline")
+
+    def __init__(
+        self, partition: TopicPartition, source: SourceNode, process: Callable[..., None], extractor: Callable[..., int] | None
+    ) -> None:
+        self.partition = partition
+        self.source = source
+        self.process = process
+        self.extractor = extractor
+        self.waiting: deque[RecordBatch] = deque()
+        self.batch: RecordBatch | None = None
+        self.at = 0
+        self.size = 0
+        self.partition_time = -1
+        self.idle_deadline: int | None = None
+        self.head: tuple[Any, Any, int, Headers] | None = None
+
+    def add(self, batch: RecordBatch) -> None:
+        count = len(batch.offsets)
+        if not count:
+            return
+        self.size += count
+        if self.batch is None:
+            self.batch, self.at = batch, 0
+        else:
+            self.waiting.append(batch)
+
+    def advance(self, count: int) -> None:
+        """Takes records off the head; they have been processed."""
+        batch = self.batch
+        assert batch is not None
+        self.at += count
+        self.size -= count
+        if self.at >= len(batch.offsets):
+            self.batch = self.waiting.popleft() if self.waiting else None
+            self.at = 0
+
+    def raw_headers(self) -> Headers:
+        assert self.batch is not None
+        return NO_HEADERS if self.batch.headers is None else self.batch.headers[self.at]

@@ -1,0 +1,467 @@
+"""`Task`: one sub-topology on one partition. It decides; it does no I/O, reads no clock and starts no thread.
+
+A runner gives it batches of records (`Task.enqueue`), lets it work (`Task.process`), and commits in the order that
+`docs/internals.md` describes: `flush`, acknowledged, `positions` committed, `persist`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, Protocol
+
+from streamapp.engine.bind import bind_nodes
+from streamapp.engine.failures import Failures, ProcessingFailed
+from streamapp.engine.operator import ProcessFn
+from streamapp.engine.processor import Processor, ProcessorContext, PunctuationType
+from streamapp.engine.punctuation import NEVER, Punctuations, Schedule
+from streamapp.engine.queues import ConsumedRecord, RecordQueue
+from streamapp.errors import InvalidStoreError, StreamsError
+from streamapp.records import NO_HEADERS, Headers, RecordBatch, TopicPartition
+from streamapp.state.backend import MemoryBackend, StateBackend, WriteSet
+from streamapp.state.open import open_store
+from streamapp.topology.plan import Plan, Subtopology
+
+__all__ = ["Collector", "Task", "TaskMetrics"]
+
+
+class Collector(Protocol):
+    """The way out of a task. ``send`` is called synchronously while the task works; it must not block for long."""
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int | None,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
+        """Takes one record; ``partition`` None means Kafka's default partitioner."""
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has."""
+
+
+@dataclass
+class TaskMetrics:
+    """What a task has counted since it was created."""
+
+    processed: int = 0
+    dropped_records: int = 0
+
+
+class Task:
+    """One sub-topology on one partition.
+
+    ``inputs`` are the partitions it reads (default: its number in each of the sub-topology's topics). ``log_each_write``
+    makes every write to a store a changelog record, as Kafka Streams does; otherwise the changelog gets the last value per
+    key and commit. ``wall_clock_ms`` is only asked by processors that ask for the time.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        subtopology: Subtopology,
+        partition: int,
+        collector: Collector,
+        backend: StateBackend,
+        *,
+        global_stores: Mapping[str, Any] | None = None,
+        wall_clock_ms: Callable[[], int],
+        inputs: Iterable[TopicPartition] | None = None,
+        log_each_write: bool = False,
+    ) -> None:
+        self.plan = plan
+        self.subtopology = subtopology
+        self.partition = partition
+        self.task_id = f"{subtopology.id}_{partition}"
+        self.application_id = plan.application_id
+        self.collector = collector
+        self.global_stores = global_stores or {}
+        self.wall_clock_ms = wall_clock_ms
+        self.log_each_write = log_each_write
+        self.cache_max_bytes = plan.config.statestore_cache_max_bytes
+        self.metrics = TaskMetrics()
+        self.positions: dict[TopicPartition, int] = {}
+        self.commit_needed = False
+        self.commit_requested = False
+
+        # The record that is being processed; stores and processors look here.
+        self.topic: str | None = None
+        self.offset = -1
+        self.timestamp = -1
+        self.headers: Headers = NO_HEADERS
+        self.raw_key: bytes | None = None
+        self.raw_value: bytes | None = None
+        self.stream_time = -1
+
+        self._inputs = tuple(inputs) if inputs is not None else tuple(TopicPartition(t, partition) for t in subtopology.source_topics)
+        self._queues: dict[TopicPartition, RecordQueue] = {}
+        self._turns: list[RecordQueue] = []
+        self._failures = Failures(self)
+        self._stream_punctuations = Punctuations()
+        self._wall_clock_punctuations = Punctuations()
+        self._processors: list[tuple[str, Processor, ProcessorContext]] = []
+        self._bound: dict[str, ProcessFn] = {}
+        self._changelogs = {name: t.name for name, t in subtopology.changelog_topics.items()}
+        self._own_changelogs = {
+            name: topic for name, topic in self._changelogs.items() if topic not in subtopology.source_topics
+        }
+        self._backend = backend
+        self._memory = MemoryBackend()
+        self._stores: dict[str, Any] = {}
+        for spec in subtopology.stores:
+            table = (backend if spec.persistent else self._memory).table(spec.name)
+            self._stores[spec.name] = open_store(spec, table, self)
+
+    # ------------------------------------------------------------------ life
+
+    def restore(self, store: str, batch: RecordBatch) -> None:
+        """Applies changelog records, in order, before `init`. Bytes go to the backend with the offset they reach."""
+        if not batch.offsets:
+            return
+        writes = WriteSet()
+        self._stores[store].restore(batch, writes)
+        writes.offsets[store] = batch.offsets[-1] + 1
+        self._backend_of(store).write(writes)
+
+    def init(self) -> None:
+        """Creates the processors and their chain; from now on records can be processed."""
+        self._bound = bind_nodes(self.subtopology.nodes, self, self._failures)
+        for partition in self._inputs:
+            self._queue(partition)
+        for name, processor, context in self._processors:
+            try:
+                processor.init(context)
+            except StreamsError as error:
+                raise StreamsError(f"failed to initialize processor {name}: {error}") from error
+
+    def close(self) -> None:
+        """Closes processors and the backend. What was not persisted is dropped: it was not committed either."""
+        for _, processor, _ in self._processors:
+            processor.close()
+        self._processors.clear()
+        self._backend.close()
+
+    # ------------------------------------------------------------------ records
+
+    def enqueue(self, partition: TopicPartition, batch: RecordBatch) -> None:
+        """Buffers records of one input partition; keeps references, copies nothing."""
+        self._queue(partition).add(batch)
+
+    @property
+    def buffered(self) -> dict[TopicPartition, int]:
+        """How many records wait, by input partition."""
+        return {partition: queue.size for partition, queue in self._queues.items()}
+
+    def process(self, max_records: int = sys.maxsize, caught_up: Collection[TopicPartition] | None = None) -> int:
+        """Processes buffered records, lowest timestamp first over the inputs; returns how many.
+
+        An input without buffered records holds the others back until it is in ``caught_up`` (and ``max_task_idle_ms`` has
+        passed since), so that a join sees its sides in the order of time. None: nothing is waited for.
+        Raises `StreamsError` for a record that cannot be handled; what was processed before it counts.
+        """
+        done = 0
+        if len(self._queues) == 1:
+            (queue,) = self._queues.values()
+            while queue.size and done < max_records:
+                done += self._run(queue, max_records - done, NEVER)
+            return done
+        while done < max_records:
+            if caught_up is not None and not self._may_process(caught_up):
+                break
+            queue, bound = self._next_queue()
+            if queue is None:
+                break
+            done += self._run(queue, max_records - done, bound)
+        return done
+
+    def _may_process(self, caught_up: Collection[TopicPartition]) -> bool:
+        now = None
+        for partition, queue in self._queues.items():
+            if queue.size:
+                queue.idle_deadline = None
+            elif partition not in caught_up:
+                queue.idle_deadline = None
+                return False
+            elif self.plan.config.max_task_idle_ms > 0:
+                now = self.wall_clock_ms() if now is None else now
+                if queue.idle_deadline is None:
+                    queue.idle_deadline = now + self.plan.config.max_task_idle_ms
+                if now < queue.idle_deadline:
+                    return False
+        return True
+
+    def _next_queue(self) -> tuple[RecordQueue | None, int]:
+        """The queue whose head is earliest, and the earliest head of the others. Equal heads take turns."""
+        best: RecordQueue | None = None
+        first = second = NEVER
+        for queue in self._turns:
+            time = self._head_time(queue)
+            if time is None:
+                continue
+            if best is None or time < first:
+                best, first, second = queue, time, first
+            elif time < second:
+                second = time
+        if best is not None:
+            self._turns.remove(best)
+            self._turns.append(best)
+        return best, second
+
+    def _head_time(self, queue: RecordQueue) -> int | None:
+        if queue.batch is None:
+            return None
+        if queue.extractor is None:
+            return queue.batch.timestamps[queue.at]
+        head = self._extract_head(queue)
+        return None if head is None else head[2]
+
+    def _run(self, queue: RecordQueue, limit: int, bound: int) -> int:
+        """Processes records from the head of one queue: at least one, and on while they are earlier than the bound."""
+        self.topic = queue.partition.topic
+        self.commit_needed = True
+        if queue.extractor is not None:
+            return self._run_extracted(queue, bound)
+        batch, at = queue.batch, queue.at
+        assert batch is not None
+        end = min(len(batch.offsets), at + limit)
+        keys, values, timestamps, offsets = batch.keys, batch.values, batch.timestamps, batch.offsets
+        if at or end < len(offsets):
+            keys, values, timestamps, offsets = keys[at:end], values[at:end], timestamps[at:end], offsets[at:end]
+        headers = repeat(NO_HEADERS) if batch.headers is None else batch.headers[at:end]
+        source = queue.source
+        key_of = source.key_serde.bind(self.topic, True).deserialize
+        value_of = source.value_serde.bind(self.topic, False).deserialize
+        process, stream, stream_time = queue.process, self._stream_punctuations, self.stream_time
+        done = 0
+        try:
+            for key, value, timestamp, offset, header in zip(keys, values, timestamps, offsets, headers, strict=False):
+                if timestamp >= bound and done:
+                    break
+                self.offset, self.timestamp, self.headers = offset, timestamp, header
+                try:
+                    if key is not None:
+                        key = key_of(key)
+                    if value is not None:
+                        value = value_of(value)
+                except Exception as error:
+                    self.raw_key, self.raw_value = batch.keys[at + done], batch.values[at + done]
+                    self._failures.deserialization(error, source.name)
+                    done += 1
+                    continue
+                if timestamp > stream_time:
+                    self.stream_time = stream_time = timestamp
+                elif timestamp < 0:
+                    raise StreamsError(
+                        f"record of {queue.partition} at offset {offset} has timestamp {timestamp}: it was written without one. "
+                        "Give the source a timestamp_extractor"
+                    )
+                try:
+                    process(key, value, timestamp, header)
+                except ProcessingFailed:
+                    raise
+                except Exception as error:
+                    self.raw_key, self.raw_value = batch.keys[at + done], batch.values[at + done]
+                    self._failures.processing(error, self._failures.node_of(error.__traceback__, source.name))
+                done += 1
+                if stream_time >= stream.next_time:
+                    self._punctuate(stream, stream_time)
+                    self.topic = queue.partition.topic
+        finally:
+            if done:
+                self.positions[queue.partition] = offsets[done - 1] + 1
+                queue.partition_time = max(queue.partition_time, stream_time)
+                queue.advance(done)
+                self.metrics.processed += done
+            self.raw_key = self.raw_value = None
+        return done
+
+    def _run_extracted(self, queue: RecordQueue, bound: int) -> int:
+        """One record of a source with a timestamp extractor."""
+        head = self._extract_head(queue)
+        if head is None:
+            return 0
+        batch = queue.batch
+        assert batch is not None
+        key, value, timestamp, headers = head
+        self.topic, self.offset, self.timestamp, self.headers = queue.partition.topic, batch.offsets[queue.at], timestamp, headers
+        self.stream_time = max(self.stream_time, timestamp)
+        self.raw_key, self.raw_value = batch.keys[queue.at], batch.values[queue.at]
+        try:
+            queue.process(key, value, timestamp, headers)
+        except ProcessingFailed:
+            raise
+        except Exception as error:
+            self._failures.processing(error, self._failures.node_of(error.__traceback__, queue.source.name))
+        queue.head = None
+        queue.partition_time = max(queue.partition_time, timestamp)
+        self._skip(queue)
+        self.metrics.processed += 1
+        if self.stream_time >= self._stream_punctuations.next_time:
+            self._punctuate(self._stream_punctuations, self.stream_time)
+        return 1
+
+    def _extract_head(self, queue: RecordQueue) -> tuple[Any, Any, int, Headers] | None:
+        """Decodes the head record and asks for its timestamp; passes over records that are to be dropped."""
+        while queue.head is None and queue.batch is not None:
+            batch, at, source = queue.batch, queue.at, queue.source
+            topic, partition = queue.partition
+            raw_key, raw_value, headers = batch.keys[at], batch.values[at], queue.raw_headers()
+            self.topic, self.offset, self.timestamp, self.headers = topic, batch.offsets[at], batch.timestamps[at], headers
+            self.raw_key, self.raw_value = raw_key, raw_value
+            try:
+                key = None if raw_key is None else source.key_serde.bind(topic, True).deserialize(raw_key)
+                value = None if raw_value is None else source.value_serde.bind(topic, False).deserialize(raw_value)
+            except Exception as error:
+                self._failures.deserialization(error, source.name)
+                self._skip(queue)
+                continue
+            record = ConsumedRecord(topic, partition, batch.offsets[at], batch.timestamps[at], key, value, headers)
+            assert queue.extractor is not None
+            try:
+                timestamp = queue.extractor(record, queue.partition_time)
+            except StreamsError:
+                raise
+            except Exception as error:
+                raise StreamsError(f"the timestamp extractor of {source.name} failed for {record}: {error}") from error
+            if timestamp < 0:
+                self.drop()
+                self._skip(queue)
+                continue
+            queue.head = (key, value, timestamp, headers)
+        return queue.head
+
+    def _skip(self, queue: RecordQueue) -> None:
+        assert queue.batch is not None
+        self.positions[queue.partition] = queue.batch.offsets[queue.at] + 1
+        self.commit_needed = True
+        queue.advance(1)
+
+    def _queue(self, partition: TopicPartition) -> RecordQueue:
+        queue = self._queues.get(partition)
+        if queue is None:
+            source = self.subtopology.source_of(partition.topic)
+            if source is None:
+                raise StreamsError(
+                    f"task {self.task_id} got records of topic {partition.topic}, which sub-topology {self.subtopology.id} "
+                    f"does not read; it reads {', '.join(self.subtopology.source_topics)}"
+                )
+            extractor = source.timestamp_extractor or self.plan.config.default_timestamp_extractor
+            queue = RecordQueue(partition, source, self._bound[source.name], extractor)
+            self._queues[partition] = queue
+            self._turns.append(queue)
+        return queue
+
+    # ------------------------------------------------------------------ time
+
+    def schedule(self, node: str, interval_ms: int, type: PunctuationType, callback: Callable[[int], None]) -> Schedule:
+        """Adds a punctuator; the first call of a stream-time one comes with the first record."""
+        if type is PunctuationType.STREAM_TIME:
+            schedule = Schedule(node, 0, interval_ms, callback)
+            self._stream_punctuations.add(schedule)
+        else:
+            schedule = Schedule(node, self.wall_clock_ms() + interval_ms, interval_ms, callback)
+            self._wall_clock_punctuations.add(schedule)
+        return schedule
+
+    def punctuate_wall_clock(self, now_ms: int) -> bool:
+        """Calls the wall-clock punctuators that are due; returns whether there were any."""
+        return now_ms >= self._wall_clock_punctuations.next_time and self._punctuate(self._wall_clock_punctuations, now_ms)
+
+    def _punctuate(self, punctuations: Punctuations, now: int) -> bool:
+        called = punctuations.run(now, self._call_punctuator)
+        self.commit_needed = self.commit_needed or called
+        return called
+
+    def _call_punctuator(self, schedule: Schedule, now: int) -> None:
+        self.topic, self.offset, self.timestamp, self.headers = None, -1, now, NO_HEADERS
+        try:
+            schedule.callback(now)
+        except ProcessingFailed:
+            raise
+        except Exception as error:
+            self._failures.processing(error, schedule.node)
+
+    # ------------------------------------------------------------------ commit
+
+    def flush(self) -> None:
+        """Caches emit what they hold back, and the changelog records of this commit go to the collector."""
+        for store in self._stores.values():
+            store.flush()
+        for store in self._stores.values():
+            store.log_dirty()
+
+    def persist(self, changelog_offsets: Mapping[TopicPartition, int]) -> None:
+        """After the commit has succeeded: state and changelog offsets go to the backend in one write.
+
+        ``changelog_offsets`` has the next offset of each changelog partition that was written to.
+        """
+        writes, memory = WriteSet(), WriteSet()
+        for name, store in self._stores.items():
+            store.drain(writes if store.spec.persistent else memory)
+            topic = self._changelogs.get(name)
+            if topic is not None and store.spec.persistent:
+                known = changelog_offsets if name in self._own_changelogs else self.positions
+                offset = known.get(TopicPartition(topic, self.partition))
+                if offset is not None:
+                    writes.offsets[name] = offset
+        self._memory.write(memory)
+        self._backend.write(writes)
+        self.commit_needed = self.commit_requested = False
+
+    @property
+    def dirty_bytes(self) -> int:
+        """Roughly how much uncommitted state is buffered; a runner commits early when it grows large."""
+        return sum(store.dirty_bytes for store in self._stores.values())
+
+    @property
+    def changelog_offsets(self) -> dict[str, int]:
+        """Store name -> next changelog offset that the local state has; stores that start empty are not in it."""
+        return {**self._backend.offsets(), **self._memory.offsets()}
+
+    @property
+    def partition_times(self) -> dict[TopicPartition, int]:
+        """The largest timestamp seen by input partition."""
+        return {p: q.partition_time for p, q in self._queues.items() if q.partition_time >= 0}
+
+    def set_partition_times(self, times: Mapping[TopicPartition, int]) -> None:
+        """Continues from an earlier task's `partition_times`, so that stream time survives a restart."""
+        for partition, time in times.items():
+            self._queue(partition).partition_time = time
+            self.stream_time = max(self.stream_time, time)
+
+    # ------------------------------------------------------------------ what stores and operators use
+
+    def store(self, name: str) -> Any:
+        """A store of this task, or a global store, for reads between calls of `process`."""
+        store = self._stores.get(name)
+        if store is None:
+            store = self.global_stores.get(name)
+        if store is None:
+            known = ", ".join([*self._stores, *self.global_stores]) or "none"
+            raise InvalidStoreError(f"task {self.task_id} has no store {name}; it has {known}")
+        return store
+
+    @property
+    def own_stores(self) -> Mapping[str, Any]:
+        """The task's stores by name."""
+        return self._stores
+
+    def log(self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers) -> None:
+        topic = self._own_changelogs.get(store)
+        if topic is not None:
+            self.collector.send(topic, key, value, timestamp, headers, self.partition)
+
+    def drop(self, count: int = 1) -> None:
+        self.metrics.dropped_records += count
+
+    def add_processor(self, name: str, processor: Processor, context: ProcessorContext) -> None:
+        """Registers a user's processor, to be initialized with the task and closed with it."""
+        self._processors.append((name, processor, context))
+
+    def _backend_of(self, store: str) -> StateBackend:
+        return self._backend if self._stores[store].spec.persistent else self._memory
