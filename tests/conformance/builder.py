@@ -12,28 +12,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamapp import (
-    BufferConfig,
     EmitStrategy,
     GlobalKTable,
-    JoinWindows,
     KGroupedTable,
     KStream,
     KTable,
-    SessionWindows,
-    SlidingWindows,
     StreamJoined,
     StreamsBuilder,
     StreamsConfig,
     Suppressed,
-    TimeWindows,
     Topology,
-    UnlimitedWindows,
 )
 
 from . import functions as fn
 from .processors import fixed_key_supplier, processor_type, supplier
 from .stores import materialized, state_store
 from .types import LONG, Type, to_json
+from .windows import buffer_config, join_windows, windows
 
 __all__ = ["CaseBuilder", "Node"]
 
@@ -226,7 +221,7 @@ class CaseBuilder:
 
     def _suppress(self, spec: Spec) -> Node:
         i = self._input(spec)
-        buffer = _buffer(spec.get("buffer", {}))
+        buffer = buffer_config(spec.get("buffer", {}))
         if spec["until"] == "window_closes":
             suppressed = Suppressed.until_window_closes(buffer, **_named(spec))
         else:
@@ -250,7 +245,7 @@ class CaseBuilder:
 
     def _windowed_by(self, spec: Spec) -> Node:
         i = self._input(spec)
-        windowed = i.dsl.windowed_by(_windows(spec["window"]))
+        windowed = i.dsl.windowed_by(windows(spec["window"]))
         if "emit" in spec:
             on_close = spec["emit"] == "on_window_close"
             strategy = EmitStrategy.ON_WINDOW_CLOSE if on_close else EmitStrategy.ON_WINDOW_UPDATE
@@ -404,55 +399,9 @@ def _pair(spec: Spec, key: Type, value: Type) -> tuple[Callable[[Any, Any], tupl
     return lambda k, v: (key_mapper(k, v), value_mapper(k, v)), key_type, value_type
 
 
-def _windows(spec: Spec) -> Any:
-    kind, grace = spec["type"], spec.get("grace_ms")
-    if kind == "unlimited":
-        windows = UnlimitedWindows.of()
-        return windows.start_on(spec["start_ms"]) if "start_ms" in spec else windows
-    if kind == "sliding":
-        if grace is None:
-            return SlidingWindows.of_time_difference_with_no_grace(spec["diff_ms"])
-        return SlidingWindows.of_time_difference_and_grace(spec["diff_ms"], grace)
-    if kind == "session":
-        if grace is None:
-            return SessionWindows.of_inactivity_gap_with_no_grace(spec["gap_ms"])
-        return SessionWindows.of_inactivity_gap_and_grace(spec["gap_ms"], grace)
-    if grace is None:
-        windows = TimeWindows.of_size_with_no_grace(spec["size_ms"])
-    else:
-        windows = TimeWindows.of_size_and_grace(spec["size_ms"], grace)
-    return windows.advance_by(spec["advance_ms"]) if kind == "hopping" else windows
-
-
-def _join_windows(spec: Spec) -> JoinWindows:
-    difference = spec["diff_ms"] if "diff_ms" in spec else max(spec["before_ms"], spec["after_ms"])
-    legacy = spec.get("legacy", False)
-    if legacy:
-        windows = JoinWindows.of(difference)
-    elif "grace_ms" in spec:
-        windows = JoinWindows.of_time_difference_and_grace(difference, spec["grace_ms"])
-    else:
-        windows = JoinWindows.of_time_difference_with_no_grace(difference)
-    if "before_ms" in spec:
-        windows = windows.before(spec["before_ms"])
-    if "after_ms" in spec:
-        windows = windows.after(spec["after_ms"])
-    return windows.grace(spec["grace_ms"]) if legacy and "grace_ms" in spec else windows
-
-
 def _stream_join(spec: Spec, left: Node, right: Node) -> dict[str, Any]:
     joined = {**_serdes(left.key, left.value), "other_value_serde": right.value.serde, **_named(spec)}
     joined |= {option: spec[option] for option in ("store_name", "logging") if option in spec}
     if spec.get("store_type") == "in_memory":
         joined["store_type"] = "in_memory"
-    return {"windows": _join_windows(spec["windows"]), "stream_joined": StreamJoined(**joined)}
-
-
-def _buffer(spec: Spec) -> BufferConfig:
-    limits = {limit: spec[limit] for limit in ("max_records", "max_bytes") if limit in spec}
-    if limits:
-        when_full = "shut_down" if spec.get("when_full") == "shutdown" else "emit_early"
-        buffer = BufferConfig.bounded(**limits, when_full=when_full)
-    else:
-        buffer = BufferConfig.unbounded()
-    return buffer if spec.get("logging", True) else buffer.with_logging_disabled()
+    return {"windows": join_windows(spec["windows"]), "stream_joined": StreamJoined(**joined)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 from streamapp import (
     Headers,
@@ -48,7 +48,7 @@ def _split(spec: Spec) -> tuple[str, list[Any]]:
     return (spec, []) if isinstance(spec, str) else (spec[0], spec[1:])
 
 
-def _is_long(value: Any) -> bool:
+def _is_long(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
