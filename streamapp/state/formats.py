@@ -1,0 +1,212 @@
+"""Byte formats of changelogs, those of Kafka Streams, and how stores keep keys and values in memory.
+
+Key formats: window ``key | 8-byte start | 4-byte sequence``, session ``key | 8-byte end | 8-byte start``, outer
+join ``8-byte timestamp | 1-byte is-left | key``. Numbers are big endian, so that the order of the bytes is the order of the times.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from streamapp.errors import SerializationError
+from streamapp.records import Headers
+from streamapp.serdes import BytesSerde, IntegerSerde, LongSerde, StringSerde
+from streamapp.serdes.base import Serde
+
+__all__ = [
+    "LONG",
+    "MAX_LONG",
+    "BufferContext",
+    "BufferedChange",
+    "Codec",
+    "LeftOrRightSerde",
+    "pack_list",
+    "prefix_end",
+    "unpack_list",
+]
+
+MAX_LONG = 2**63 - 1
+
+LONG = struct.Struct(">q")
+_INT = struct.Struct(">i")
+
+# Serdes whose values may wait in memory as they are: one exact class, immutable, equal exactly if their bytes are
+# (floats are not: 0.0 == -0.0). With other values bytes wait, so that whoever gets one may change it, and one
+# that cannot be serialized fails where it is put and not at the commit.
+_KEPT_CLASSES: dict[type, type] = {StringSerde: str, LongSerde: int, IntegerSerde: int, BytesSerde: bytes}
+
+
+def _identity(value: Any) -> Any:
+    return value
+
+
+class Codec:
+    """How one side of a store, keys or values, is kept in memory: as the objects or as their bytes.
+
+    ``kept_class`` is the class of objects that are kept as they are (None: bytes are kept). ``keep`` makes the
+    kept form of a value, ``show`` the value of the kept form; ``to_bytes`` and ``from_bytes`` convert the kept form.
+    """
+
+    __slots__ = ("from_bytes", "keep", "kept_class", "serialize", "show", "to_bytes")
+
+    def __init__(self, serde: Serde[Any] | None, store: str, side: str) -> None:
+        if serde is None:
+            raise SerializationError(f"store {store!r} has no {side} serde: set {side}_serde")
+        self.kept_class = _KEPT_CLASSES.get(type(serde))
+        serialize, deserialize = serde.serialize, serde.deserialize
+
+        def to_bytes(value: Any) -> bytes:
+            if value is None:
+                raise SerializationError(f"store {store!r}: a {side} cannot be None")
+            return serialize(value)
+
+        self.serialize: Callable[[Any], bytes] = to_bytes
+        self.keep: Callable[[Any], Any]
+        self.show: Callable[[Any], Any]
+        self.to_bytes: Callable[[Any], bytes]
+        self.from_bytes: Callable[[bytes], Any]
+        if self.kept_class is None:
+            self.keep, self.show = to_bytes, deserialize
+            self.to_bytes = self.from_bytes = _identity
+        else:
+            self.keep, self.show = lambda value: deserialize(to_bytes(value)), _identity
+            self.to_bytes, self.from_bytes = serialize, deserialize
+
+
+def prefix_end(prefix: bytes) -> bytes | None:
+    """The first key after all keys with this prefix; None if there is none.
+
+    >>> prefix_end(b"ab"), prefix_end(b"a\\xff"), prefix_end(b"\\xff")
+    (b'ac', b'b', None)
+    """
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes((stem[-1] + 1,)) if stem else None
+
+
+class LeftOrRightSerde(Serde["tuple[bool, Any]"]):
+    """A value of either side of a join, as ``(is_left, value)``: 1 byte (1: left), then that side's bytes."""
+
+    def __init__(self, left: Serde[Any], right: Serde[Any]) -> None:
+        self.left, self.right = left, right
+
+    def serialize(self, value: tuple[bool, Any]) -> bytes:
+        is_left, side_value = value
+        return b"\x01" + self.left.serialize(side_value) if is_left else b"\0" + self.right.serialize(side_value)
+
+    def deserialize(self, data: bytes) -> tuple[bool, Any]:
+        if data[0]:
+            return True, self.left.deserialize(data[1:])
+        return False, self.right.deserialize(data[1:])
+
+    def bind(self, topic: str, is_key: bool) -> LeftOrRightSerde:
+        return LeftOrRightSerde(self.left.bind(topic, is_key), self.right.bind(topic, is_key))
+
+
+def pack_list(entries: Iterable[bytes]) -> bytes:
+    """Kafka's list format for values of variable size: 1 byte strategy, 4 bytes count, then length and bytes of each.
+
+    >>> pack_list([b"x"])
+    b'\\x01\\x00\\x00\\x00\\x01\\x00\\x00\\x00\\x01x'
+    """
+    parts = [sized(entry) for entry in entries]
+    return b"\x01" + _INT.pack(len(parts)) + b"".join(parts)
+
+
+def unpack_list(data: bytes) -> list[bytes]:
+    """The inverse of `pack_list`."""
+    reader = _Reader(data, 1)
+    return [reader.sized() or b"" for _ in range(reader.int())]
+
+
+def sized(data: bytes | None) -> bytes:
+    """4 bytes of length (-1 for None), then the bytes."""
+    return b"\xff\xff\xff\xff" if data is None else _INT.pack(len(data)) + data
+
+
+class BufferContext(NamedTuple):
+    """Where a buffered record came from: timestamp and headers are the record's, the rest its source's."""
+
+    timestamp: int
+    offset: int
+    topic: str
+    partition: int
+    headers: Headers
+
+    @property
+    def size(self) -> int:
+        """The bytes Kafka Streams counts for it in a buffer's limit."""
+        size = 20 + len(self.topic)
+        for name, value in self.headers:
+            size += len(name) + len(value or b"")
+        return size
+
+    def pack(self) -> bytes:
+        topic = self.topic.encode()
+        parts = [LONG.pack(self.timestamp), LONG.pack(self.offset), sized(topic), _INT.pack(self.partition)]
+        parts.append(_INT.pack(len(self.headers)))
+        for name, value in self.headers:
+            parts += (sized(name.encode()), sized(value))
+        return b"".join(parts)
+
+
+class BufferedChange(NamedTuple):
+    """A buffered update, values as bytes; ``prior`` is the value that the buffer's readers still see."""
+
+    prior: bytes | None
+    old: bytes | None
+    new: bytes | None
+    context: BufferContext
+
+    @property
+    def size(self) -> int:
+        """The bytes Kafka Streams counts for it in a buffer's limit."""
+        old = 0 if self.old == self.prior else len(self.old or b"")
+        return len(self.prior or b"") + old + len(self.new or b"") + self.context.size
+
+    def pack(self, time: int) -> bytes:
+        """The value in the changelog: context, prior, old (-2: the same as prior) and new value, buffer time."""
+        same = self.old is not None and self.old == self.prior
+        old = b"\xff\xff\xff\xfe" if same else sized(self.old)
+        return self.context.pack() + sized(self.prior) + old + sized(self.new) + LONG.pack(time)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> tuple[BufferedChange, int]:
+        """The inverse of `pack`: the change and the buffer time."""
+        reader = _Reader(data, 0)
+        timestamp, offset = reader.long(), reader.long()
+        topic = (reader.sized() or b"").decode()
+        partition = reader.int()
+        headers = tuple(
+            ((reader.sized() or b"").decode(), reader.sized()) for _ in range(reader.int())
+        )
+        prior = reader.sized()
+        old_length = reader.int()
+        old = prior if old_length == -2 else reader.take(old_length)
+        new = reader.sized()
+        return cls(prior, old, new, BufferContext(timestamp, offset, topic, partition, headers)), reader.long()
+
+
+class _Reader:
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data, self._at = data, at
+
+    def long(self) -> int:
+        self._at += 8
+        return int.from_bytes(self._data[self._at - 8 : self._at], "big", signed=True)
+
+    def int(self) -> int:
+        self._at += 4
+        return int.from_bytes(self._data[self._at - 4 : self._at], "big", signed=True)
+
+    def sized(self) -> bytes | None:
+        return self.take(self.int())
+
+    def take(self, length: int) -> bytes | None:
+        if length < 0:
+            return None
+        self._at += length
+        return self._data[self._at - length : self._at]

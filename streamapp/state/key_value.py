@@ -1,0 +1,110 @@
+"""Key-value stores, plain and timestamped: the tables of the DSL, and what processors keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from streamapp.state.backend import OrderedBytes
+from streamapp.state.formats import prefix_end
+from streamapp.state.spec import StoreSpec
+from streamapp.state.write_behind import CACHED_ROWS, StoreContext, WriteBehindStore
+
+__all__ = ["KeyValueStore", "TimestampedKeyValueStore"]
+
+
+class KeyValueStore(WriteBehindStore):
+    """Values by key (`StoreKind` ``key_value``).
+
+    =====================================  ==========================================================
+    ``get(key)``                           the value, or None
+    ``put(key, value, timestamp=None)``    sets it, None deletes; the timestamp goes to the changelog
+    ``put_if_absent(key, value, ...)``     sets it if there is none; returns the value that was there
+    ``delete(key)``                        deletes it and returns what it was
+    ``range(low, high, reverse=False)``    (key, value) pairs in the order of the key bytes, both ends
+                                           inclusive, None is open
+    ``all(reverse=False)``                 all of them
+    ``prefix_scan(prefix)``                those whose key bytes begin with the bytes (or serialized key)
+    =====================================  ==========================================================
+    """
+
+    timestamped = False
+
+    def __init__(
+        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, cached_rows: int = CACHED_ROWS
+    ) -> None:
+        super().__init__(spec, table, task, timestamped=self.timestamped, cached_rows=cached_rows)
+        self._row_bytes = self._keys.to_bytes  # type: ignore[method-assign]
+        self._shown = self._value_class is not None
+
+    def get(self, key: Any) -> Any:
+        if key.__class__ is not self._key_class:
+            key = self._keep_key(key)
+        value = (self._dirty.get(key) or self._read(key))[0]
+        return value if value is None or self._shown else self._values.show(value)
+
+    def put(self, key: Any, value: Any, timestamp: int | None = None) -> None:
+        if key.__class__ is not self._key_class:
+            key = self._keep_key(key)
+        if value.__class__ is not self._value_class and value is not None:
+            value = self._keep_value(value)
+        row = self._dirty[key] = (value, self._task.timestamp if timestamp is None else timestamp)
+        if self._log_each:
+            self._log(key, row)
+
+    def put_if_absent(self, key: Any, value: Any, timestamp: int | None = None) -> Any:
+        previous = self.get(key)
+        if previous is None:
+            self.put(key, value, timestamp)
+        return previous
+
+    def delete(self, key: Any, timestamp: int | None = None) -> Any:
+        previous = self.get(key)
+        self.put(key, None, timestamp)
+        return previous
+
+    def range(self, low: Any = None, high: Any = None, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+        serialize = self._keys.serialize
+        start = None if low is None else serialize(low)
+        end = None if high is None else serialize(high) + b"\0"
+        if start is not None and end is not None and start >= end:
+            return iter(())
+        return self._entries(start, end, reverse)
+
+    def all(self, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+        return self._entries(None, None, reverse)
+
+    def prefix_scan(self, prefix: Any) -> Iterator[tuple[Any, Any]]:
+        start = prefix if isinstance(prefix, bytes) else self._keys.serialize(prefix)
+        return self._entries(start, prefix_end(start), False)
+
+    def approximate_num_entries(self) -> int:
+        return sum(1 for _ in self._merged(None, None))
+
+    def _entries(self, start: bytes | None, end: bytes | None, reverse: bool) -> Iterator[tuple[Any, Any]]:
+        show_key, show = self._show_key, self._values.show
+        return ((show_key(key), show(row[0])) for key, row in self._merged(start, end, reverse))
+
+    def _show_key(self, data: bytes) -> Any:
+        return self._keys.show(self._keys.from_bytes(data))
+
+
+class TimestampedKeyValueStore(KeyValueStore):
+    """Values with the timestamp of their last update (`StoreKind` ``timestamped``).
+
+    As `KeyValueStore`, but wherever that one gives a value, this one gives ``(value, timestamp in ms)``.
+    """
+
+    timestamped = True
+
+    def get(self, key: Any) -> tuple[Any, int] | None:
+        if key.__class__ is not self._key_class:
+            key = self._keep_key(key)
+        row = self._dirty.get(key) or self._read(key)
+        if row[0] is None:
+            return None
+        return row if self._shown else (self._values.show(row[0]), row[1])
+
+    def _entries(self, start: bytes | None, end: bytes | None, reverse: bool) -> Iterator[tuple[Any, Any]]:
+        show_key, show = self._show_key, self._values.show
+        return ((show_key(key), (show(row[0]), row[1])) for key, row in self._merged(start, end, reverse))

@@ -1,0 +1,187 @@
+"""Session stores: rows by key, start and end, which expire by end as rows of window stores do by start."""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Any
+
+from streamapp.records import Windowed
+from streamapp.state.formats import LONG, MAX_LONG
+from streamapp.state.window import KeyImage, TimeBucketedStore
+from streamapp.state.write_behind import Row
+
+__all__ = ["SessionStore"]
+
+_END_START = struct.Struct(">qq")
+
+
+class SessionStore(TimeBucketedStore):
+    """Values by key and session (`StoreKind` ``session``).
+
+    ============================================================  ==================================================
+    ``get(key, start, end)``                                      the value, or None
+    ``put(key, start, end, value, timestamp=None)``               sets it, None deletes
+    ``remove(key, start, end, timestamp=None)``                   deletes it
+    ``find_sessions(key, earliest_end, latest_start, reverse)``   (start, end, value) of one key, of the sessions
+                                                                  with end >= earliest_end and start <= latest_start
+    ``find_sessions_range(low, high, earliest_end, latest_start)``  (Windowed, value) of the keys from low to high
+    ``fetch(key, reverse=False)``                                 (start, end, value), all of one key
+    ``fetch_range(low, high, reverse=False)``                     (Windowed, value) of the keys from low to high
+    ``find_closed(end_from, end_to)``                             (Windowed, value) with end_from <= end <= end_to
+    ``all(reverse=False)``                                        (Windowed, value), all
+    ============================================================  ==================================================
+
+    Times are ms, all ends inclusive. One key's sessions come by end, then start (in memory: start descending). Several
+    keys' rows come by key bytes first within a segment if the store is persistent, else by end, then key bytes.
+    """
+
+    def _row_bytes(self, row_key: Any) -> bytes:
+        key, start, end = row_key
+        return self._keys.to_bytes(key) + _END_START.pack(end, start)
+
+    def _local_key(self, row_key: Any, row_bytes: bytes) -> bytes:
+        return LONG.pack(row_key[2] // self._bucket) + row_bytes
+
+    def _expired(self, row_key: Any) -> bool:
+        return bool(row_key[2] < self._min_live())
+
+    def _time_of(self, row_bytes: bytes) -> int:
+        return int.from_bytes(row_bytes[-16:-8], "big")
+
+    def get(self, key: Any, start: int, end: int) -> Any:
+        if key.__class__ is not self._key_class:
+            key = self._keep_key(key)
+        if end < self._min_live():
+            return None
+        row_key = (key, start, end)
+        value = (self._dirty.get(row_key) or self._read(row_key))[0]
+        return None if value is None else self._values.show(value)
+
+    def put(self, key: Any, start: int, end: int, value: Any, timestamp: int | None = None) -> None:
+        if value.__class__ is not self._value_class and value is not None:
+            value = self._keep_value(value)
+        self._put(key, start, end, value, timestamp, removing=False)
+
+    def remove(self, key: Any, start: int, end: int, timestamp: int | None = None) -> None:
+        self._put(key, start, end, None, timestamp, removing=True)
+
+    def _put(self, key: Any, start: int, end: int, value: Any, timestamp: int | None, removing: bool) -> None:
+        if key.__class__ is not self._key_class:
+            key = self._keep_key(key)
+        row = (value, self._task.timestamp if timestamp is None else timestamp)
+        row_key = (key, start, end)
+        if end > self._observed and not (removing and self._exact):
+            self._observed = end
+        if end > self._observed - self._retention or removing or self._observe(end):
+            self._dirty[row_key] = row
+            image = self._image_of(key)
+            if image is not None:
+                image.put(self._slot(start, end), row)
+        if self._log_each:
+            self._log(row_key, row)
+
+    def _slot(self, start: int, end: int) -> tuple[int, int]:
+        return (end, -start) if self._exact else (end, start)
+
+    def find_sessions(
+        self, key: Any, earliest_end: int, latest_start: int, reverse: bool = False
+    ) -> Iterator[tuple[int, int, Any]]:
+        if key.__class__ is not self._key_class:
+            key = self._keep_key(key)
+        earliest_end = max(earliest_end, self._min_live(), 0)
+        image = self._image_of(key)
+        if image is None or image.complete_from > earliest_end:
+            image = self._load(key, earliest_end)
+        slots, show = image.slots, self._values.show
+        if len(slots) > 64 and slots[0][0] < self._min_live():
+            image.trim((self._min_live(),))
+        at = bisect_left(slots, (earliest_end,))
+        sign = -1 if self._exact else 1
+        found = [
+            (sign * slot[1], slot[0], show(row[0]))
+            for slot, row in zip(slots[at:], image.rows[at:], strict=True)
+            if sign * slot[1] <= latest_start
+        ]
+        return reversed(found) if reverse else iter(found)
+
+    def fetch(self, key: Any, reverse: bool = False) -> Iterator[tuple[int, int, Any]]:
+        return self.find_sessions(key, 0, MAX_LONG, reverse)
+
+    def find_sessions_range(
+        self, low: Any, high: Any, earliest_end: int, latest_start: int, reverse: bool = False
+    ) -> Iterator[tuple[Windowed, Any]]:
+        serialize = self._keys.serialize
+        return self._scan(
+            None if low is None else serialize(low),
+            None if high is None else serialize(high),
+            (max(earliest_end, self._min_live(), 0), self._observed),
+            latest_start,
+            reverse,
+        )
+
+    def fetch_range(self, low: Any, high: Any, reverse: bool = False) -> Iterator[tuple[Windowed, Any]]:
+        return self.find_sessions_range(low, high, 0, MAX_LONG, reverse)
+
+    def all(self, reverse: bool = False) -> Iterator[tuple[Windowed, Any]]:
+        return self.find_sessions_range(None, None, 0, MAX_LONG, reverse)
+
+    def find_closed(self, end_from: int, end_to: int) -> Iterator[tuple[Windowed, Any]]:
+        """By end, then key bytes; unlike the other reads, with rows that expired while their segment lives."""
+        oldest = max(0, self._observed - self._retention) // self._segment * self._segment
+        if self._exact:
+            oldest = self._min_live()
+        return self._scan(None, None, (max(end_from, oldest, 0), min(end_to, self._observed)), MAX_LONG, False, True)
+
+    def _load(self, key: Any, time_from: int) -> KeyImage:
+        key_bytes = self._keys.to_bytes(key)
+        first, last = time_from // self._bucket, max(self._observed, 0) // self._bucket
+        image = KeyImage(first * self._bucket)
+        size = len(key_bytes) + 16
+        for rows in self._bucket_rows(first, last, (key_bytes, key_bytes + b"\x80")):  # times are not negative
+            for data, row in rows:
+                if len(data) == size and data.startswith(key_bytes):
+                    end, start = _END_START.unpack(data[-16:])
+                    image.put(self._slot(start, end), row)
+        self._keep_image(key, image)
+        return image
+
+    def _scan(
+        self,
+        low: bytes | None,
+        high: bytes | None,
+        ends: tuple[int, int],
+        latest_start: int,
+        reverse: bool,
+        by_end: bool = False,
+    ) -> Iterator[tuple[Windowed, Any]]:
+        end_from, end_to = ends
+        if end_to < end_from or (low is not None and high is not None and low > high):
+            return
+        within = None if low is None and high is None else (low or b"", None)
+        for rows in self._bucket_rows(end_from // self._bucket, end_to // self._bucket, within, reverse):
+            found = [
+                entry
+                for data, row in rows
+                for entry in (self._parsed(data, row),)
+                if end_from <= entry[2] <= end_to
+                and entry[1] <= latest_start
+                and (low is None or low <= entry[0])
+                and (high is None or entry[0] <= high)
+            ]
+            if self._exact:
+                found.sort(key=lambda entry: (entry[2], entry[0], -entry[1]))
+            elif by_end:
+                # Kafka Streams' time-first session keys: end, start, key.
+                found.sort(key=lambda entry: (entry[2], entry[1], entry[0]))
+            for key, start, end, row in reversed(found) if reverse else found:
+                yield (
+                    Windowed(self._keys.show(self._keys.from_bytes(key)), start, end),
+                    self._values.show(row[0]),
+                )
+
+    @staticmethod
+    def _parsed(data: bytes, row: Row) -> tuple[bytes, int, int, Row]:
+        end, start = _END_START.unpack(data[-16:])
+        return data[:-16], start, end, row

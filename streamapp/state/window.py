@@ -1,0 +1,385 @@
+"""Window stores: rows by key and window start, which expire by the stream time of the store.
+
+A row is visible while start > observed stream time - retention, the observed stream time being the largest start put so
+far. As in Kafka Streams, a persistent store forgets by segments: a row that is put into a segment which still
+lives is kept (and logged) though it may not be visible, and only one for a dead segment is dropped and counted.
+
+In the backend a row's key is its bucket (start // bucket size, 8 bytes) before its changelog key. So a scan by time
+touches few buckets, expiry is one range delete, and what one key has is one short range a bucket.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import Any
+
+from streamapp.records import RecordBatch, Windowed
+from streamapp.state.backend import OrderedBytes, WriteSet
+from streamapp.state.formats import LONG, MAX_LONG
+from streamapp.state.spec import StoreSpec
+from streamapp.state.write_behind import CACHED_ROWS, Row, StoreContext, WriteBehindStore
+
+__all__ = ["KeyImage", "TimeBucketedStore", "TimestampedWindowStore", "WindowStore"]
+
+_START_SEQUENCE = struct.Struct(">qi")
+_META = b"\xff"
+"""Local key of the observed stream time and the last sequence number; after all buckets."""
+_NO_TIME = -1
+
+
+class KeyImage:
+    """All rows of one key from a time on, in memory, so that a lookup by time needs no iterator of the backend."""
+
+    __slots__ = ("complete_from", "rows", "slots")
+
+    def __init__(self, complete_from: int) -> None:
+        self.complete_from = complete_from
+        self.slots: list[Any] = []
+        self.rows: list[Row] = []
+
+    def put(self, slot: Any, row: Row) -> None:
+        slots = self.slots
+        if not slots or slots[-1] < slot:
+            if row[0] is not None:
+                slots.append(slot)
+                self.rows.append(row)
+            return
+        at = bisect_left(slots, slot)
+        found = slots[at] == slot
+        if row[0] is None:
+            if found:
+                del slots[at], self.rows[at]
+        elif found:
+            self.rows[at] = row
+        else:
+            slots.insert(at, slot)
+            self.rows.insert(at, row)
+
+    def trim(self, slot: Any) -> None:
+        at = bisect_left(self.slots, slot)
+        del self.slots[:at], self.rows[:at]
+
+
+class TimeBucketedStore(WriteBehindStore):
+    """What window and session stores share: buckets, expiry, and images of the keys that are looked up by time."""
+
+    _timestamped_values = False
+
+    def __init__(
+        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, cached_rows: int = CACHED_ROWS
+    ) -> None:
+        super().__init__(spec, table, task, timestamped=self._timestamped_values, cached_rows=cached_rows)
+        self._retention = spec.retention_ms
+        self._segment = spec.segment_interval_ms or max(spec.retention_ms // 2, 60_000)
+        self._bucket = self._segment
+        self._exact = not spec.persistent
+        self._images: dict[Any, KeyImage] = {}
+        self._old_images: dict[Any, KeyImage] = {}
+        self._observed = _NO_TIME
+        self._sequence = 0
+        self._written_meta = meta = table.get(_META)
+        if meta is not None:
+            self._observed, self._sequence = _START_SEQUENCE.unpack(meta)
+        self._deleted_before = max(0, self._min_live()) // self._bucket
+
+    def _min_live(self) -> int:
+        """The smallest time that is still visible."""
+        return self._observed - self._retention + 1
+
+    def _observe(self, time: int) -> bool:
+        """Advances the observed stream time; False, and counted, if a row of that time is too old to be kept."""
+        if time > self._observed:
+            self._observed = time
+            return True
+        oldest = self._observed - self._retention
+        if time > oldest or (not self._exact and time // self._segment >= oldest // self._segment):
+            return True
+        self._task.drop()
+        return False
+
+    def _time_of(self, row_bytes: bytes) -> int:
+        """The time by which a row expires, from its changelog key."""
+        raise NotImplementedError
+
+    def _seal(self, logged: bool) -> None:
+        super()._seal(logged)
+        meta = _START_SEQUENCE.pack(self._observed, self._sequence)
+        if meta != self._written_meta and self._observed != _NO_TIME:
+            self._batch.append((_META, meta))
+
+    def drain(self, write_set: WriteSet) -> None:
+        super().drain(write_set)
+        if self._batch:  # the meta row alone: it is not a row of `_dirty`
+            write_set.puts.setdefault(self.name, []).extend(self._batch)
+            self._batch = []
+        self._written_meta = _START_SEQUENCE.pack(self._observed, self._sequence)
+        self._expire(write_set)
+
+    def _expire(self, write_set: WriteSet) -> None:
+        live = max(0, self._min_live()) // self._bucket
+        if live > self._deleted_before:
+            self._deleted_before = live
+            write_set.range_deletes.setdefault(self.name, []).append((b"", LONG.pack(live)))
+
+    def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
+        time_of = self._time_of
+        rows = [
+            (key, value, timestamp, time_of(key))
+            for key, value, timestamp in zip(batch.keys, batch.values, batch.timestamps, strict=True)
+            if key is not None
+        ]
+        if not rows:
+            return
+        self._observed = max(self._observed, max(row[3] for row in rows))
+        if self.spec.retain_duplicates:
+            self._sequence = int.from_bytes(rows[-1][0][-4:], "big")
+        bucket, pack = self._bucket, LONG.pack
+        live = max(0, self._min_live()) // bucket
+        timestamped = self._timestamped
+        puts = write_set.puts.setdefault(self.name, [])
+        puts.extend(
+            [
+                (
+                    pack(time // bucket) + key,
+                    pack(timestamp) + value if timestamped and value is not None else value,
+                )
+                for key, value, timestamp, time in rows
+                if time // bucket >= live
+            ]
+        )
+        self._written_meta = _START_SEQUENCE.pack(self._observed, self._sequence)
+        puts.append((_META, self._written_meta))
+        self._forget_clean()
+
+    def _forget_clean(self) -> None:
+        super()._forget_clean()
+        self._images.clear()
+        self._old_images.clear()
+
+    def _image_of(self, key: Any) -> KeyImage | None:
+        image = self._images.get(key)
+        if image is None:
+            image = self._old_images.pop(key, None)
+            if image is not None:
+                self._images[key] = image
+        return image
+
+    def _keep_image(self, key: Any, image: KeyImage) -> None:
+        self._images[key] = image
+        if len(self._images) > self._cached_rows:
+            self._old_images, self._images = self._images, {}
+
+    def _bucket_rows(
+        self, first: int, last: int, within: tuple[bytes, bytes | None] | None, reverse: bool = False
+    ) -> Iterator[list[tuple[bytes, Row]]]:
+        """The rows of each bucket from first to last that holds any; ``within``: a range of key bytes."""
+        step = -1 if reverse else 1
+        bucket: int | None = last if reverse else first
+        while bucket is not None and first <= bucket <= last:
+            prefix = LONG.pack(bucket)
+            if within is None:
+                start, end = prefix, LONG.pack(bucket + 1)
+            else:
+                start = prefix + within[0]
+                end = LONG.pack(bucket + 1) if within[1] is None else prefix + within[1]
+            rows = [(key[8:], row) for key, row in self._merged(start, end)]
+            if rows:
+                yield rows
+                bucket += step
+            else:
+                bucket = self._next_bucket(bucket, first, last, reverse)
+
+    def _next_bucket(self, bucket: int, first: int, last: int, reverse: bool) -> int | None:
+        """The next bucket with rows after an empty one: there may be any number of empty ones between."""
+        if reverse:
+            start, end = LONG.pack(first), LONG.pack(bucket)
+        else:
+            start, end = LONG.pack(bucket + 1), LONG.pack(last) + _META
+        for key, _ in self._merged(start, end, reverse):
+            return int.from_bytes(key[:8], "big")
+        return None
+
+    def approximate_num_entries(self) -> int:
+        live = self._min_live()
+        return sum(1 for key, _ in self._merged(None, _META) if self._time_of(key[8:]) >= live)
+
+
+class WindowStore(TimeBucketedStore):
+    """Values by key and window start (`StoreKind` ``window``).
+
+    ==================================================  =============================================
+    ``get(key, start)``                                 the value, or None
+    ``put(key, value, start, timestamp=None)``          sets it, None deletes; with
+                                                        ``retain_duplicates`` adds another row
+    ``fetch(key, time_from, time_to, reverse=False)``   (start, value) of one key by start
+    ``fetch_range(low, high, time_from, time_to, ...)`` (Windowed, value) of the keys from low to high
+    ``fetch_all(time_from, time_to, reverse=False)``    (Windowed, value) of all keys
+    ``all(reverse=False)``                              the same, of all times
+    ==================================================  =============================================
+
+    Times are window starts in ms, both ends inclusive. Rows of several keys come by key bytes, then start,
+    within a segment if the store is persistent, else by start, then key bytes.
+    """
+
+    def __init__(
+        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, cached_rows: int = CACHED_ROWS
+    ) -> None:
+        self._by_time = spec.time_ordered or not spec.persistent
+        self._inclusive = spec.time_ordered and spec.persistent
+        super().__init__(spec, table, task, cached_rows)
+        if spec.time_ordered and 0 < spec.window_size_ms < self._segment:
+            # Emission scans by time: with the window size as bucket, a tumbling window is exactly one bucket.
+            self._bucket = spec.window_size_ms
+            self._deleted_before = max(0, self._min_live()) // self._bucket
+        self._duplicates = spec.retain_duplicates
+        self._size = spec.window_size_ms
+
+    def _min_live(self) -> int:
+        # Stores of on_window_close show one millisecond more: they have to find a window that closes by its retention.
+        return self._observed - self._retention + (0 if self._inclusive else 1)
+
+    def _row_bytes(self, row_key: Any) -> bytes:
+        return self._keys.to_bytes(row_key[0]) + _START_SEQUENCE.pack(*row_key[1:])
+
+    def _local_key(self, row_key: Any, row_bytes: bytes) -> bytes:
+        return LONG.pack(row_key[1] // self._bucket) + row_bytes
+
+    def _expired(self, row_key: Any) -> bool:
+        return bool(row_key[1] < self._min_live())
+
+    def _time_of(self, row_bytes: bytes) -> int:
+        return int.from_bytes(row_bytes[-12:-4], "big")
+
+    def get(self, key: Any, start: int) -> Any:
+        row = self._row(key, start)
+        return None if row is None else self._values.show(row[0])
+
+    def _row(self, key: Any, start: int) -> Row | None:
+        if key.__class__ is not self._key_class:
+            key = self._keep_key(key)
+        if start < self._observed - self._retention + 1 and start < self._min_live():
+            return None
+        row_key = (key, start, self._sequence)
+        row = self._dirty.get(row_key) or self._read(row_key)
+        return None if row[0] is None else row
+
+    def put(self, key: Any, value: Any, start: int, timestamp: int | None = None) -> None:
+        if key.__class__ is not self._key_class:
+            key = self._keep_key(key)
+        if value.__class__ is not self._value_class and value is not None:
+            value = self._keep_value(value)
+        row = (value, self._task.timestamp if timestamp is None else timestamp)
+        if self._duplicates:
+            self._sequence = (self._sequence + 1) & 0x7FFFFFFF
+        row_key = (key, start, self._sequence)
+        if start > self._observed:
+            self._observed = start
+        elif start <= self._observed - self._retention and not self._observe(start):
+            if self._log_each:
+                self._log(row_key, row)
+            return
+        self._dirty[row_key] = row
+        if self._images or self._old_images:
+            image = self._image_of(key)
+            if image is not None:
+                image.put((start, self._sequence), row)
+        if self._log_each:
+            self._log(row_key, row)
+
+    def fetch(self, key: Any, time_from: int, time_to: int, reverse: bool = False) -> Iterator[Any]:
+        if key.__class__ is not self._key_class:
+            key = self._keep_key(key)
+        time_from = max(time_from, self._min_live(), 0)
+        if time_to < time_from:
+            return iter(())
+        image = self._image_of(key)
+        if image is None or image.complete_from > time_from:
+            image = self._load(key, time_from)
+        slots = image.slots
+        if len(slots) > 64 and slots[0][0] < self._min_live():
+            image.trim((self._min_live(),))
+        low = bisect_left(slots, (time_from,))
+        high = bisect_right(slots, (time_to, MAX_LONG))
+        rows = [
+            self._show_fetched(slot[0], row) for slot, row in zip(slots[low:high], image.rows[low:high], strict=True)
+        ]
+        return reversed(rows) if reverse else iter(rows)
+
+    def fetch_range(
+        self, low: Any, high: Any, time_from: int, time_to: int, reverse: bool = False
+    ) -> Iterator[tuple[Any, ...]]:
+        serialize = self._keys.serialize
+        return self._scan(
+            None if low is None else serialize(low),
+            None if high is None else serialize(high),
+            time_from,
+            time_to,
+            reverse,
+        )
+
+    def fetch_all(self, time_from: int, time_to: int, reverse: bool = False) -> Iterator[tuple[Any, ...]]:
+        return self._scan(None, None, time_from, time_to, reverse)
+
+    def all(self, reverse: bool = False) -> Iterator[tuple[Any, ...]]:
+        return self._scan(None, None, 0, MAX_LONG, reverse)
+
+    def _load(self, key: Any, time_from: int) -> KeyImage:
+        key_bytes = self._keys.to_bytes(key)
+        bucket = self._bucket
+        first, last = time_from // bucket, max(self._observed, 0) // bucket
+        image = KeyImage(first * bucket)
+        within = (key_bytes, key_bytes + b"\x80")  # times are not negative
+        size = len(key_bytes) + 12
+        for rows in self._bucket_rows(first, last, within):
+            for data, row in rows:
+                if len(data) == size and data.startswith(key_bytes):
+                    image.put(_START_SEQUENCE.unpack(data[-12:]), row)
+        self._keep_image(key, image)
+        return image
+
+    def _scan(
+        self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool
+    ) -> Iterator[tuple[Any, ...]]:
+        time_from, time_to = max(time_from, self._min_live(), 0), min(time_to, self._observed)
+        if time_to < time_from or (low is not None and high is not None and low > high):
+            return
+        within = None if low is None and high is None else (low or b"", None)
+        buckets = self._bucket_rows(time_from // self._bucket, time_to // self._bucket, within, reverse)
+        for rows in buckets:
+            if self._by_time:
+                rows.sort(key=lambda entry: (entry[0][-12:-4], entry[0]))
+            for data, row in reversed(rows) if reverse else rows:
+                start = int.from_bytes(data[-12:-4], "big")
+                key = data[:-12]
+                if time_from <= start <= time_to and (low is None or low <= key) and (high is None or key <= high):
+                    end = min(start + self._size, MAX_LONG)
+                    yield self._show_scanned(
+                        Windowed(self._keys.show(self._keys.from_bytes(key)), start, end), row
+                    )
+
+    def _show_fetched(self, start: int, row: Row) -> tuple[Any, ...]:
+        return start, self._values.show(row[0])
+
+    def _show_scanned(self, key: Windowed, row: Row) -> tuple[Any, ...]:
+        return key, self._values.show(row[0])
+
+
+class TimestampedWindowStore(WindowStore):
+    """Window rows with a timestamp (`StoreKind` ``timestamped_window``): the tables of windowed aggregations.
+
+    As `WindowStore`, but ``get`` gives ``(value, timestamp)`` and the rows of the others end with the timestamp.
+    """
+
+    _timestamped_values = True
+
+    def get(self, key: Any, start: int) -> tuple[Any, int] | None:
+        row = self._row(key, start)
+        return None if row is None else (self._values.show(row[0]), row[1])
+
+    def _show_fetched(self, start: int, row: Row) -> tuple[Any, ...]:
+        return start, self._values.show(row[0]), row[1]
+
+    def _show_scanned(self, key: Windowed, row: Row) -> tuple[Any, ...]:
+        return key, self._values.show(row[0]), row[1]
