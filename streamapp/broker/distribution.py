@@ -83,7 +83,7 @@ def kafka_jars(java: str) -> Path:
     return complete
 
 
-def maven_repository(settings: Path | None = None) -> str | None:
+def maven_repository() -> str | None:
     """Return the root of the Maven repository to fetch from; None stands for Maven Central.
 
     ``STREAMAPP_MAVEN_REPOSITORY`` comes first, then the mirror of Central that ``~/.m2/settings.xml`` names.
@@ -91,9 +91,8 @@ def maven_repository(settings: Path | None = None) -> str | None:
     override = os.environ.get("STREAMAPP_MAVEN_REPOSITORY")
     if override:
         return override.rstrip("/") + "/"
-    path = settings if settings is not None else Path.home() / ".m2" / "settings.xml"
     try:
-        root = ElementTree.parse(path).getroot()
+        root = ElementTree.parse(Path.home() / ".m2" / "settings.xml").getroot()
     except (OSError, ElementTree.ParseError):
         return None  # Maven itself reports a settings file it can't read
     for mirror in root.iterfind("{*}mirrors/{*}mirror"):

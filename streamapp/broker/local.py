@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
-import random
 import shutil
-import socket
 import subprocess
 import time
 import uuid
@@ -23,19 +20,18 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from streamapp.broker.distribution import find_java, kafka_jars
+from streamapp.broker.ports import check_port, free_port
 from streamapp.broker.process import BrokerProcess, write_atomically
-from streamapp.broker.properties import HOST, cluster_properties, node_properties, render
+from streamapp.broker.properties import HOST, LOG_FOLDER, cluster_properties, node_properties, render
 from streamapp.errors import BrokerError
 
 __all__ = ["BrokerStatus", "ClusterStatus", "LocalKafka"]
 
 _MARKER = "streamapp-kafka.json"
+_PROPERTIES = "server.properties"
 _LOCK = ".lock"
 _SPARE_DISK_BYTES = 256 * 2**20
 _STOP_SECONDS = 15.0
-# Below the ranges from which Linux (32768) and macOS (49152) take the ports of outgoing connections: a
-# broker that was killed finds its port free again.
-_FREE_PORTS = range(20_000, 32_000)
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ class LocalKafka:
 
     ``brokers`` is 1 or 3 (None: as many as the folder has, else 1). Broker n listens on ``port + n - 1``;
     port 0 takes free ports, which stay the same for the life of this object. Each broker gets ``heap_mb`` MB
-    of Java heap. Topics are not created by themselves: see `streamapp.broker.admin.ensure_topics`.
+    of Java heap. Topics are not created by themselves: see `KafkaAdmin.ensure_topics`.
 
         with LocalKafka("data/kafka", port=0) as kafka:
             print(kafka.bootstrap_servers)
@@ -129,7 +125,7 @@ class LocalKafka:
             cluster = self._plan_cluster(self._read_marker())
             self._check_disk()
             for port in (*cluster.ports, *cluster.controller_ports):
-                _check_port(port)
+                check_port(port)
             self._java_command, self._detached = java_command, detached
             self._write_cluster(cluster)
             ids = range(1, len(cluster.ports) + 1)
@@ -138,7 +134,7 @@ class LocalKafka:
 
     def stop(self) -> None:
         """Stop every broker in order, whichever process started it; a broker that does not stop is killed."""
-        self._end(self._ids())
+        self._end(self._folders())
 
     def status(self) -> ClusterStatus:
         """Return which brokers run, also when another process started them."""
@@ -163,7 +159,10 @@ class LocalKafka:
             marker.unlink(missing_ok=True)
 
     def start_broker(self, number: int) -> None:
-        """Start one broker (1, 2, 3) of a started cluster again, on its old address."""
+        """Start one broker (1, 2, 3) of a started cluster again, on its old address.
+
+        It ends with this Python process unless this object started the cluster detached.
+        """
         cluster = self._started_cluster()
         if self._broker(number).pid is not None:
             raise BrokerError(f"Broker {number} runs already.")
@@ -195,15 +194,15 @@ class LocalKafka:
         if existing and len(existing.ports) != brokers:
             raise BrokerError(
                 f"The cluster in {self.data_dir} has {len(existing.ports)} broker(s), not {brokers}: "
-                "ask for that number, name another data folder, or delete its data with `streamapp broker reset`."
+                "ask for that number, name another data folder, or delete its data: `streamapp broker reset`."
             )
         if not existing:
             self._refuse_foreign_folder()
         while len(self._free_ports) < 2 * brokers:
-            self._free_ports.append(_free_port(self._free_ports))
+            self._free_ports.append(free_port(self._free_ports))
         wanted = tuple(self._wanted_port + number for number in range(brokers))
         return _Cluster(
-            existing.cluster_id if existing else urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="),
+            existing.cluster_id if existing else _new_cluster_id(),
             wanted if self._wanted_port else tuple(self._free_ports[:brokers]),
             tuple(self._free_ports[brokers:]),
         )
@@ -215,23 +214,22 @@ class LocalKafka:
         for number in range(1, len(cluster.ports) + 1):
             folder = self._folder(number)
             folder.mkdir(exist_ok=True)
-            node = node_properties(number, cluster.ports, cluster.controller_ports, folder / "logs")
-            write_atomically(
-                folder / "server.properties", render(node | cluster_properties(len(cluster.ports)))
-            )
+            node = node_properties(number, cluster.ports, cluster.controller_ports)
+            write_atomically(folder / _PROPERTIES, render(node | cluster_properties(len(cluster.ports))))
 
     def _format(self, cluster: _Cluster, ids: Iterable[int]) -> None:
         tool = [*self._java_command, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
         running = [
             subprocess.Popen(
-                [*tool, "-t", cluster.cluster_id, "-c", str(self._folder(number) / "server.properties")],
+                [*tool, "-t", cluster.cluster_id, "-c", _PROPERTIES],
+                cwd=self._folder(number),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
             )
             for number in ids
-            if not (self._folder(number) / "logs" / "meta.properties").exists()
+            if not (self._folder(number) / LOG_FOLDER / "meta.properties").exists()
         ]
         said = [process.communicate()[0] for process in running]
         for process, output in zip(running, said, strict=True):
@@ -244,8 +242,7 @@ class LocalKafka:
     def _start_brokers(self, cluster: _Cluster, ids: Sequence[int]) -> None:
         try:
             for number in ids:
-                properties = str(self._folder(number) / "server.properties")
-                command = [*self._java_command, "kafka.Kafka", properties]
+                command = [*self._java_command, "kafka.Kafka", _PROPERTIES]
                 self._process(number).start(command, detached=self._detached)
             self._await_ready(cluster, ids)
         except BaseException:
@@ -299,9 +296,6 @@ class LocalKafka:
     def _folders(self) -> list[int]:
         return [number for number in (1, 2, 3) if self._folder(number).is_dir()]
 
-    def _ids(self) -> list[int]:
-        return [broker.id for broker in self.status().brokers]
-
     def _started_cluster(self) -> _Cluster:
         cluster = self._read_marker()
         if cluster is None:
@@ -327,8 +321,8 @@ class LocalKafka:
         strange = [path.name for path in self.data_dir.iterdir() if path.name != _LOCK]
         if strange:
             raise BrokerError(
-                f"{self.data_dir} holds files that are not of a local Kafka ({', '.join(sorted(strange)[:5])}): name "
-                " another data folder, or empty this one yourself."
+                f"{self.data_dir} holds files of something else ({', '.join(sorted(strange)[:5])}). "
+                "Name another data folder, or empty this one yourself."
             )
 
     def _check_disk(self) -> None:
@@ -336,7 +330,7 @@ class LocalKafka:
         if free < _SPARE_DISK_BYTES:
             raise BrokerError(
                 f"Only {free // 2**20} MB are free below {self.data_dir}; Kafka needs "
-                f"{_SPARE_DISK_BYTES // 2**20} MB to start. Free some space, or name a data folder on another disk."
+                f"{_SPARE_DISK_BYTES // 2**20} MB to start. Free some, or name a data folder on another disk."
             )
 
     @contextmanager
@@ -356,38 +350,13 @@ class LocalKafka:
             yield
 
 
+def _new_cluster_id() -> str:
+    """Return a random id as Kafka writes it, without a dash: the tool would take a leading one for an option."""
+    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
+
+
 def _members(client: AdminClient) -> set[int]:
     try:
         return set(client.list_topics(timeout=1.0).brokers)
     except KafkaException:
         return set()
-
-
-def _check_port(port: int) -> None:
-    if not _is_free(port):
-        raise BrokerError(
-            f"Port {port} is in use, so Kafka cannot listen on it. Stop what uses it, choose another port "
-            "with --port, or, if a Kafka of yours runs there, use it: set STREAMAPP_BOOTSTRAP_SERVERS."
-        )
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        # As the broker does it: a port whose last connections are only fading away counts as free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                return False
-            raise BrokerError(f"Port {port} of {HOST} cannot be listened on: {error}.") from error
-    # macOS lets that bind succeed beside a listener on all interfaces.
-    with socket.socket() as probe:
-        return probe.connect_ex((HOST, port)) != 0
-
-
-def _free_port(taken: Iterable[int]) -> int:
-    for port in random.sample(_FREE_PORTS, 1_000):
-        if port not in taken and _is_free(port):
-            return port
-    raise BrokerError(f"No free port was found from {_FREE_PORTS.start} to {_FREE_PORTS.stop}.")

@@ -26,12 +26,13 @@ class BrokerProcess:
 
     def __init__(self, folder: Path) -> None:
         self.log = folder / "broker.log"
+        self._folder = folder
         self._pid_file = folder / "broker.pid"
         self._child: subprocess.Popen[bytes] | None = None
         self._log_start = 0
 
     def start(self, command: Sequence[str], *, detached: bool) -> None:
-        """Start ``command``; unless detached it ends with this Python process, however that ends."""
+        """Start ``command`` in the broker's folder; unless detached it ends with this Python process."""
         self._close_child()
         guarded = [] if detached else [sys.executable, "-I", str(_GUARD)]
         with self.log.open("ab") as log:
@@ -39,6 +40,7 @@ class BrokerProcess:
             # In a session of its own a Ctrl-C reaches only Python, which then stops the broker in order.
             self._child = subprocess.Popen(
                 [*guarded, *command],
+                cwd=self._folder,
                 stdin=subprocess.DEVNULL if detached else subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

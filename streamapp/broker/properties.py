@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-__all__ = ["HOST", "cluster_properties", "node_properties", "render"]
+__all__ = ["HOST", "LOG_FOLDER", "cluster_properties", "node_properties", "render"]
 
 HOST = "127.0.0.1"
+LOG_FOLDER = "logs"
 
 
 def cluster_properties(brokers: int) -> dict[str, str]:
@@ -41,9 +41,7 @@ def cluster_properties(brokers: int) -> dict[str, str]:
     }
 
 
-def node_properties(
-    node: int, ports: Sequence[int], controller_ports: Sequence[int], log_dir: Path
-) -> dict[str, str]:
+def node_properties(node: int, ports: Sequence[int], controller_ports: Sequence[int]) -> dict[str, str]:
     """Return the settings of broker ``node`` (1, 2, ...), which is a controller of the quorum as well."""
     port, controller_port = ports[node - 1], controller_ports[node - 1]
     voters = ",".join(f"{number}@{HOST}:{at}" for number, at in enumerate(controller_ports, start=1))
@@ -56,10 +54,12 @@ def node_properties(
         "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
         "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "log.dirs": str(log_dir),
+        # Relative to the broker's folder, where it runs: the file is read as Latin-1 and this value is split
+        # at commas, and a path of the user's may hold anything.
+        "log.dirs": LOG_FOLDER,
     }
 
 
 def render(properties: Mapping[str, str]) -> str:
-    """Return the text of a ``.properties`` file; a backslash in a value (it is Java's escape) is doubled."""
-    return "".join(f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in properties.items())
+    """Return the text of a ``.properties`` file; none of the values here needs an escape."""
+    return "".join(f"{name}={value}\n" for name, value in properties.items())

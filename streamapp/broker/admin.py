@@ -1,0 +1,146 @@
+"""What runners ask of a cluster before and beside the records: topics, partition counts, log ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from streamapp.broker.settings import KafkaSettings
+from streamapp.errors import BrokerError
+from streamapp.records import TopicPartition
+
+__all__ = ["KafkaAdmin", "TopicSpec"]
+
+_BROKER_DEFAULT = -1
+
+
+class TopicSpec(NamedTuple):
+    """A topic as it should be: its partition count, and the topic settings that differ from the broker's."""
+
+    name: str
+    partitions: int
+    config: Mapping[str, str] = {}
+
+
+class KafkaAdmin:
+    """Topics of one cluster. Every method waits for the answer, at most ``timeout`` seconds, and raises
+    `BrokerError` if the cluster can't be reached or refuses. Safe to use from several threads.
+
+        admin = KafkaAdmin(KafkaSettings.from_env())
+        admin.ensure_topics([TopicSpec("flights", 6), TopicSpec("planes", 1, {"cleanup.policy": "compact"})])
+    """
+
+    def __init__(self, settings: KafkaSettings, *, timeout: float = 30.0) -> None:
+        self._client = AdminClient({**settings.librdkafka(), "log_level": 0})
+        self._servers = settings.bootstrap_servers
+        self._timeout = timeout
+
+    def ensure_topics(self, topics: Iterable[TopicSpec | tuple[str, int, Mapping[str, str]]]) -> None:
+        """Create the topics that don't exist yet and return when they can be written to.
+
+        The replication factor is the cluster's default. A topic that exists keeps its settings; if it has
+        another partition count than asked for, `BrokerError` names both and nothing is created.
+        """
+        wanted = {spec.name: spec for spec in (TopicSpec(*topic) for topic in topics)}
+        existing = self.partition_counts(wanted)
+        self._check_counts(wanted, existing)
+        new = [
+            NewTopic(spec.name, spec.partitions, _BROKER_DEFAULT, config=dict(spec.config))
+            for spec in wanted.values()
+            if spec.name not in existing
+        ]
+        if new:
+            # Another worker that starts at the same time may have been faster; then its counts are checked.
+            self._each("create", self._client.create_topics(new), KafkaError.TOPIC_ALREADY_EXISTS)
+            self._wait_until(
+                lambda: self._writable(wanted.keys()), f"topics {', '.join(wanted)} have leaders"
+            )
+            self._check_counts(wanted, self.partition_counts(wanted))
+
+    def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
+        """Return how many partitions each topic has; a topic that doesn't exist is left out."""
+        found = self._metadata().topics
+        return {topic: len(found[topic].partitions) for topic in topics if topic in found}
+
+    def delete_topics(self, topics: Collection[str]) -> None:
+        """Delete topics and return when they are gone; one that doesn't exist is fine."""
+        if topics:
+            deletions = self._client.delete_topics(list(topics))
+            self._each("delete", deletions, KafkaError.UNKNOWN_TOPIC_OR_PART)
+            self._wait_until(
+                lambda: not self.partition_counts(topics), f"topics {', '.join(topics)} are gone"
+            )
+
+    def log_end_offsets(
+        self, partitions: Iterable[TopicPartition], *, read_committed: bool = False
+    ) -> dict[TopicPartition, int]:
+        """Return the offset that the next record of each partition will get.
+
+        With ``read_committed`` it is the last stable offset: where a reader of committed records ends.
+        """
+        level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+        asked = {ClientPartition(*partition): OffsetSpec.latest() for partition in partitions}
+        if not asked:
+            return {}
+        answers = self._client.list_offsets(asked, isolation_level=level, request_timeout=self._timeout)
+        offsets = self._each("read the end of", answers)
+        return {TopicPartition(at.topic, at.partition): answer.offset for at, answer in offsets.items()}
+
+    def _check_counts(self, wanted: Mapping[str, TopicSpec], existing: Mapping[str, int]) -> None:
+        wrong = [
+            f"{topic} has {count}, not {wanted[topic].partitions}"
+            for topic, count in existing.items()
+            if count != wanted[topic].partitions
+        ]
+        if wrong:
+            raise BrokerError(
+                f"Topics exist with another number of partitions: {'; '.join(wrong)}. The number decides "
+                "where each key is, so it is not changed: ask for the number that is there, or delete the "
+                "topic if its records may go."
+            )
+
+    def _writable(self, topics: Iterable[str]) -> bool:
+        found = self._metadata().topics
+        return all(
+            topic in found
+            and found[topic].partitions
+            and all(partition.leader >= 0 for partition in found[topic].partitions.values())
+            for topic in topics
+        )
+
+    def _metadata(self) -> Any:
+        try:
+            return self._client.list_topics(timeout=self._timeout)
+        except KafkaException as error:
+            raise BrokerError(
+                f"Kafka at {self._servers} does not answer ({error.args[0].str()}). Start one with "
+                "`streamapp broker start`, or set STREAMAPP_BOOTSTRAP_SERVERS and the security settings to "
+                "those of a cluster that runs."
+            ) from error
+
+    def _each(self, verb: str, futures: Mapping[Any, Future[Any]], *fine: int) -> dict[Any, Any]:
+        results, problems = {}, []
+        for subject, future in futures.items():
+            try:
+                results[subject] = future.result(self._timeout)
+            except KafkaException as error:
+                if error.args[0].code() not in fine:
+                    problems.append(f"{subject}: {error.args[0].str()}")
+            except TimeoutError:
+                problems.append(f"{subject}: no answer within {self._timeout:g} seconds")
+        if problems:
+            raise BrokerError(f"Kafka at {self._servers} could not {verb} {'; '.join(problems)}")
+        return results
+
+    def _wait_until(self, true: Any, what: str) -> None:
+        deadline = time.monotonic() + self._timeout
+        while not true():
+            if time.monotonic() > deadline:
+                raise BrokerError(f"Kafka at {self._servers}: waited {self._timeout:g} seconds until {what}.")
+            time.sleep(0.05)

@@ -1,0 +1,109 @@
+"""``streamapp broker``: a local Kafka from the command line."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streamapp.broker.local import ClusterStatus, LocalKafka
+from streamapp.errors import BrokerError
+
+__all__ = ["broker_group"]
+
+
+def _data_dir_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--data-dir",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=Path("data/kafka"),
+        show_default=True,
+        help="The folder with the cluster's data and logs.",
+    )(command)
+
+
+@click.group("broker")
+def broker_group() -> None:
+    """Run a local Apache Kafka for development. It needs Java 17 or newer, and no Docker."""
+
+
+@broker_group.command()
+@click.option(
+    "--brokers", type=click.Choice(["1", "3"]), help="How many brokers; default: as before, else 1."
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65_533), default=9092, show_default=True, help="0: a free port."
+)
+@click.option("--foreground", is_flag=True, help="Stay until Ctrl-C, and stop the cluster then.")
+@_data_dir_option
+def start(brokers: str | None, port: int, foreground: bool, data_dir: Path) -> None:
+    """Start the cluster; it keeps running until `streamapp broker stop`."""
+    with _clear_errors():
+        kafka = LocalKafka(data_dir, int(brokers) if brokers else None, port)
+        if kafka.status().running:
+            raise BrokerError(f"Kafka runs already at {kafka.bootstrap_servers}: stop it first to change it.")
+        click.echo("Starting Kafka (the first time, 45 MB are fetched) ...", err=True)
+        if not foreground:
+            kafka.start(detached=True)
+            click.echo(f"Kafka listens at {kafka.bootstrap_servers}")
+            return
+        end = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: end.set())
+        with kafka:
+            click.echo(f"Kafka listens at {kafka.bootstrap_servers}; Ctrl-C stops it.")
+            end.wait()
+
+
+@broker_group.command()
+@_data_dir_option
+def stop(data_dir: Path) -> None:
+    """Stop the cluster; its data stays."""
+    with _clear_errors():
+        kafka = LocalKafka(data_dir)
+        ran = kafka.status().running
+        kafka.stop()
+        click.echo("Kafka is stopped." if ran else f"No Kafka runs in {data_dir}.")
+
+
+@broker_group.command()
+@_data_dir_option
+def status(data_dir: Path) -> None:
+    """Show which brokers run. The exit code is 0 if all of them do, else 1."""
+    with _clear_errors():
+        found = LocalKafka(data_dir).status()
+    click.echo(_render(found))
+    if not found.brokers or any(broker.pid is None for broker in found.brokers):
+        raise SystemExit(1)
+
+
+@broker_group.command()
+@click.confirmation_option(prompt="Delete every topic and record of this local cluster?")
+@_data_dir_option
+def reset(data_dir: Path) -> None:
+    """Stop the cluster and delete its data."""
+    with _clear_errors():
+        LocalKafka(data_dir).reset()
+    click.echo(f"The data of the local Kafka in {data_dir} is deleted.")
+
+
+def _render(status: ClusterStatus) -> str:
+    if not status.brokers:
+        return f"No Kafka was started in {status.data_dir}."
+    return "\n".join(
+        f"broker {broker.id}  {broker.address}  " + (f"runs, pid {broker.pid}" if broker.pid else "stopped")
+        for broker in status.brokers
+    )
+
+
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    try:
+        yield
+    except BrokerError as error:
+        raise click.ClickException(str(error)) from error

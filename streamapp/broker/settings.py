@@ -1,0 +1,215 @@
+"""Where Kafka is and how to be let in: described once, said to librdkafka, Faust and Spark in their words."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from streamapp.errors import ConfigError
+
+__all__ = ["KafkaSettings"]
+
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+_SASL = ("sasl_mechanism", "sasl_username", "sasl_password")
+_SSL = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
+_ADDRESS = re.compile(r"(?:[^\s:,/\[\]]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaSettings:
+    """The address of a Kafka cluster and, where it wants them, TLS and SASL credentials.
+
+    The fields are librdkafka's options with underscores for dots. Certificates and keys are PEM files;
+    without ``ssl_ca_location`` the system's certificate authorities are trusted. Combinations that can't work
+    raise `ConfigError`, which names the option.
+
+        >>> settings = KafkaSettings(bootstrap_servers="kafka-1:9092,kafka-2:9092")
+        >>> settings.librdkafka()
+        {'bootstrap.servers': 'kafka-1:9092,kafka-2:9092', 'security.protocol': 'PLAINTEXT'}
+    """
+
+    bootstrap_servers: str
+    security_protocol: str = "PLAINTEXT"
+    sasl_mechanism: str | None = None
+    sasl_username: str | None = None
+    sasl_password: str | None = field(default=None, repr=False)
+    ssl_ca_location: str | None = None
+    ssl_certificate_location: str | None = None
+    ssl_key_location: str | None = None
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] = os.environ, **overrides: str | None) -> KafkaSettings:
+        """Read ``STREAMAPP_BOOTSTRAP_SERVERS``, ``STREAMAPP_SECURITY_PROTOCOL``, ... from the environment.
+
+        Each field has its variable. A keyword argument that is not None comes before the environment, an
+        empty variable counts as not set, and the address defaults to the local broker's, ``127.0.0.1:9092``.
+
+            >>> KafkaSettings.from_env({"STREAMAPP_BOOTSTRAP_SERVERS": "kafka:9092"}).bootstrap_servers
+            'kafka:9092'
+        """
+        names = [each.name for each in fields(cls)]
+        unknown = sorted(set(overrides) - set(names))
+        if unknown:
+            raise ConfigError(
+                f"There is no Kafka setting {', '.join(unknown)}; there are: {', '.join(names)}."
+            )
+        found = {name: environ.get(f"STREAMAPP_{name.upper()}") for name in names}
+        found |= {name: value for name, value in overrides.items() if value is not None}
+        given: dict[str, Any] = {name: value for name, value in found.items() if value}
+        return cls(**{"bootstrap_servers": "127.0.0.1:9092", **given})
+
+    def __post_init__(self) -> None:
+        """Put the values into their usual spelling and refuse what can't work."""
+        servers = [server.strip() for server in self.bootstrap_servers.split(",") if server.strip()]
+        object.__setattr__(self, "bootstrap_servers", ",".join(servers))
+        object.__setattr__(self, "security_protocol", self.security_protocol.upper())
+        if self.sasl_mechanism:
+            object.__setattr__(self, "sasl_mechanism", self.sasl_mechanism.upper())
+        self._check_servers(servers)
+        if self.security_protocol not in _PROTOCOLS:
+            raise ConfigError(
+                f"security_protocol is {self.security_protocol!r}; it must be one of {', '.join(_PROTOCOLS)}."
+            )
+        self._check_sasl()
+        self._check_ssl()
+
+    def librdkafka(self) -> dict[str, str]:
+        """Return the settings for confluent-kafka's clients; a new dict that may be added to."""
+        named = ((each.name.replace("_", "."), getattr(self, each.name)) for each in fields(self))
+        return {name: value for name, value in named if value is not None}
+
+    def faust(self) -> dict[str, Any]:
+        """Return the arguments of ``faust.App`` that say the same: ``broker`` and ``broker_credentials``."""
+        from faust.auth import SASLCredentials, SSLCredentials
+
+        broker = ";".join(f"kafka://{server}" for server in self.bootstrap_servers.split(","))
+        credentials: Any = None
+        if self._uses_sasl:
+            credentials = SASLCredentials(
+                username=self.sasl_username,
+                password=self.sasl_password,
+                mechanism=self.sasl_mechanism,
+                ssl_context=self.ssl_context(),
+            )
+        elif self._uses_ssl:
+            credentials = SSLCredentials(self.ssl_context())
+        return {"broker": broker, "broker_credentials": credentials}
+
+    def aiokafka(self) -> dict[str, Any]:
+        """Return the keyword arguments of aiokafka's clients that say the same."""
+        arguments: dict[str, Any] = {
+            "bootstrap_servers": self.bootstrap_servers,
+            "security_protocol": self.security_protocol,
+            "ssl_context": self.ssl_context(),
+        }
+        if self._uses_sasl:
+            arguments["sasl_mechanism"] = self.sasl_mechanism
+            arguments["sasl_plain_username"] = self.sasl_username
+            arguments["sasl_plain_password"] = self.sasl_password
+        return arguments
+
+    def spark(self) -> dict[str, str]:
+        """Return the options of Spark's Kafka source and sink that say the same.
+
+        Certificates and keys are passed by content, so executors need no files. Java reads a private key
+        only in PKCS #8; another kind raises `ConfigError`.
+        """
+        options = {
+            "kafka.bootstrap.servers": self.bootstrap_servers,
+            "kafka.security.protocol": self.security_protocol,
+        }
+        if self.sasl_mechanism:
+            options["kafka.sasl.mechanism"] = self.sasl_mechanism
+            options["kafka.sasl.jaas.config"] = (
+                f"{_LOGIN_MODULES[self.sasl_mechanism]} required "
+                f"username={_quoted(self.sasl_username)} password={_quoted(self.sasl_password)};"
+            )
+        if self.ssl_ca_location:
+            options["kafka.ssl.truststore.type"] = "PEM"
+            options["kafka.ssl.truststore.certificates"] = Path(self.ssl_ca_location).read_text()
+        if self.ssl_certificate_location and self.ssl_key_location:
+            key = Path(self.ssl_key_location).read_text()
+            if "-----BEGIN PRIVATE KEY-----" not in key:
+                raise ConfigError(
+                    f"ssl_key_location {self.ssl_key_location} is not an unencrypted PKCS #8 key, the kind "
+                    "that Java reads. Convert it: openssl pkcs8 -topk8 -nocrypt -in KEY -out KEY.pk8"
+                )
+            options["kafka.ssl.keystore.type"] = "PEM"
+            options["kafka.ssl.keystore.key"] = key
+            certificate = Path(self.ssl_certificate_location).read_text()
+            options["kafka.ssl.keystore.certificate.chain"] = certificate
+        return options
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """Return a new TLS context of these settings; None if the protocol has no TLS."""
+        if not self._uses_ssl:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ssl_ca_location)
+            if self.ssl_certificate_location:
+                context.load_cert_chain(self.ssl_certificate_location, self.ssl_key_location)
+        except ssl.SSLError as error:
+            raise ConfigError(
+                f"The files in {', '.join(_SSL)} are not PEM files that match: {error}."
+            ) from error
+        return context
+
+    @property
+    def _uses_sasl(self) -> bool:
+        return self.security_protocol.startswith("SASL_")
+
+    @property
+    def _uses_ssl(self) -> bool:
+        return self.security_protocol.endswith("SSL")
+
+    def _check_servers(self, servers: list[str]) -> None:
+        for server in servers:
+            match = _ADDRESS.fullmatch(server)
+            if match is None or not 0 < int(match[1]) < 65_536:
+                raise ConfigError(f"bootstrap_servers has {server!r}; it takes host:port, joined by commas.")
+        if not servers:
+            raise ConfigError("bootstrap_servers is empty; it takes host:port, joined by commas.")
+
+    def _check_sasl(self) -> None:
+        given = [name for name in _SASL if getattr(self, name) is not None]
+        if not self._uses_sasl:
+            if given:
+                raise ConfigError(
+                    f"{', '.join(given)} would not be used with security_protocol={self.security_protocol}: "
+                    "set it to SASL_SSL (or SASL_PLAINTEXT)."
+                )
+            return
+        missing = [name for name in _SASL if not getattr(self, name)]
+        if missing:
+            raise ConfigError(f"security_protocol={self.security_protocol} needs {', '.join(missing)} too.")
+        if self.sasl_mechanism not in _LOGIN_MODULES:
+            known = ", ".join(_LOGIN_MODULES)
+            raise ConfigError(f"sasl_mechanism is {self.sasl_mechanism!r}; it must be one of {known}.")
+
+    def _check_ssl(self) -> None:
+        given = {name: value for name in _SSL if (value := getattr(self, name)) is not None}
+        if given and not self._uses_ssl:
+            raise ConfigError(
+                f"{', '.join(given)} would not be used with security_protocol={self.security_protocol}: "
+                "set it to SSL or SASL_SSL."
+            )
+        if ("ssl_certificate_location" in given) != ("ssl_key_location" in given):
+            raise ConfigError("ssl_certificate_location and ssl_key_location only work together: set both.")
+        for name, value in given.items():
+            if not Path(value).is_file():
+                raise ConfigError(f"{name} is {value}, and there is no such file.")
+
+
+def _quoted(value: str | None) -> str:
+    escaped = (value or "").replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,83 @@
+"""Topics, partition counts and log ends on a real broker."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+
+from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka, TopicSpec
+from streamapp.errors import BrokerError
+from streamapp.records import TopicPartition
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def admin(kafka: LocalKafka) -> KafkaAdmin:
+    return KafkaAdmin(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic-{uuid4().hex}"
+
+
+def test_topics_are_created_once_and_deleted_once(admin: KafkaAdmin, topic: str) -> None:
+    other = f"{topic}-other"
+    admin.ensure_topics([TopicSpec(topic, 3, {"cleanup.policy": "compact"})])
+    admin.ensure_topics([(topic, 3, {}), (other, 1, {})])
+    assert admin.partition_counts([topic, other, "no-such-topic"]) == {topic: 3, other: 1}
+    admin.delete_topics([topic, other, "no-such-topic"])
+    assert admin.partition_counts([topic, other]) == {}
+    admin.delete_topics([])
+
+
+def test_another_partition_count_is_refused_and_nothing_is_created(admin: KafkaAdmin, topic: str) -> None:
+    admin.ensure_topics([TopicSpec(topic, 3)])
+    with pytest.raises(BrokerError, match=rf"{topic} has 3, not 4"):
+        admin.ensure_topics([TopicSpec(f"{topic}-new", 1), TopicSpec(topic, 4)])
+    assert admin.partition_counts([f"{topic}-new"]) == {}
+
+
+def test_workers_that_start_together_may_all_create(admin: KafkaAdmin, topic: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        for each in [pool.submit(admin.ensure_topics, [TopicSpec(topic, 2)]) for _ in range(4)]:
+            each.result()
+    assert admin.partition_counts([topic]) == {topic: 2}
+
+
+def test_a_setting_that_kafka_refuses_is_named(admin: KafkaAdmin, topic: str) -> None:
+    with pytest.raises(BrokerError, match=rf"could not create {topic}: .*cleanup\.policy"):
+        admin.ensure_topics([TopicSpec(topic, 1, {"cleanup.policy": "sometimes"})])
+
+
+def test_log_ends_with_and_without_what_is_not_committed(
+    admin: KafkaAdmin, kafka: LocalKafka, topic: str
+) -> None:
+    admin.ensure_topics([TopicSpec(topic, 2)])
+    # Timestamps of 2001: retention must not touch them.
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"x", partition=1, timestamp=1_000_000_000_000)
+    assert producer.flush(30) == 0
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    assert admin.log_end_offsets([first, second]) == {first: 0, second: 1}
+    assert admin.log_end_offsets([second], read_committed=True) == {second: 0}
+    producer.commit_transaction(30)
+    assert admin.log_end_offsets([second], read_committed=True) == {second: 2}
+    assert admin.log_end_offsets([]) == {}
+
+
+def test_the_log_end_of_an_unknown_topic_is_an_error(admin: KafkaAdmin) -> None:
+    with pytest.raises(BrokerError, match="no-such-topic"):
+        admin.log_end_offsets([TopicPartition("no-such-topic", 0)])
+
+
+def test_a_cluster_that_does_not_answer_says_how_to_get_one() -> None:
+    admin = KafkaAdmin(KafkaSettings(bootstrap_servers="127.0.0.1:1"), timeout=0.5)
+    with pytest.raises(BrokerError, match=r"127\.0\.0\.1:1 does not answer.*streamapp broker start"):
+        admin.ensure_topics([TopicSpec("topic", 1)])

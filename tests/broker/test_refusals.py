@@ -1,0 +1,127 @@
+"""What a local Kafka refuses before it starts anything, and how it says so."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+from collections import namedtuple
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from streamapp.broker import LocalKafka
+from streamapp.broker.process import BrokerProcess
+from streamapp.errors import BrokerError
+
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.fixture(autouse=True)
+def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of these tests may get as far as running Java."""
+    monkeypatch.setattr(LocalKafka, "_java", lambda self: ["false"])
+
+
+def test_a_busy_port_is_named_before_anything_is_written(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(BrokerError, match=rf"Port {port} is in use.*--port.*STREAMAPP_BOOTSTRAP_SERVERS"):
+            LocalKafka(tmp_path, port=port).start()
+    assert not (tmp_path / "streamapp-kafka.json").exists()
+
+
+def test_a_folder_of_something_else_is_neither_used_nor_deleted(tmp_path: Path) -> None:
+    thesis = tmp_path / "thesis.tex"
+    thesis.write_text("years of work")
+    for action in (LocalKafka(tmp_path, port=0).start, LocalKafka(tmp_path).reset):
+        with pytest.raises(BrokerError, match=r"thesis\.tex.*another data folder"):
+            action()
+    assert thesis.read_text() == "years of work"
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"cluster_id": "x"}'])
+def test_a_damaged_data_folder_says_how_to_go_on(tmp_path: Path, damage: str) -> None:
+    (tmp_path / "streamapp-kafka.json").write_text(damage)
+    (tmp_path / "broker-1").mkdir()
+    (tmp_path / "notes.txt").write_text("mine")
+    kafka = LocalKafka(tmp_path, port=0)
+    with pytest.raises(BrokerError, match="streamapp broker reset"):
+        kafka.start()
+    kafka.stop()
+    kafka.reset()
+    assert {path.name for path in tmp_path.iterdir()} == {".lock", "notes.txt"}
+
+
+def test_another_number_of_brokers_than_the_data_has_is_refused(tmp_path: Path) -> None:
+    cluster = {"cluster_id": "x", "ports": [1, 2, 3], "controller_ports": [4, 5, 6]}
+    (tmp_path / "streamapp-kafka.json").write_text(json.dumps(cluster))
+    with pytest.raises(BrokerError, match=r"has 3 broker\(s\), not 1"):
+        LocalKafka(tmp_path, brokers=1, port=0).start()
+
+
+def test_a_full_disk_is_named_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 10**9 - 2**20, 2**20))
+    with pytest.raises(BrokerError, match=r"Only 1 MB are free.*Free some"):
+        LocalKafka(tmp_path, port=0).start()
+    assert not (tmp_path / "streamapp-kafka.json").exists()
+
+
+def test_a_data_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "kafka"
+    file.write_text("")
+    with pytest.raises(BrokerError, match="cannot be used as a data folder"):
+        LocalKafka(file, port=0).start()
+
+
+def test_two_starts_of_one_folder_do_not_mix(tmp_path: Path) -> None:
+    with (tmp_path / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(BrokerError, match="Another process"):
+            LocalKafka(tmp_path, port=0).start()
+
+
+@pytest.mark.parametrize(("brokers", "port"), [(2, 9092), (0, 9092), (1, -1), (1, 65_536)])
+def test_impossible_arguments_are_refused_at_once(tmp_path: Path, brokers: int, port: int) -> None:
+    with pytest.raises(BrokerError):
+        LocalKafka(tmp_path, brokers=brokers, port=port)
+
+
+def test_nothing_is_known_before_the_first_start(tmp_path: Path) -> None:
+    kafka = LocalKafka(tmp_path / "new")
+    assert not kafka.status().running
+    with pytest.raises(BrokerError, match="streamapp broker start"):
+        _ = kafka.bootstrap_servers
+    kafka.stop()
+    kafka.reset()
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_pid_that_belongs_to_another_process_by_now_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "broker.pid").write_text(json.dumps({"pid": os.getpid(), "started": "long ago"}))
+    process = BrokerProcess(tmp_path)
+    assert process.pid is None
+    process.signal(9)  # type: ignore[arg-type]
+    assert process.wait(0)
+
+
+@pytest.mark.parametrize("text", ["", "12", "{}", '{"pid": null, "started": null}'])
+def test_a_damaged_pid_file_is_no_process(tmp_path: Path, text: str) -> None:
+    (tmp_path / "broker.pid").write_text(text)
+    assert BrokerProcess(tmp_path).pid is None
+
+
+def test_a_broker_that_cannot_even_format_its_folder_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_java: Callable[[str], Path]
+) -> None:
+    java = fake_java("echo the disk is on fire; exit 3")
+    monkeypatch.setattr(LocalKafka, "_java", lambda self: [str(java)])
+    with pytest.raises(BrokerError, match=r"(?s)could not format.*the disk is on fire"):
+        LocalKafka(tmp_path, port=0).start()
