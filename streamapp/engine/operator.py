@@ -54,6 +54,13 @@ class TaskContext(Protocol):
     def wall_clock_ms(self) -> int:
         """The wall clock in ms, as the runner injects it."""
 
+    def remember(self, name: str, read: Callable[[], int]) -> int:
+        """Declares a number that has to survive a restart, such as an operator's own stream time. ``read`` gives
+        it for each commit; the return value is that of the commit that the task continues from, or -1."""
+
+    def shared(self, name: str, make: Callable[[], Any]) -> Any:
+        """An object that several operators of a task share; made by the first that asks."""
+
 
 class NodeContext(Protocol):
     """What an operator gets to bind itself into one task."""

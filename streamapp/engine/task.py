@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from streamapp.engine.bind import bind_nodes
 from streamapp.engine.failures import Failures, ProcessingFailed
+from streamapp.engine.metadata import decode_metadata, encode_metadata
 from streamapp.engine.operator import ProcessFn
 from streamapp.engine.processor import Processor, ProcessorContext, PunctuationType
 from streamapp.engine.punctuation import NEVER, Punctuations, Schedule
@@ -106,6 +107,10 @@ class Task:
         self._wall_clock_punctuations = Punctuations()
         self._processors: list[tuple[str, Processor, ProcessorContext]] = []
         self._bound: dict[str, ProcessFn] = {}
+        self._shared: dict[str, Any] = {}
+        self._remembered: dict[str, Callable[[], int]] = {}
+        self._recalled: dict[str, int] = {}
+        self._partition_times: dict[TopicPartition, int] = {}
         self._changelogs = {name: t.name for name, t in subtopology.changelog_topics.items()}
         self._own_changelogs = {
             name: topic for name, topic in self._changelogs.items() if topic not in subtopology.source_topics
@@ -274,7 +279,7 @@ class Task:
         finally:
             if done:
                 self.positions[queue.partition] = offsets[done - 1] + 1
-                queue.partition_time = max(queue.partition_time, stream_time)
+                queue.partition_time = max(queue.partition_time, max(timestamps[:done]))
                 queue.advance(done)
                 self.metrics.processed += done
             self.raw_key = self.raw_value = None
@@ -352,6 +357,7 @@ class Task:
                 )
             extractor = source.timestamp_extractor or self.plan.config.default_timestamp_extractor
             queue = RecordQueue(partition, source, self._bound[source.name], extractor)
+            queue.partition_time = self._partition_times.get(partition, -1)
             self._queues[partition] = queue
             self._turns.append(queue)
         return queue
@@ -424,15 +430,24 @@ class Task:
         return {**self._backend.offsets(), **self._memory.offsets()}
 
     @property
-    def partition_times(self) -> dict[TopicPartition, int]:
-        """The largest timestamp seen by input partition."""
-        return {p: q.partition_time for p, q in self._queues.items() if q.partition_time >= 0}
+    def commit_metadata(self) -> dict[TopicPartition, str]:
+        """What belongs into the metadata of the committed offsets: times that no changelog holds, in Kafka Streams'
+        own encoding. Without it a restarted task would take late records that it had dropped before."""
+        remembered = {name: value for name, read in self._remembered.items() if (value := read()) >= 0}
+        return {
+            partition: encode_metadata(queue.partition_time, remembered)
+            for partition, queue in self._queues.items()
+            if partition in self.positions
+        }
 
-    def set_partition_times(self, times: Mapping[TopicPartition, int]) -> None:
-        """Continues from an earlier task's `partition_times`, so that stream time survives a restart."""
-        for partition, time in times.items():
-            self._queue(partition).partition_time = time
+    def continue_from(self, metadata: Mapping[TopicPartition, str]) -> None:
+        """Takes the committed offsets' metadata of an earlier task; before `init`."""
+        for partition, text in metadata.items():
+            time, remembered = decode_metadata(text)
+            self._partition_times[partition] = time
             self.stream_time = max(self.stream_time, time)
+            for name, value in remembered.items():
+                self._recalled[name] = max(value, self._recalled.get(name, -1))
 
     # ------------------------------------------------------------------ what stores and operators use
 
@@ -458,6 +473,15 @@ class Task:
 
     def drop(self, count: int = 1) -> None:
         self.metrics.dropped_records += count
+
+    def remember(self, name: str, read: Callable[[], int]) -> int:
+        self._remembered[name] = read
+        return self._recalled.get(name, -1)
+
+    def shared(self, name: str, make: Callable[[], Any]) -> Any:
+        if name not in self._shared:
+            self._shared[name] = make()
+        return self._shared[name]
 
     def add_processor(self, name: str, processor: Processor, context: ProcessorContext) -> None:
         """Registers a user's processor, to be initialized with the task and closed with it."""

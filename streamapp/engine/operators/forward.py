@@ -52,7 +52,7 @@ def table_writer(ctx: NodeContext, store: Any, send_old: bool) -> TableForward:
     put, forward = store.put, table_forwarder(ctx, store, send_old)
 
     def write(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
-        put(key, new, timestamp, headers)
+        put(key, new, timestamp)
         forward(key, new, old, timestamp, headers)
 
     return write

@@ -1,7 +1,7 @@
 """The operators of tables. What flows between them are changes: (new value, old value, is_latest).
 
 ``store`` None means that the table is not materialized. ``send_old`` says that somebody downstream needs old
-values; ``versioned`` that the table upstream is versioned, so that updates that are not the latest are told apart.
+values; ``versioned`` that the table upstream is versioned, so that outdated updates are told apart.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 from streamapp.engine.operator import Change, NodeContext, Operator, ProcessFn
 from streamapp.engine.operators.forward import table_writer
+from streamapp.engine.operators.processor import BoundProcessorContext
 from streamapp.engine.operators.views import TableView
 from streamapp.errors import StreamsError
-from streamapp.records import Headers
+from streamapp.records import Headers, Record
 
 __all__ = [
     "TableAggregate",
@@ -48,12 +49,18 @@ class ValueTransformer(Protocol):
 
 
 def bind_transformer(ctx: NodeContext, supplier: Callable[[], ValueTransformer]) -> Callable[[Any, Any], Any]:
-    """A transformer of its own for this task, made ready."""
-    from streamapp.engine.operators.processor import processor_context
-
+    """The transform function of a transformer for this task; the task calls its ``init`` and ``close``."""
     transformer = supplier()
-    transformer.init(processor_context(ctx, can_forward=False))
+    if not callable(getattr(transformer, "transform", None)):
+        raise StreamsError(f"the supplier of {ctx.name} gave {transformer!r}, which has no transform(key, value)")
+    task: Any = ctx.task
+    task.add_processor(ctx.name, transformer, _TransformerContext(ctx))
     return transformer.transform
+
+
+class _TransformerContext(BoundProcessorContext):
+    def forward(self, record: Record, child: str | None = None) -> None:
+        raise StreamsError(f"{self._ctx.name} cannot forward: a value transformer returns its one result")
 
 
 @dataclass(frozen=True)

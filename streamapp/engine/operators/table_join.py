@@ -18,8 +18,8 @@ __all__ = ["TableJoin", "TableJoinMerger"]
 class TableJoin(Operator):
     """One side of a join. ``joiner`` takes this side's value, then the other's.
 
-    ``alone``: this side's rows are in the result also without a match (the left side of a left join, both of an
-    outer join); ``other_alone``: the other side's are.
+    ``alone``: this side's rows are in the result also without a match (left join: the left side, outer join:
+    both sides); ``other_alone``: the other side's are.
     """
 
     other: TableView

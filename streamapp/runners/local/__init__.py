@@ -1,0 +1,6 @@
+"""The test driver."""
+
+from streamapp.runners.local.driver import TopologyTestDriver
+from streamapp.runners.local.topics import TestInputTopic, TestOutputTopic
+
+__all__ = ["TestInputTopic", "TestOutputTopic", "TopologyTestDriver"]

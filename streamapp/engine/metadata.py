@@ -1,0 +1,52 @@
+"""The metadata of a committed offset: partition time, and numbers that operators have to remember.
+
+The bytes are Kafka Streams' (TopicPartitionMetadata, version 2), so that a Java application may go on from them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+from collections.abc import Mapping
+
+__all__ = ["decode_metadata", "encode_metadata"]
+
+_VERSION = 2
+_HEAD = struct.Struct(">bq")
+_INT = struct.Struct(">i")
+_LONG = struct.Struct(">q")
+
+
+def encode_metadata(partition_time: int, remembered: Mapping[str, int]) -> str:
+    """Base64 of the version, the partition time in ms, and the names with their numbers.
+
+    >>> decode_metadata(encode_metadata(5, {"store": 7}))
+    (5, {'store': 7})
+    """
+    data = bytearray(_HEAD.pack(_VERSION, partition_time))
+    if remembered:
+        data += _INT.pack(len(remembered))
+        for name, value in remembered.items():
+            raw = name.encode()
+            data += _INT.pack(len(raw)) + raw + _LONG.pack(value)
+    return base64.b64encode(bytes(data)).decode()
+
+
+def decode_metadata(text: str) -> tuple[int, dict[str, int]]:
+    """Partition time (-1: unknown) and remembered numbers; metadata of other writers counts as empty."""
+    try:
+        data = base64.b64decode(text, validate=True)
+        version, partition_time = _HEAD.unpack_from(data)
+        remembered: dict[str, int] = {}
+        if version == _VERSION and len(data) > _HEAD.size:
+            at = _HEAD.size + _INT.size
+            for _ in range(_INT.unpack_from(data, _HEAD.size)[0]):
+                (length,) = _INT.unpack_from(data, at)
+                name = data[at + _INT.size : at + _INT.size + length].decode()
+                at += _INT.size + length
+                (remembered[name],) = _LONG.unpack_from(data, at)
+                at += _LONG.size
+    except (binascii.Error, struct.error, UnicodeDecodeError):
+        return -1, {}
+    return (partition_time, remembered) if version in (1, _VERSION) else (-1, {})

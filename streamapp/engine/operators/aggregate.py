@@ -1,0 +1,108 @@
+"""Aggregations of streams by key, without windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streamapp.engine.operator import NodeContext, Operator, ProcessFn
+from streamapp.engine.operators.forward import NOT_PUT, table_forwarder
+from streamapp.records import Headers
+
+__all__ = ["StreamAggregate", "StreamReduce"]
+
+
+@dataclass(frozen=True)
+class StreamAggregate(Operator):
+    """``KGroupedStream.aggregate`` and ``count``: folds the values of a key. Null keys and values are dropped.
+
+    The result's timestamp is the largest that went in. The first update carries the initializer's value as its
+    old value (so does Kafka Streams' KStreamAggregate).
+    """
+
+    store: str
+    initializer: Callable[[], Any]
+    aggregator: Callable[[Any, Any, Any], Any]
+    send_old: bool = False
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        store = ctx.store(self.store)
+        if store.versioned:
+            return self._bind_versioned(ctx, store)
+        initializer, aggregator, drop = self.initializer, self.aggregator, ctx.task.drop
+        get, put, forward = store.get, store.put, table_forwarder(ctx, store, self.send_old)
+
+        def aggregate(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if key is None or value is None:
+                drop()
+                return
+            row = get(key)
+            if row is None:
+                old = initializer()
+            else:
+                old = row[0]
+                if row[1] > timestamp:
+                    timestamp = row[1]
+            new = aggregator(key, value, old)
+            put(key, new, timestamp, headers)
+            forward(key, new, old, timestamp, headers)
+
+        return aggregate
+
+    def _bind_versioned(self, ctx: NodeContext, store: Any) -> ProcessFn:
+        initializer, aggregator, drop, forward, send_old = self.initializer, self.aggregator, ctx.task.drop, ctx.forward, self.send_old
+
+        def aggregate(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if key is None or value is None:
+                drop()
+                return
+            row = store.get(key)
+            if row is None:
+                old = initializer()
+            else:
+                old, timestamp = row[0], max(row[1], timestamp)
+            new = aggregator(key, value, old)
+            valid_to = store.put(key, new, timestamp)
+            if valid_to != NOT_PUT:
+                forward(key, (new, old if send_old else None, valid_to is None), timestamp, headers)
+
+        return aggregate
+
+
+@dataclass(frozen=True)
+class StreamReduce(Operator):
+    """``KGroupedStream.reduce``: as an aggregation whose first value is the first record's."""
+
+    store: str
+    reducer: Callable[[Any, Any], Any]
+    send_old: bool = False
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        store = ctx.store(self.store)
+        reducer, drop, send_old = self.reducer, ctx.task.drop, self.send_old
+        get, put = store.get, store.put
+        versioned, forward_all = store.versioned, ctx.forward
+        forward = None if versioned else table_forwarder(ctx, store, send_old)
+
+        def reduce(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if key is None or value is None:
+                drop()
+                return
+            row = get(key)
+            if row is None:
+                old, new = None, value
+            else:
+                old = row[0]
+                new = reducer(old, value)
+                if row[1] > timestamp:
+                    timestamp = row[1]
+            if forward is not None:
+                put(key, new, timestamp, headers)
+                forward(key, new, old, timestamp, headers)
+                return
+            valid_to = put(key, new, timestamp)
+            if valid_to != NOT_PUT:
+                forward_all(key, (new, old if send_old else None, valid_to is None), timestamp, headers)
+
+        return reduce

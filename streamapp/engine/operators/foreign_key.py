@@ -1,0 +1,305 @@
+"""Foreign-key joins of tables (KIP-213): two topics carry subscriptions to the right table and its answers.
+
+    left table -> SubscriptionSend -> (subscription topic, by foreign key)
+      -> SubscriptionReceive (store) -> SubscriptionJoin -> (response topic, by primary key) -> ResponseJoin -> result
+    right table -> ForeignTableJoin (the same store) ----------^
+
+The bytes in both topics and in the subscription store's changelog are Kafka Streams'.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import mmh3
+
+from streamapp.engine.operator import NodeContext, Operator, ProcessFn
+from streamapp.engine.operators.views import TableView
+from streamapp.errors import SerializationError
+from streamapp.records import Headers
+from streamapp.serdes.base import Serde
+
+__all__ = [
+    "ForeignTableJoin",
+    "ResponseJoin",
+    "Subscription",
+    "SubscriptionJoin",
+    "SubscriptionReceive",
+    "SubscriptionResponse",
+    "SubscriptionResponseSerde",
+    "SubscriptionSend",
+    "SubscriptionSerde",
+    "response_partition",
+]
+
+_INT = struct.Struct(">i")
+_NO_HASH = 0x80
+_SUBSCRIPTION_VERSION, _RESPONSE_VERSION = 1, 0
+_SEED = 104729
+
+
+class Instruction(IntEnum):
+    """What a subscription asks of the right side."""
+
+    DELETE_KEY_NO_PROPAGATE = 0
+    DELETE_KEY_AND_PROPAGATE = 1
+    PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE = 2
+    PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE = 3
+
+
+class Subscription(NamedTuple):
+    """A left row's interest in a foreign key; ``hash`` is that of its value's bytes (16 bytes), None for a deletion."""
+
+    hash: bytes | None
+    instruction: int
+    primary_key: Any
+    primary_partition: int | None
+
+
+class SubscriptionResponse(NamedTuple):
+    """The right side's answer. ``primary_partition`` only says where to send it."""
+
+    hash: bytes | None
+    value: Any
+    primary_partition: int | None = None
+
+
+def value_hash(data: bytes) -> bytes:
+    """Kafka Streams' Murmur3 (128 bits, x64, its own seed) of a serialized value."""
+    first, second = mmh3.hash64(data, seed=_SEED, x64arch=True, signed=False)
+    return first.to_bytes(8, "big") + second.to_bytes(8, "big")
+
+
+def response_partition(topic: str, key: Any, value: SubscriptionResponse, count: int) -> int | None:
+    """Answers go back to the partition that asked."""
+    return value.primary_partition
+
+
+class SubscriptionSerde(Serde[Subscription]):
+    """Flag and version, instruction, hash, primary key, primary partition (SubscriptionWrapperSerde)."""
+
+    def __init__(self, primary_key: Serde[Any]) -> None:
+        self.primary_key = primary_key
+        self.immutable = primary_key.immutable
+
+    def serialize(self, value: Subscription) -> bytes:
+        key = self.primary_key.serialize(value.primary_key)
+        if value.primary_partition is None:
+            raise SerializationError("a subscription needs the partition that its answer goes to")
+        tail = key + _INT.pack(value.primary_partition)
+        if value.hash is None:
+            return bytes((_SUBSCRIPTION_VERSION | _NO_HASH, value.instruction)) + tail
+        return bytes((_SUBSCRIPTION_VERSION, value.instruction)) + value.hash + tail
+
+    def deserialize(self, data: bytes) -> Subscription:
+        version = data[0] & ~_NO_HASH
+        if version > _SUBSCRIPTION_VERSION:
+            raise SerializationError(f"subscription of version {version}; this version of streamapp reads up to {_SUBSCRIPTION_VERSION}")
+        start = 2 if data[0] & _NO_HASH else 18
+        end = len(data) - (_INT.size if version else 0)
+        return Subscription(
+            data[2:18] if start == 18 else None,
+            data[1],
+            self.primary_key.deserialize(data[start:end]),
+            _INT.unpack_from(data, end)[0] if version else None,
+        )
+
+
+class SubscriptionResponseSerde(Serde[SubscriptionResponse]):
+    """Flag and version, hash, value (SubscriptionResponseWrapperSerde)."""
+
+    def __init__(self, inner: Serde[Any]) -> None:
+        self.inner = inner
+        self.immutable = inner.immutable
+
+    def serialize(self, value: SubscriptionResponse) -> bytes:
+        data = b"" if value.value is None else self.inner.serialize(value.value)
+        if value.hash is None:
+            return bytes((_RESPONSE_VERSION | _NO_HASH,)) + data
+        return bytes((_RESPONSE_VERSION,)) + value.hash + data
+
+    def deserialize(self, data: bytes) -> SubscriptionResponse:
+        version = data[0] & ~_NO_HASH
+        if version != _RESPONSE_VERSION:
+            raise SerializationError(f"subscription response of version {version}; this version of streamapp reads {_RESPONSE_VERSION}")
+        start = 1 if data[0] & _NO_HASH else 17
+        value = self.inner.deserialize(data[start:]) if len(data) > start else None
+        return SubscriptionResponse(data[1:17] if start == 17 else None, value)
+
+
+class _CombinedKeys:
+    """Keys of the subscription store: length of the foreign key, foreign key, primary key."""
+
+    def __init__(self, foreign: Serde[Any], primary: Serde[Any]) -> None:
+        self._foreign, self._primary = foreign, primary
+
+    def prefix(self, foreign_key: Any) -> bytes:
+        data = self._foreign.serialize(foreign_key)
+        return _INT.pack(len(data)) + data
+
+    def encode(self, foreign_key: Any, primary_key: Any) -> bytes:
+        return self.prefix(foreign_key) + self._primary.serialize(primary_key)
+
+    def primary_key(self, data: bytes) -> Any:
+        return self._primary.deserialize(data[_INT.size + _INT.unpack_from(data)[0] :])
+
+
+@dataclass(frozen=True)
+class SubscriptionSend(Operator):
+    """Turns a change of the left table into subscriptions under its foreign key.
+
+    A null foreign key is dropped by an inner join; a left join asks nevertheless, to get an answer to join with None.
+    """
+
+    extractor: Callable[[Any, Any], Any]
+    left: bool
+    foreign_key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    versioned: bool = False
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        extract, task, drop, forward = self.extractor, ctx.task, ctx.task.drop, ctx.forward
+        key_bytes, value_bytes = self.foreign_key_serde.serialize, self.value_serde.serialize
+        left, versioned = self.left, self.versioned
+        delete, delete_and_tell, ask_always, ask = Instruction
+
+        def changed(new: Any, old: Any) -> bool:
+            return new is None or key_bytes(new) != key_bytes(old)
+
+        def send(key: Any, change: Any, timestamp: int, headers: Headers) -> None:
+            new, old, is_latest = change
+            if versioned and not is_latest:
+                drop()
+                return
+            digest = None if new is None else value_hash(value_bytes(new))
+
+            def subscribe(foreign_key: Any, instruction: Instruction) -> None:
+                forward(foreign_key, Subscription(digest, int(instruction), key, task.partition), timestamp, headers)
+
+            old_key = None if old is None else extract(key, old)
+            new_key = None if new is None else extract(key, new)
+            if left:
+                if new is None and old is None:
+                    return
+                if old_key is not None and changed(new_key, old_key):
+                    subscribe(old_key, delete)
+                subscribe(new_key, ask_always)
+            elif new is None:
+                if old_key is not None:
+                    subscribe(old_key, delete_and_tell)
+            elif new_key is None:
+                drop()
+                if old_key is not None:
+                    subscribe(old_key, delete_and_tell)
+            elif old_key is not None and changed(new_key, old_key):
+                subscribe(old_key, delete)
+                subscribe(new_key, ask_always)
+            else:
+                subscribe(new_key, ask)
+
+        return send
+
+
+@dataclass(frozen=True)
+class SubscriptionReceive(Operator):
+    """Keeps the subscriptions of the right table's keys; hands on (foreign key, subscription)."""
+
+    store: str
+    foreign_key_serde: Serde[Any]
+    primary_key_serde: Serde[Any]
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        put, drop, forward = ctx.store(self.store).put, ctx.task.drop, ctx.forward
+        keys = _CombinedKeys(self.foreign_key_serde, self.primary_key_serde)
+        ask_always = Instruction.PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE
+        deletes = (Instruction.DELETE_KEY_AND_PROPAGATE, Instruction.DELETE_KEY_NO_PROPAGATE)
+
+        def receive(key: Any, subscription: Subscription, timestamp: int, headers: Headers) -> None:
+            if key is None:
+                if subscription.instruction != ask_always:
+                    drop()
+                    return
+            else:
+                combined = keys.encode(key, subscription.primary_key)
+                put(combined, None if subscription.instruction in deletes else subscription, timestamp)
+            forward(key, subscription, timestamp, headers)
+
+        return receive
+
+
+@dataclass(frozen=True)
+class SubscriptionJoin(Operator):
+    """Answers a new subscription from the right table's current row."""
+
+    foreign_table: TableView
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        get, forward = self.foreign_table.bind(ctx), ctx.forward
+        delete, delete_and_tell, _, ask = Instruction
+
+        def answer(key: Any, subscription: Subscription, timestamp: int, headers: Headers) -> None:
+            row = None if key is None else get(key)
+            instruction = subscription.instruction
+            if instruction == delete or (instruction == ask and row is None):
+                return
+            value = None if row is None or instruction == delete_and_tell else row[0]
+            time = timestamp if row is None else max(timestamp, row[1])
+            response = SubscriptionResponse(subscription.hash, value, subscription.primary_partition)
+            forward(subscription.primary_key, response, time, headers)
+
+        return answer
+
+
+@dataclass(frozen=True)
+class ForeignTableJoin(Operator):
+    """Tells all subscribers of a key that the right table's row has changed."""
+
+    store: str
+    foreign_key_serde: Serde[Any]
+    primary_key_serde: Serde[Any]
+    versioned: bool = False
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        scan, drop, forward, versioned = ctx.store(self.store).prefix_scan, ctx.task.drop, ctx.forward, self.versioned
+        keys = _CombinedKeys(self.foreign_key_serde, self.primary_key_serde)
+
+        def tell(key: Any, change: Any, timestamp: int, headers: Headers) -> None:
+            new, _, is_latest = change
+            if key is None or (versioned and not is_latest):
+                drop()
+                return
+            for combined, (subscription, _) in list(scan(keys.prefix(key))):
+                response = SubscriptionResponse(subscription.hash, new, subscription.primary_partition)
+                forward(keys.primary_key(combined), response, timestamp, headers)
+
+        return tell
+
+
+@dataclass(frozen=True)
+class ResponseJoin(Operator):
+    """Joins an answer with the left row, unless the row has changed since it asked."""
+
+    table: TableView
+    joiner: Callable[[Any, Any], Any]
+    left: bool
+    value_serde: Serde[Any]
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        get, joiner, left, value_bytes = self.table.bind(ctx), self.joiner, self.left, self.value_serde.serialize
+        drop, forward = ctx.task.drop, ctx.forward
+
+        def join(key: Any, response: SubscriptionResponse, timestamp: int, headers: Headers) -> None:
+            row = get(key)
+            if response.hash != (None if row is None else value_hash(value_bytes(row[0]))):
+                drop()
+                return
+            if response.value is None and (not left or row is None):
+                forward(key, None, timestamp, headers)
+            else:
+                forward(key, joiner(None if row is None else row[0], response.value), timestamp, headers)
+
+        return join

@@ -1,0 +1,188 @@
+"""Windowed joins of two streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streamapp.engine.operator import NodeContext, Operator, ProcessFn
+from streamapp.records import Headers
+
+__all__ = ["StreamJoinWindow", "StreamStreamJoin", "StreamStreamSelfJoin"]
+
+_NEVER = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class StreamJoinWindow(Operator):
+    """Keeps one side of a join for the other to find. The record is handed on first, so that it never joins itself."""
+
+    store: str
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        put, forward = ctx.store(self.store).put, ctx.forward
+
+        def keep(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            forward(key, value, timestamp, headers)
+            if key is not None:
+                put(key, value, timestamp, timestamp)
+
+        return keep
+
+
+class _JoinTime:
+    """What both sides of one join know of time."""
+
+    def __init__(self) -> None:
+        self.stream_time = -1
+        self.earliest_unmatched = 0
+        """No unmatched record is older; 0 until the store has been looked through once."""
+
+
+@dataclass(frozen=True)
+class StreamStreamJoin(Operator):
+    """One side of a stream-stream join: looks its record up in the other side's window.
+
+    ``before_ms``, ``after_ms`` and ``grace_ms`` are those of the `JoinWindows`, as the left side sees them. A record
+    without match on an ``outer`` side waits in ``outer_store`` until its window is closed, is then joined with None, and is emitted
+    when the next record that advances time arrives, ordered by time, right side before left, then key. Without an outer store
+    (windows with the legacy grace period) it is joined with None at once. Inner sides drop null keys and null values;
+    outer sides join null keys with None (KIP-962). The result has the larger timestamp. Source: KStreamKStreamJoin.
+    """
+
+    is_left: bool
+    other_store: str
+    before_ms: int
+    after_ms: int
+    grace_ms: int
+    joiner: Callable[[Any, Any, Any], Any]
+    outer: bool
+    outer_store: str | None
+    shared: str
+    """Names the join: its two sides share their time under this name."""
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        fetch, forward, drop = ctx.store(self.other_store).fetch, ctx.forward, ctx.task.drop
+        is_left, outer, join = self.is_left, self.outer, self._joined()
+        before, after = (self.before_ms, self.after_ms) if is_left else (self.after_ms, self.before_ms)
+        unmatched = None if self.outer_store is None else ctx.store(self.outer_store)
+        time: _JoinTime = ctx.task.shared(self.shared, _JoinTime)
+        time.stream_time = max(time.stream_time, ctx.task.remember(f"{self.shared}.stream-time", lambda: time.stream_time))
+        emit_unmatched = None if unmatched is None else self._bind_unmatched(ctx, unmatched, time)
+        grace = self.grace_ms
+
+        def side(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if timestamp > time.stream_time:
+                time.stream_time = timestamp
+            if key is None or value is None:
+                if outer and value is not None:
+                    forward(key, join(key, value, None), timestamp, headers)
+                else:
+                    drop()
+                return
+            if (
+                emit_unmatched is not None
+                and timestamp == time.stream_time
+                and time.earliest_unmatched + after + grace < timestamp
+            ):
+                emit_unmatched(headers)
+            until = timestamp + after
+            if until < 0:
+                until = 0
+            matched = False
+            for row in fetch(key, timestamp - before if timestamp > before else 0, until):
+                other_time = row[0]
+                matched = True
+                if unmatched is not None:
+                    unmatched.delete_if_present(other_time, not is_left, key, timestamp)
+                forward(key, join(key, value, row[1]), timestamp if timestamp > other_time else other_time, headers)
+            if outer and not matched:
+                if unmatched is None or until < time.stream_time:
+                    forward(key, join(key, value, None), timestamp, headers)
+                else:
+                    if timestamp < time.earliest_unmatched:
+                        time.earliest_unmatched = timestamp
+                    unmatched.append(timestamp, is_left, key, (is_left, value), timestamp)
+
+        return side
+
+    def _joined(self) -> Callable[[Any, Any, Any], Any]:
+        """The joiner with this side's value first."""
+        joiner = self.joiner
+        if self.is_left:
+            return joiner
+        return lambda key, this, other: joiner(key, other, this)
+
+    def _bind_unmatched(self, ctx: NodeContext, unmatched: Any, time: _JoinTime) -> Callable[[Headers], None]:
+        forward, joiner, grace, task = ctx.forward, self.joiner, self.grace_ms, ctx.task
+        before, after = self.before_ms, self.after_ms
+
+        def emit(headers: Headers) -> None:
+            now = task.timestamp
+            time.earliest_unmatched = _NEVER
+            previous: tuple[int, bool, Any] | None = None
+            left_open = right_open = False
+            for timestamp, is_left, key, (_, value) in list(unmatched.all()):
+                time.earliest_unmatched = timestamp
+                if left_open and right_open:
+                    break
+                if timestamp + (after if is_left else before) + grace >= time.stream_time:
+                    if is_left:
+                        left_open = True
+                    else:
+                        right_open = True
+                    continue
+                forward(key, joiner(key, value, None) if is_left else joiner(key, None, value), timestamp, headers)
+                here = (timestamp, is_left, key)
+                if previous is not None and previous != here:
+                    unmatched.delete(*previous, now)
+                previous = here
+            if previous is not None:
+                unmatched.delete(*previous, now)
+
+        return emit
+
+
+@dataclass(frozen=True)
+class StreamStreamSelfJoin(Operator):
+    """A stream joined with itself over one window store (the ``single.store.self.join`` optimisation).
+
+    Emits what the inner join with two stores would, in the same order. Source: KStreamKStreamSelfJoin.
+    """
+
+    store: str
+    before_ms: int
+    after_ms: int
+    retention_ms: int
+    joiner: Callable[[Any, Any, Any], Any]
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        fetch, forward, drop, joiner = ctx.store(self.store).fetch, ctx.forward, ctx.task.drop, self.joiner
+        before, after, retention = self.before_ms, self.after_ms, self.retention_ms
+        observed = -1
+
+        def stream_time() -> int:
+            return observed
+
+        observed = ctx.task.remember(f"{ctx.name}.stream-time", stream_time)
+
+        def join(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            nonlocal observed
+            if key is None or value is None:
+                drop()
+                return
+            if timestamp > observed:
+                observed = timestamp
+            joins_itself = timestamp > observed - retention + 1
+            for row in fetch(key, max(0, timestamp - before), max(0, timestamp + after)):
+                forward(key, joiner(key, value, row[1]), max(timestamp, row[0]), headers)
+            for row in fetch(key, max(0, timestamp - after), max(0, timestamp + before)):
+                if row[0] > timestamp and joins_itself:
+                    joins_itself = False
+                    forward(key, joiner(key, value, value), timestamp, headers)
+                forward(key, joiner(key, row[1], value), max(timestamp, row[0]), headers)
+            if joins_itself:
+                forward(key, joiner(key, value, value), timestamp, headers)
+
+        return join

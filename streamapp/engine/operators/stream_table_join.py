@@ -1,0 +1,102 @@
+"""Joins of a stream with a table or a global table: look-ups, driven by the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streamapp.engine.operator import NodeContext, Operator, ProcessFn
+from streamapp.engine.operators.views import TableView
+from streamapp.errors import StreamsError
+from streamapp.records import Headers
+
+__all__ = ["StreamGlobalTableJoin", "StreamTableJoin"]
+
+
+@dataclass(frozen=True)
+class StreamTableJoin(Operator):
+    """Joins a stream's record with the row of its key. The result has the record's timestamp.
+
+    The row is the current one, or, of a versioned table, that of the record's time. With a grace period records wait in
+    ``buffer_store`` until stream time has passed them by it, so that late updates of the (versioned) table are seen.
+    Inner joins drop null keys and null values, left joins null values. Source: KStreamKTableJoinProcessor.
+    """
+
+    table: TableView
+    joiner: Callable[[Any, Any, Any], Any]
+    left: bool = False
+    grace_ms: int | None = None
+    buffer_store: str | None = None
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        get, forward, drop, joiner, left = self.table.bind_as_of(ctx), ctx.forward, ctx.task.drop, self.joiner, self.left
+
+        def join(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if value is None or (key is None and not left):
+                drop()
+                return
+            row = None if key is None else get(key, timestamp)
+            if row is not None:
+                forward(key, joiner(key, value, row[0]), timestamp, headers)
+            elif left:
+                forward(key, joiner(key, value, None), timestamp, headers)
+
+        if self.buffer_store is None:
+            return join
+        return self._buffered(ctx, join)
+
+    def _buffered(self, ctx: NodeContext, join: ProcessFn) -> ProcessFn:
+        assert self.buffer_store is not None
+        buffer, task, drop, left = ctx.store(self.buffer_store), ctx.task, ctx.task.drop, self.left
+
+        def emit(key: Any, value: Any, context: Any) -> None:
+            before = task.topic, task.partition, task.offset, task.timestamp, task.headers
+            task.topic, task.partition, task.offset = context.topic, context.partition, context.offset
+            task.timestamp, task.headers = context.timestamp, context.headers
+            try:
+                join(key, value, context.timestamp, context.headers)
+            finally:
+                task.topic, task.partition, task.offset, task.timestamp, task.headers = before
+
+        def wait(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if value is None or (key is None and not left):
+                drop()
+            elif key is None:
+                raise StreamsError(f"{ctx.name} got a null key: a join with a grace period orders its buffer by key; filter null keys out first")
+            elif buffer.put(key, value, timestamp, headers):
+                buffer.evict(emit)
+            else:
+                join(key, value, timestamp, headers)
+
+        return wait
+
+
+@dataclass(frozen=True)
+class StreamGlobalTableJoin(Operator):
+    """Joins a stream's record with the row that a selector names. The result keeps key and timestamp of the record.
+
+    Inner joins drop records whose selected key is None; null values are always dropped.
+    """
+
+    table: TableView
+    key_selector: Callable[[Any, Any], Any]
+    joiner: Callable[[Any, Any, Any], Any]
+    left: bool = False
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        get, forward, drop = self.table.bind(ctx), ctx.forward, ctx.task.drop
+        select, joiner, left = self.key_selector, self.joiner, self.left
+
+        def join(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            selected = select(key, value)
+            if value is None or (selected is None and not left):
+                drop()
+                return
+            row = None if selected is None else get(selected)
+            if row is not None:
+                forward(key, joiner(key, value, row[0]), timestamp, headers)
+            elif left:
+                forward(key, joiner(key, value, None), timestamp, headers)
+
+        return join

@@ -1,0 +1,108 @@
+"""Suppression: holds a table's updates back until a window closes, or for a time (KIP-328)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from streamapp.engine.operator import NodeContext, Operator, ProcessFn, ValueGetter
+from streamapp.engine.operators.views import TableView
+from streamapp.errors import RecordTooLateError
+from streamapp.records import Headers
+from streamapp.suppressed import Suppressed
+
+__all__ = ["SuppressView", "TableSuppress"]
+
+
+@dataclass(frozen=True)
+class TableSuppress(Operator):
+    """Buffers the latest update of each key; emits it when stream time has passed it by ``wait_ms``.
+
+    The time of a key in the buffer is that of its first buffered update, or for final results its window's
+    end. A tombstone of a window that was never emitted says nothing and is not emitted. Source: KTableSuppressProcessorSupplier.
+    """
+
+    store: str
+    wait_ms: int
+    until_window_closes: bool
+    max_records: int | None = None
+    max_bytes: int | None = None
+    shut_down_when_full: bool = False
+
+    @classmethod
+    def of(cls, suppressed: Suppressed, store: str, wait_ms: int) -> TableSuppress:
+        """The operator that a `Suppressed` describes; ``wait_ms`` is its time limit, or the windows' grace period."""
+        buffer = suppressed.buffer
+        return cls(
+            store, wait_ms, suppressed.time_limit_ms is None, buffer.max_records, buffer.max_bytes, buffer.when_full == "shut_down"
+        )
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        buffer, task, forward = ctx.store(self.store), ctx.task, ctx.forward
+        wait, by_window = self.wait_ms, self.until_window_closes
+        limited = self.max_records is not None or self.max_bytes is not None
+        observed = -1
+
+        def stream_time() -> int:
+            return observed
+
+        observed = task.remember(f"{ctx.name}.stream-time", stream_time)
+
+        def is_due() -> bool:
+            return bool(buffer.min_timestamp <= observed - wait)
+
+        def is_over() -> bool:
+            return (self.max_records is not None and buffer.num_records > self.max_records) or (
+                self.max_bytes is not None and buffer.buffer_size > self.max_bytes
+            )
+
+        def emit(key: Any, new: Any, old: Any, context: Any) -> None:
+            if new is None and by_window:
+                return
+            before = task.topic, task.partition, task.offset, task.timestamp, task.headers
+            task.topic, task.partition, task.offset = context.topic, context.partition, context.offset
+            task.timestamp, task.headers = context.timestamp, context.headers
+            try:
+                forward(key, (new, old, True), context.timestamp, context.headers)
+            finally:
+                task.topic, task.partition, task.offset, task.timestamp, task.headers = before
+
+        def suppress(key: Any, change: Any, timestamp: int, headers: Headers) -> None:
+            nonlocal observed
+            if timestamp > observed:
+                observed = timestamp
+            buffer.put(key.end if by_window else timestamp, key, change[0], change[1], timestamp, headers)
+            if is_due():
+                buffer.evict_while(is_due, emit)
+            if limited and is_over():
+                if self.shut_down_when_full:
+                    raise RecordTooLateError(
+                        f"the buffer of {ctx.name} is full: it holds {buffer.num_records} of {self.max_records} records and "
+                        f'{buffer.buffer_size} of {self.max_bytes} bytes. Allow more, or when_full="emit_early"'
+                    )
+                buffer.evict_while(is_over, emit)
+
+        return suppress
+
+
+@dataclass(frozen=True)
+class SuppressView(TableView):
+    """The table behind a suppression, as readers see it: without the updates that are held back."""
+
+    parent: TableView
+    store: str
+
+    @property
+    def store_names(self) -> tuple[str, ...]:
+        return (self.store, *self.parent.store_names)
+
+    def bind(self, ctx: NodeContext) -> ValueGetter:
+        buffer, read = ctx.store(self.store), self.parent.bind(ctx)
+
+        def get(key: Any) -> tuple[Any, int] | None:
+            prior = buffer.prior_value(key)
+            if prior is None:
+                return read(key)
+            return None if prior[0] is None else (prior[0], -1)
+
+        return get

@@ -1,0 +1,105 @@
+"""Aggregations by tumbling, hopping and unlimited windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streamapp.engine.operator import NodeContext, Operator, ProcessFn
+from streamapp.engine.operators.forward import TableForward, table_forwarder
+from streamapp.records import Headers, Windowed
+from streamapp.windows import TimeWindows, UnlimitedWindows
+
+__all__ = ["WindowAggregate", "emit_nothing"]
+
+_new_tuple = tuple.__new__
+
+
+def emit_nothing(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
+    """In place of an update's forward where only final results are emitted."""
+
+
+@dataclass(frozen=True)
+class WindowAggregate(Operator):
+    """Folds the values of a key by window. Null keys are dropped, null values are not.
+
+    A window takes records until stream time, as this operator has seen it, reaches its end + grace; a record that is late for
+    a window is dropped for that window and counted. With ``emit_final`` nothing is emitted before a window closes, and then
+    one result (KIP-825). Source: KStreamWindowAggregate.
+    """
+
+    windows: TimeWindows | UnlimitedWindows
+    store: str
+    initializer: Callable[[], Any]
+    aggregator: Callable[[Any, Any, Any], Any]
+    emit_final: bool = False
+    send_old: bool = False
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        store, task = ctx.store(self.store), ctx.task
+        initializer, aggregator, drop = self.initializer, self.aggregator, task.drop
+        get, put = store.get, store.put
+        size, grace, starts_of = self.windows.size_ms, self.windows.grace_ms, self.windows.windows_for
+        tumbling = isinstance(self.windows, TimeWindows) and self.windows.advance_ms == size
+        forward: TableForward = emit_nothing if self.emit_final else table_forwarder(ctx, store, self.send_old)
+        observed = -1
+
+        def stream_time() -> int:
+            return observed
+
+        observed = task.remember(f"{ctx.name}.stream-time", stream_time)
+        emit_closed = self._bind_final(ctx, store) if self.emit_final else None
+
+        def aggregate(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            nonlocal observed
+            if key is None:
+                drop()
+                return
+            if timestamp > observed:
+                observed = timestamp
+            close_time = observed - grace
+            for start in (timestamp - timestamp % size,) if tumbling else starts_of(timestamp):
+                end = start + size
+                if end <= close_time:
+                    drop()
+                    continue
+                row = get(key, start)
+                if row is None:
+                    old, new_timestamp = initializer(), timestamp
+                else:
+                    old, new_timestamp = row
+                    if timestamp > new_timestamp:
+                        new_timestamp = timestamp
+                new = aggregator(key, value, old)
+                put(key, new, start, new_timestamp)
+                forward(_new_tuple(Windowed, (key, start, end)), new, old, new_timestamp, headers)
+            if emit_closed is not None:
+                emit_closed(close_time, headers)
+
+        return aggregate
+
+    def _bind_final(self, ctx: NodeContext, store: Any) -> Callable[[int, Headers], None]:
+        forward, size, starts_of = ctx.forward, self.windows.size_ms, self.windows.windows_for
+        last_close = -1
+
+        def last() -> int:
+            return last_close
+
+        last_close = ctx.task.remember(self.store, last)
+
+        def emit_closed(close_time: int, headers: Headers) -> None:
+            nonlocal last_close
+            if last_close != -1 and last_close >= close_time:
+                return
+            upper = close_time - size
+            if upper < 0:
+                return
+            lower = 0 if last_close == -1 else max(0, last_close - size) + 1
+            if last_close != -1 and starts_of(upper) == starts_of(lower - 1):
+                return  # the close time has not yet passed another window's end
+            for key, value, timestamp in store.fetch_all(lower, upper):
+                forward(key, (value, None, True), timestamp, headers)
+            last_close = close_time
+
+        return emit_closed

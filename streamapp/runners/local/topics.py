@@ -1,0 +1,114 @@
+"""Typed ends of a `TopologyTestDriver`: topics to write to and to read from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from streamapp.records import NO_HEADERS, Headers, Record
+from streamapp.serdes.base import Serde
+
+if TYPE_CHECKING:
+    from streamapp.runners.local.driver import TopologyTestDriver
+
+__all__ = ["TestInputTopic", "TestOutputTopic"]
+
+
+class TestInputTopic:
+    """Writes typed records into a topic of the driver; made by `TopologyTestDriver.create_input_topic`."""
+
+    __test__ = False
+
+    def __init__(
+        self, driver: TopologyTestDriver, topic: str, key_serde: Serde[Any], value_serde: Serde[Any], start_ms: int, auto_advance_ms: int
+    ) -> None:
+        self.topic = topic
+        self._driver = driver
+        self._key, self._value = key_serde.bind(topic, True), value_serde.bind(topic, False)
+        self._now, self._advance = start_ms, auto_advance_ms
+
+    def pipe_input(self, key: Any, value: Any, timestamp: int | None = None, headers: Headers = NO_HEADERS) -> None:
+        """Writes one record and processes it completely."""
+        if timestamp is None:
+            timestamp = self._now
+            self._now += self._advance
+        raw_key = None if key is None else self._key.serialize(key)
+        raw_value = None if value is None else self._value.serialize(value)
+        self._driver.pipe_raw(self.topic, raw_key, raw_value, timestamp, headers)
+
+    def pipe_values(self, values: Iterable[Any]) -> None:
+        """Writes values without keys."""
+        for value in values:
+            self.pipe_input(None, value)
+
+    def pipe_key_values(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+        """Writes (key, value) pairs."""
+        for key, value in pairs:
+            self.pipe_input(key, value)
+
+    def advance_time(self, ms: int) -> None:
+        """Moves on the timestamp that records without one get."""
+        self._now += ms
+
+
+class TestOutputTopic:
+    """Reads typed records of a topic, each once; made by `TopologyTestDriver.create_output_topic`."""
+
+    __test__ = False
+
+    def __init__(self, driver: TopologyTestDriver, topic: str, key_serde: Serde[Any], value_serde: Serde[Any]) -> None:
+        self.topic = topic
+        self._driver = driver
+        self._key, self._value = key_serde.bind(topic, True), value_serde.bind(topic, False)
+        self._read = 0
+
+    @property
+    def queue_size(self) -> int:
+        """How many records have not been read."""
+        return len(self._driver.produced.get(self.topic, ())) - self._read
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything has been read."""
+        return self.queue_size == 0
+
+    def read_record(self) -> Record:
+        """The next record. Raises `LookupError` when there is none."""
+        if self.is_empty:
+            raise LookupError(f"no record left to read in topic {self.topic}")
+        raw = self._driver.produced[self.topic][self._read]
+        self._read += 1
+        key = None if raw.key is None else self._key.deserialize(raw.key)
+        value = None if raw.value is None else self._value.deserialize(raw.value)
+        return Record(key, value, raw.timestamp or 0, raw.headers)
+
+    def read_key_value(self) -> tuple[Any, Any]:
+        """Key and value of the next record."""
+        record = self.read_record()
+        return record.key, record.value
+
+    def read_value(self) -> Any:
+        """The value of the next record."""
+        return self.read_record().value
+
+    def read_records(self) -> list[Record]:
+        """All records that have not been read."""
+        return [self.read_record() for _ in range(self.queue_size)]
+
+    def read_key_values(self) -> list[tuple[Any, Any]]:
+        """Keys and values of all records that have not been read."""
+        return [(r.key, r.value) for r in self.read_records()]
+
+    def read_values(self) -> list[Any]:
+        """The values of all records that have not been read."""
+        return [r.value for r in self.read_records()]
+
+    def read_table(self) -> dict[Any, Any]:
+        """The last value of each key among the records that have not been read; None deletes."""
+        table: dict[Any, Any] = {}
+        for record in self.read_records():
+            if record.value is None:
+                table.pop(record.key, None)
+            else:
+                table[record.key] = record.value
+        return table
