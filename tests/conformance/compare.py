@@ -44,6 +44,9 @@ def compare(case: Spec, outcome: Outcome) -> dict[int, list[str]]:
     expected, actual = case["expected"], outcome.actual
     differences: dict[int, list[str]] = {level: [] for level in LEVELS}
     differences[1] += _error_difference(expected, outcome)
+    if ("error_on_close" in expected) != ("error_on_close" in actual):
+        wanted, got = expected.get("error_on_close", "none"), actual.get("error_on_close", "none")
+        differences[1].append(f"error on close: expected {wanted}, got {got}")
     unexpected_error = "error" in actual and "error" not in expected
     for level, names in FIELDS.items():
         for name in names:

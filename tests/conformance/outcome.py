@@ -9,12 +9,11 @@ from typing import Any
 from streamapp import StreamsConfig, TopologyTestDriver
 from streamapp.errors import StreamsError
 from streamapp.records import OutputRecord
-from streamapp.state.spec import StoreSpec
 
 from .builder import CaseBuilder
 from .functions import extractor
 from .queries import answer, row, shown_headers, shown_version
-from .types import STRING, Json, Type, canonical, to_json
+from .types import STRING, Type, canonical, text, to_json
 
 __all__ = ["Outcome", "execute"]
 
@@ -73,6 +72,7 @@ class _Run:
         self.builder = CaseBuilder(case, self.config)
         self.driver: TopologyTestDriver | None = None
         self.keys: dict[Any, None] = {}
+        self.written: dict[str, int] = {}
         self._where = ""
 
     @property
@@ -93,6 +93,7 @@ class _Run:
         queries = []
         for i, step in enumerate(self.case["input"]):
             self._where = f"input[{i}]"
+            self.written = {topic: len(records) for topic, records in self.driver.produced.items()}
             if "advance_wall_clock_ms" in step:
                 self.driver.advance_wall_clock_time(step["advance_wall_clock_ms"])
             elif "query" in step:
@@ -121,18 +122,24 @@ class _Run:
             stores = self._stores(self.driver)
             if stores:
                 self.actual["stores"] = stores
-        self._collect_topics(self.driver)
+        self._collect_topics(self.driver.produced)
         if self.builder.side_effects:
             self.actual["side_effects"] = self.builder.side_effects
-        self.actual["metrics"] = {"dropped_records": self.driver.metrics.dropped_records}
+        self.actual["metrics"] = {"dropped_records": self.driver.dropped_records}
 
     def collect_after_failure(self) -> None:
+        """Keeps what the inputs before the failing one wrote."""
         if self.driver is not None:
-            self._collect_topics(self.driver)
+            before = {topic: self.driver.produced[topic][:count] for topic, count in self.written.items()}
+            self._collect_topics(before)
 
     def close(self) -> None:
-        if self.driver is not None:
-            self.driver.close()
+        try:
+            if self.driver is not None:
+                self.driver.close()
+        except Exception as error:
+            if "error" not in self.actual:
+                self.actual["error_on_close"] = f"{type(error).__name__}: {error}"
 
     # ---------------------------------------------------------------------------- topics
 
@@ -140,9 +147,9 @@ class _Run:
     def _timed(self) -> bool:
         return not self.case.get("ignore_timestamps", False)
 
-    def _collect_topics(self, driver: TopologyTestDriver) -> None:
+    def _collect_topics(self, written: dict[str, list[OutputRecord]]) -> None:
         own_prefix = f"{self.config.application_id}-"
-        produced = {topic: list(records) for topic, records in driver.produced.items() if records}
+        produced = {topic: records for topic, records in written.items() if records}
         for field_name in ("topics", "serdes", "internal", "changelogs"):
             self.actual[field_name] = {}
         for topic in sorted({*produced, *self.builder.sinks}):
@@ -183,41 +190,35 @@ class _Run:
     # ---------------------------------------------------------------------------- stores
 
     def _stores(self, driver: TopologyTestDriver) -> Spec:
-        plan = self.topology.plan(self.config)
-        specs = [spec for subtopology in plan.subtopologies for spec in subtopology.stores]
-        specs += [store.spec for store in plan.global_stores]
-        return {spec.name: self._store(driver, spec) for spec in sorted(specs, key=lambda spec: spec.name)}
+        return {name: self._store(store) for name, store in sorted(driver.stores.items())}
 
-    def _store(self, driver: TopologyTestDriver, spec: StoreSpec) -> Spec:
-        match spec.kind:
+    def _store(self, store: Any) -> Spec:
+        match store.kind:
             case "time_ordered_buffer" | "suppress_buffer":
                 return {"type": "internal"}
             case "lru":
                 return {"type": "kv", "iterable": False, "entries": []}
             case "versioned":
-                return {"type": "versioned", "entries": self._versions(driver.store(spec.name))}
+                return {"type": "versioned", "entries": self._versions(store)}
             case "list":
-                return {"type": "kv", "entries": [_join_row(*r) for r in driver.store(spec.name).all()]}
+                return {"type": "kv", "entries": [_join_row(*entry) for entry in store.all()]}
             case "subscription":
-                return {"type": "kv", "entries": [_subscription(*r) for r in driver.store(spec.name).all()]}
+                return {"type": "kv", "entries": [_subscription(*entry) for entry in store.all()]}
             case "window" | "timestamped_window":
-                rows = [row(key, value) for key, value in driver.store(spec.name).all()]
+                rows = [row(*entry) for entry in store.all()]
                 rows.sort(key=lambda r: (r["key"]["start"], canonical(r["key"]["key"])))
                 return {"type": "window", "entries": rows}
             case "session":
-                rows = [row(key, value) for key, value in driver.store(spec.name).all()]
+                rows = [row(*entry) for entry in store.all()]
                 rows.sort(key=lambda r: (r["key"]["start"], r["key"]["end"], canonical(r["key"]["key"])))
                 return {"type": "session", "entries": rows}
             case _:
-                return {
-                    "type": "kv",
-                    "entries": [row(key, value) for key, value in driver.store(spec.name).all()],
-                }
+                return {"type": "kv", "entries": [row(*entry) for entry in store.all()]}
 
     def _versions(self, store: Any) -> list[Spec]:
         """The versions of all input keys; keys that are not of the store's type have none."""
         rows = []
-        for key in sorted(self.keys, key=lambda k: k.text if isinstance(k, Json) else str(k)):
+        for key in sorted(self.keys, key=text):
             try:
                 rows += [shown_version(key, version) for version in store.history(key, None, None)]
             except StreamsError:
@@ -225,15 +226,14 @@ class _Run:
         return rows
 
 
-def _join_row(key: Any, value: Any) -> Spec:
-    """A row of the records of an outer join that wait for their match."""
-    timestamp, left, inner = key
-    side = "left" if left else "right"
+def _join_row(timestamp: int, is_left: bool, key: Any, value: Any) -> Spec:
+    """A record of an outer join that waits for its match."""
+    side = "left" if is_left else "right"
     return {
-        "key": {"timestamp": timestamp, "side": side, "key": to_json(inner)},
+        "key": {"timestamp": timestamp, "side": side, "key": to_json(key)},
         "value": {side: to_json(value)},
     }
 
 
-def _subscription(key: Any, value: Any) -> Spec:
-    return {"key": to_json(key), "value": "<SubscriptionWrapper>", "timestamp": value.timestamp}
+def _subscription(key: bytes, stored: tuple[Any, int]) -> Spec:
+    return {"key": to_json(key), "value": "<SubscriptionWrapper>", "timestamp": stored[1]}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streamapp import FixedKeyProcessor, Processor, PunctuationType, Record, Windowed
+from streamapp import FixedKeyProcessor, Processor, PunctuationType, Record
 
 from .functions import last_header, mapper, predicate
 from .types import LONG, STRING, Type, text
@@ -204,12 +204,12 @@ def _session_track(spec: Spec) -> Behaviour:
 
     def behaviour(p: Any, r: Record) -> None:
         earliest_end, latest_start = max(0, r.timestamp - gap), r.timestamp + gap
-        found: list[tuple[Windowed, Any]] = list(p.store.find_sessions(r.key, earliest_end, latest_start))
-        start = min([r.timestamp, *(w.start for w, _ in found)])
-        end = max([r.timestamp, *(w.end for w, _ in found)])
-        aggregate = "".join(text(value) for _, value in found) + text(r.value)
-        for w, _ in found:
-            p.store.remove(w.key, w.start, w.end)
+        found = list(p.store.find_sessions(r.key, earliest_end, latest_start))
+        start = min([r.timestamp, *(first for first, _, _ in found)])
+        end = max([r.timestamp, *(last for _, last, _ in found)])
+        aggregate = "".join(text(value) for _, _, value in found) + text(r.value)
+        for first, last, _ in found:
+            p.store.remove(r.key, first, last)
         p.store.put(r.key, start, end, aggregate)
         p.context.forward(r._replace(value=f"{aggregate}@{start}/{end}"))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from streamapp import Headers, TopologyTestDriver, Windowed
@@ -51,16 +51,25 @@ def shown_version(key: Any, version: Any) -> Spec:
     return shown if version.valid_to is None else {**shown, "valid_to": version.valid_to}
 
 
-def row(key: Any, value: Any) -> Spec:
-    return {"key": to_json(key), **shown_value(value)}
+def row(key: Any, *stored: Any) -> Spec:
+    """A row of a store; windows give value and timestamp as two, key-value stores as a pair."""
+    return {"key": to_json(key), **_shown(stored)}
 
 
-def _rows(found: Iterable[tuple[Any, Any]]) -> list[Spec]:
-    return [row(key, value) for key, value in found]
+def _shown(stored: Sequence[Any]) -> Spec:
+    return shown_value(tuple(stored) if len(stored) > 1 else stored[0])
 
 
-def _window_rows(found: Iterable[tuple[int, Any]]) -> list[Spec]:
-    return [{"start": start, **shown_value(value)} for start, value in found]
+def _rows(found: Iterable[tuple[Any, ...]]) -> list[Spec]:
+    return [row(*entry) for entry in found]
+
+
+def _window_rows(found: Iterable[tuple[Any, ...]]) -> list[Spec]:
+    return [{"start": start, **_shown(stored)} for start, *stored in found]
+
+
+def _sessions(key: Any, found: Iterable[tuple[int, int, Any]]) -> list[Spec]:
+    return [row(Windowed(key, start, end), value) for start, end, value in found]
 
 
 # ---------------------------------------------------------------------------- reads of a store
@@ -86,9 +95,9 @@ def _read(store: Any, spec: Spec) -> Any:
         case "window_fetch_range":
             return _rows(store.fetch_range(literal(spec["key_from"]), literal(spec["key_to"]), low, high))
         case "session_fetch" | "session_backward_fetch" as kind:
-            return _rows(store.fetch(key, reverse=kind == "session_backward_fetch"))
+            return _sessions(key, store.fetch(key, reverse=kind == "session_backward_fetch"))
         case "session_find":
-            return _rows(store.find_sessions(key, low, high))
+            return _sessions(key, store.find_sessions(key, low, high))
         case "session_get":
             return shown_value(store.get(key, low, high))
         case "versioned_get":
