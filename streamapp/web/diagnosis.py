@@ -1,0 +1,104 @@
+"""Why does nothing happen? What stands out in a worker's status, in sentences, the worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from streamapp.web.sampler import Sampler
+from streamapp.web.source import InputStatus, TableInfo, TaskStatus
+
+__all__ = ["Finding", "findings"]
+
+_SETTLE_SECONDS = 10
+_REBALANCE_SECONDS = 30
+_GROWING_AFTER = 1_000
+
+Severity = Literal["error", "warning", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One observation: what it is about, what was seen, and what to look at next."""
+
+    severity: Severity
+    subject: str
+    message: str
+    hint: str
+
+
+def findings(sampler: Sampler, tables: Mapping[str, TableInfo]) -> list[Finding]:
+    """All that stands out; empty when the worker runs and keeps up."""
+    found = [*_worker(sampler), *_unowned(sampler, tables)]
+    for task in sampler.status.tasks:
+        found += _restores(sampler, task) if task.restoring else _inputs(sampler, task)
+    order: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
+    return sorted(found, key=lambda finding: order[finding.severity])
+
+
+def _worker(sampler: Sampler) -> Iterator[Finding]:
+    status, seconds = sampler.status, sampler.state_seconds
+    because = f": {status.reason}" if status.reason else ""
+    match status.state:
+        case "failed":
+            yield Finding("error", "worker", f"The worker has failed{because}.",
+                          "Its log has the traceback; it does not process until it is restarted.")
+        case "rebalancing" | "starting" if seconds >= _REBALANCE_SECONDS:
+            doing = "rebalancing" if status.state == "rebalancing" else "starting"
+            yield Finding("warning", "worker", f"The worker has been {doing} for {seconds:.0f} s{because}.",
+                          "Is the broker reachable? Does another member of the group join and leave again and again?")
+        case "running" if not status.tasks:
+            yield Finding("info", "worker", "No partitions are assigned to this worker.",
+                          "There are at least as many workers as partitions; this one stands by for a failover.")
+
+
+def _unowned(sampler: Sampler, tables: Mapping[str, TableInfo]) -> Iterator[Finding]:
+    if sampler.status.state != "running":
+        return
+    for table in tables.values():
+        missing = sorted(partition for partition, url in table.owners.items() if url is None)
+        if missing:
+            listed = ", ".join(map(str, missing))
+            yield Finding("warning", table.name, f"No worker is known to hold partition {listed} of {table.name}.",
+                          "Views of these partitions answer 503 until a worker takes them over.")
+
+
+def _restores(sampler: Sampler, task: TaskStatus) -> Iterator[Finding]:
+    for each in task.restoring:
+        standstill = sampler.standstill(task, each)
+        if each.remaining and standstill >= _SETTLE_SECONDS:
+            yield Finding(
+                "warning", f"{each.store} {each.partition}",
+                f"The restore of {each.store} has stood at offset {each.position} of {each.end} for {standstill:.0f} s.",
+                f"Can partition {each.partition} of {each.topic} be read? Does it have a leader?",
+            )
+
+
+def _inputs(sampler: Sampler, task: TaskStatus) -> Iterator[Finding]:
+    if sampler.status.state != "running":
+        return
+    for each in task.inputs:
+        name, lag = f"{each.topic}-{each.partition}", each.lag
+        if lag is None or lag == 0:
+            continue
+        standstill = sampler.standstill(task, each)
+        if standstill >= _SETTLE_SECONDS:
+            message = f"{name} has stood at offset {each.position} for {standstill:.0f} s; {lag} records wait."
+            yield Finding("warning", f"task {task.id}", message, _why_it_stands(task, each))
+        elif lag >= _GROWING_AFTER and (growth := sampler.lag_growth(task, each)) > 0:
+            yield Finding(
+                "warning", f"task {task.id}",
+                f"{name} falls behind: {lag} records wait, {growth:.0f} more each second.",
+                f"Task {task.id} processes {sampler.throughput(task):.0f} records/s. More workers help while there "
+                "are fewer of them than partitions.",
+            )
+
+
+def _why_it_stands(task: TaskStatus, each: InputStatus) -> str:
+    if not each.buffered:
+        return "Nothing arrives from the broker: look at the partition's leader and the network."
+    empty = [f"{other.topic}-{other.partition}" for other in task.inputs if other is not each and not other.buffered]
+    if empty:
+        return f"The task waits for {' and '.join(empty)}, to take records in order of time; nothing arrives from there."
+    return "Records have arrived but are not taken: one record takes long, or the worker's thread is blocked."

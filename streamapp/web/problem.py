@@ -1,0 +1,82 @@
+"""Errors as JSON: what is wrong, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from streamapp.web.source import NotAvailable
+
+__all__ = ["BadParameter", "NotFound", "Problem", "Unavailable", "json_response", "problems_as_json"]
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Problem(Exception):
+    """An answer other than 200: a status, a sentence for people, and details for programs."""
+
+    def __init__(self, status: int, message: str, *, headers: dict[str, str] | None = None, **details: Any) -> None:
+        super().__init__(message)
+        self.status, self.message, self.headers, self.details = status, message, headers or {}, details
+
+
+class BadParameter(Problem):
+    """400: which parameter, what was expected, and an example of it."""
+
+    def __init__(self, parameter: str, message: str, *, example: str | None = None) -> None:
+        details = {"parameter": parameter} | ({"example": example} if example is not None else {})
+        super().__init__(400, message, **details)
+
+
+class NotFound(Problem):
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(404, message, **details)
+
+
+class Unavailable(Problem):
+    """503: the answer exists but cannot be given now; ``retry_after`` in seconds."""
+
+    def __init__(self, message: str, *, retry_after: int = 1, **details: Any) -> None:
+        super().__init__(503, message, headers={"Retry-After": str(retry_after)}, retry_after=retry_after, **details)
+
+
+def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    text = json.dumps(body, ensure_ascii=False, allow_nan=False)
+    return web.Response(
+        text=text,
+        status=status,
+        content_type="application/json",
+        headers={"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"} | (headers or {}),
+    )
+
+
+def problems_as_json(prefixes: tuple[str, ...]) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+    """Middleware: errors below the given paths become ``{"error": ..., "status": ...}``; other paths are left alone."""
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not request.path.startswith(prefixes):
+            return await handler(request)
+        try:
+            return await handler(request)
+        except Problem as problem:
+            return _as_json(problem)
+        except NotAvailable as error:
+            return _as_json(Unavailable(error.reason, retry_after=error.retry_after))
+        except web.HTTPMethodNotAllowed as error:
+            allowed = sorted(error.allowed_methods)
+            message = f"{error.method} is not possible here: the views are read-only, use GET"
+            return _as_json(Problem(405, message, headers={"Allow": ", ".join(allowed)}, allowed=allowed))
+        except web.HTTPNotFound:
+            return _as_json(NotFound(f"there is nothing at {request.path}; the tables are listed at /tables/"))
+
+    return middleware
+
+
+def _as_json(problem: Problem) -> web.Response:
+    return json_response(
+        {"error": problem.message, "status": problem.status} | problem.details, problem.status, problem.headers
+    )

@@ -1,0 +1,207 @@
+"""What a request asks of a table, taken from its URL and checked."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypeVar
+
+from streamapp.web.problem import BadParameter
+from streamapp.web.source import TableInfo
+from streamapp.web.values import key_format, parse_key, serde_name
+
+__all__ = ["DEFAULT_LIMIT", "MAX_LIMIT", "MAX_TIME", "Position", "Query", "TypedKey", "family", "parse_query"]
+
+DEFAULT_LIMIT, MAX_LIMIT = 100, 1_000
+MAX_TIME = 2**63 - 1
+_CURSOR_VERSION = 1
+_WHOLE_NUMBER = re.compile(r"-?\d+")
+
+T = TypeVar("T")
+
+_FAMILIES = {
+    "key_value": "key_value",
+    "timestamped": "key_value",
+    "lru": "key_value",
+    "window": "window",
+    "timestamped_window": "window",
+    "session": "session",
+    "versioned": "versioned",
+}
+_TABLE_PARAMETERS = {
+    "key_value": {"from", "to", "prefix", "limit", "cursor", "newest"},
+    "window": {"from", "to", "limit", "cursor", "newest"},
+    "session": {"from", "to", "limit", "cursor", "newest"},
+    "versioned": set[str](),
+}
+_KEY_PARAMETERS = {
+    "key_value": set[str](),
+    "window": {"from", "to", "limit", "cursor"},
+    "session": {"from", "to", "limit", "cursor"},
+    "versioned": {"as_of", "from", "to", "limit", "cursor"},
+}
+
+
+class TypedKey(NamedTuple):
+    """A key as its object and as its bytes."""
+
+    value: Any
+    data: bytes
+
+
+class Position(NamedTuple):
+    """Where an entry stands in the order of a listing, which is that of these fields.
+
+    ``time`` is the start of a window, the end of a session, the timestamp of a version, and 0 in tables without
+    time, whose order is that of the key bytes. ``n`` tells duplicates apart.
+    """
+
+    time: int
+    key: bytes
+    start: int = 0
+    partition: int = 0
+    n: int = 0
+
+    def cursor(self) -> str:
+        """The position as text that can stand in a URL; for `parse_cursor` only.
+
+        >>> Position.parse_cursor(Position(5, b"JFK").cursor())
+        Position(time=5, key=b'JFK', start=0, partition=0, n=0)
+        """
+        fields = [_CURSOR_VERSION, base64.b64encode(self.key).decode(), self.time, *self[2:]]
+        return base64.urlsafe_b64encode(json.dumps(fields, separators=(",", ":")).encode()).decode().rstrip("=")
+
+    @classmethod
+    def parse_cursor(cls, text: str) -> Position:
+        try:
+            version, key, time, *rest = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+            if version != _CURSOR_VERSION or len(rest) != 3 or not all(isinstance(n, int) for n in (time, *rest)):
+                raise ValueError("unknown form")
+            return cls(time, base64.b64decode(key, validate=True), *rest)
+        except (ValueError, TypeError, binascii.Error) as error:
+            raise BadParameter(
+                "cursor", "the cursor is not one of ours: pass the cursor of the page before, unchanged"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One listing of a table, or of one key of it. Bounds are inclusive, times in ms since the epoch."""
+
+    key: TypedKey | None = None
+    low: TypedKey | None = None
+    high: TypedKey | None = None
+    prefix: TypedKey | None = None
+    time_from: int = 0
+    time_to: int = MAX_TIME
+    as_of: int | None = None
+    limit: int = DEFAULT_LIMIT
+    after: Position | None = None
+    newest: bool = False
+
+
+def family(table: TableInfo) -> str | None:
+    """How a table can be read: key_value, window, session, versioned; None: it is internal to an operator."""
+    return _FAMILIES.get(table.kind)
+
+
+def parse_query(table: TableInfo, parameters: Mapping[str, str], key: str | None = None) -> Query:
+    """The query that a URL's parameters (and the key in its path) describe; raises `BadParameter`."""
+    kind = family(table)
+    if kind is None:
+        raise BadParameter("name", f"{table.name} ({table.kind}) is internal to an operator and cannot be read")
+    allowed = (_TABLE_PARAMETERS if key is None else _KEY_PARAMETERS)[kind]
+    _refuse_unknown(table, kind, parameters, allowed, key)
+    keyed = kind == "key_value"
+    low = _take(parameters, "from", lambda text, name: _key(table, text, name)) if keyed else None
+    high = _take(parameters, "to", lambda text, name: _key(table, text, name)) if keyed else None
+    prefix = _take(parameters, "prefix", lambda text, name: _prefix(table, text, name))
+    if prefix is not None and (low or high):
+        raise BadParameter("prefix", "prefix cannot be combined with from and to: use one of them")
+    time_from = None if keyed else _take(parameters, "from", _time)
+    time_to = None if keyed else _take(parameters, "to", _time)
+    if time_from is not None and time_to is not None and time_from > time_to:
+        raise BadParameter("to", f"to={time_to} lies before from={time_from}", example=str(time_from))
+    as_of = _take(parameters, "as_of", _time)
+    if as_of is not None and len(parameters) > 1:
+        raise BadParameter("as_of", "as_of asks for one version and cannot be combined with other parameters")
+    newest = _take(parameters, "newest", _flag) or False
+    if newest and parameters.keys() - {"newest", "limit"}:
+        raise BadParameter("newest", "newest can only be combined with limit")
+    return Query(
+        key=None if key is None else _key(table, key, "key"),
+        low=low,
+        high=high,
+        prefix=prefix,
+        time_from=0 if time_from is None else time_from,
+        time_to=MAX_TIME if time_to is None else time_to,
+        as_of=as_of,
+        limit=_take(parameters, "limit", _limit) or DEFAULT_LIMIT,
+        after=_take(parameters, "cursor", lambda text, _: Position.parse_cursor(text)),
+        newest=newest,
+    )
+
+
+def _take(parameters: Mapping[str, str], name: str, parse: Callable[[str, str], T]) -> T | None:
+    text = parameters.get(name)
+    return None if text is None else parse(text, name)
+
+
+def _refuse_unknown(
+    table: TableInfo, kind: str, parameters: Mapping[str, str], allowed: set[str], key: str | None
+) -> None:
+    if kind == "versioned" and key is None:
+        raise BadParameter(
+            "key", f"{table.name} is versioned and is read by key", example=f"/tables/{table.name}/KEY?as_of=0"
+        )
+    for name in parameters:
+        if name not in allowed:
+            what = f"a key of {table.name} ({kind})" if key is not None else f"{table.name} ({kind})"
+            takes = f"takes {', '.join(sorted(allowed))}" if allowed else "takes no parameters"
+            raise BadParameter(name, f"unknown parameter {name!r}: {what} {takes}")
+
+
+def _key(table: TableInfo, text: str, parameter: str) -> TypedKey:
+    return TypedKey(*parse_key(table.key_serde, text, parameter))
+
+
+def _prefix(table: TableInfo, text: str, parameter: str) -> TypedKey:
+    if key_format(table.key_serde) not in ("string", "hex"):
+        raise BadParameter(
+            parameter, f"prefix is for string and bytes keys; the keys of {table.name} are "
+            f"{serde_name(table.key_serde)}: use from and to",
+        )
+    return _key(table, text, parameter)
+
+
+def _limit(text: str, parameter: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_LIMIT:
+        raise BadParameter(parameter, f"limit={text!r:.20}: expected 1 to {MAX_LIMIT}", example=str(DEFAULT_LIMIT))
+    return int(text)
+
+
+def _flag(text: str, parameter: str) -> bool:
+    if text not in ("true", "false"):
+        raise BadParameter(parameter, f"{parameter}={text!r:.20}: expected true or false", example="true")
+    return text == "true"
+
+
+def _time(text: str, parameter: str) -> int:
+    """Milliseconds since the epoch, or ISO 8601; a time without an offset is UTC."""
+    if _WHOLE_NUMBER.fullmatch(text):
+        return int(text)
+    try:
+        # In a query, "+" is a space: an offset that was not escaped arrives as one.
+        moment = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
+    except ValueError as error:
+        raise BadParameter(
+            parameter, f"{parameter}={text!r:.40}: expected ms since the epoch or ISO 8601",
+            example="2013-12-01T00:00:00Z",
+        ) from error
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)

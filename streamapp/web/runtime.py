@@ -1,0 +1,89 @@
+"""`RuntimeSource`: a live worker as a `ViewSource`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, TypeVar
+
+from streamapp.runners.worker.runtime import StoreNotAvailable, StreamsRuntime
+from streamapp.runners.worker.status import TaskInfo
+from streamapp.runners.worker.status import TableInfo as StoreInfo
+from streamapp.web.graph import subtopology_graphs
+from streamapp.web.source import (
+    InputStatus,
+    NotAvailable,
+    RestoreStatus,
+    TableInfo,
+    TaskStatus,
+    TopologyGraph,
+    WorkerStatus,
+)
+
+__all__ = ["RuntimeSource"]
+
+R = TypeVar("R")
+
+
+class RuntimeSource:
+    """The views of ``app.streams``."""
+
+    def __init__(self, streams: StreamsRuntime) -> None:
+        self._streams = streams
+        self.application_id = streams.plan.application_id
+
+    def status(self) -> WorkerStatus:
+        streams = self._streams
+        tasks = tuple(_task(task) for _, task in sorted(streams.tasks.items()))
+        return WorkerStatus(streams.state, streams.reason, streams.url, tasks)
+
+    def topology(self) -> TopologyGraph:
+        return self._topology
+
+    @cached_property
+    def _topology(self) -> TopologyGraph:
+        topology = self._streams.topology
+        return TopologyGraph(topology.describe(), topology.to_mermaid(), subtopology_graphs(self._streams.plan))
+
+    def tables(self) -> Mapping[str, TableInfo]:
+        plan = self._streams.plan
+        owner = {name: sub.id for name, sub in plan.store_subtopology.items()}
+        return {name: _table(info, owner.get(name)) for name, info in self._streams.tables().items()}
+
+    def partition_for(self, table: str, key: bytes) -> int:
+        try:
+            return self._streams.partition_for(table, key)
+        except StoreNotAvailable as error:
+            raise NotAvailable(str(error)) from error
+
+    async def read(self, table: str, partition: int, fn: Callable[[Any], R]) -> R:
+        try:
+            return await self._streams.read(table, partition, fn)
+        except StoreNotAvailable as error:
+            raise NotAvailable(str(error)) from error
+
+
+def _task(task: TaskInfo) -> TaskStatus:
+    inputs = tuple(InputStatus(*each.partition, each.position, each.end, each.buffered) for each in task.inputs)
+    restoring = tuple(
+        RestoreStatus(each.store, *each.partition, each.start, each.position, each.end) for each in task.restoring
+    )
+    state = "running" if task.running else "restoring"
+    return TaskStatus(task.id, task.partition, state, task.processed, inputs, restoring)
+
+
+def _table(info: StoreInfo, subtopology: int | None) -> TableInfo:
+    spec = info.spec
+    return TableInfo(
+        spec.name,
+        spec.kind,
+        info.topic,
+        spec.key_serde,
+        spec.value_serde,
+        owners=info.owners,
+        local=info.local,
+        subtopology=subtopology,
+        is_global=info.is_global,
+        window_size_ms=spec.window_size_ms,
+        disorder_ms=spec.segment_interval_ms or max(spec.retention_ms // 2, 60_000),
+    )

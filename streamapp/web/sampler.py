@@ -1,0 +1,150 @@
+"""Rates and standstills, from looking at a worker's counters once a second."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from streamapp.web.source import InputStatus, RestoreStatus, TaskStatus, ViewSource, WorkerStatus
+
+__all__ = ["HISTORY_SECONDS", "Sampler", "Track"]
+
+HISTORY_SECONDS = 120
+_RATE_SECONDS = 10
+
+
+@dataclass(slots=True)
+class Track:
+    """A counter over the last seconds: (time in s, value) pairs, and when the value last changed."""
+
+    changed_at: float
+    points: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=HISTORY_SECONDS))
+
+    def add(self, now: float, value: int) -> None:
+        if not self.points or self.points[-1][1] != value:
+            self.changed_at = now
+        self.points.append((now, value))
+
+    def per_second(self, seconds: int = _RATE_SECONDS) -> float:
+        """Mean growth over the last seconds; 0 until there are two points."""
+        if len(self.points) < 2:
+            return 0.0
+        since = self.points[-1][0] - seconds
+        first = next(point for point in self.points if point[0] >= since)
+        last = self.points[-1]
+        return 0.0 if last[0] <= first[0] else (last[1] - first[1]) / (last[0] - first[0])
+
+
+class Sampler:
+    """Keeps two minutes of a worker's counters; memory is bounded by the partitions the worker has.
+
+    ``tick`` takes one sample, and `run` does it once a second while the web server is up; ``look`` only brings
+    ``status`` up to date, so that many readers do not make the history shorter.
+    """
+
+    def __init__(self, source: ViewSource, clock: Callable[[], float] = time.monotonic) -> None:
+        self._source, self._clock = source, clock
+        self._tracks: dict[Hashable, Track] = {}
+        self._totals: dict[str, int] = {}
+        self._processed = 0
+        self._state: str | None = None
+        self._state_since = clock()
+        self.status: WorkerStatus = source.status()
+
+    def look(self) -> WorkerStatus:
+        self.status = self._source.status()
+        if self.status.state != self._state:
+            self._state, self._state_since = self.status.state, self._clock()
+        return self.status
+
+    def tick(self) -> None:
+        now, status = self._clock(), self.look()
+        # A task that moves away takes its counter along: only growth counts, or the total would fall.
+        for task in status.tasks:
+            self._processed += max(0, task.processed - self._totals.get(task.id, 0))
+        self._totals = {task.id: task.processed for task in status.tasks}
+        samples = dict(self._samples(status.tasks))
+        self._tracks = {key: track for key, track in self._tracks.items() if key in samples}
+        for key, value in samples.items():
+            self._tracks.setdefault(key, Track(now)).add(now, value)
+
+    def _samples(self, tasks: Iterable[TaskStatus]) -> Iterable[tuple[Hashable, int]]:
+        yield "processed", self._processed
+        for task in tasks:
+            yield ("processed", task.id), task.processed
+            for each in task.inputs:
+                yield _position_key(task, each), each.position or 0
+                if each.lag is not None:
+                    yield _lag_key(task, each), each.lag
+            for restore in task.restoring:
+                yield _restore_key(restore), restore.position
+
+    @property
+    def state_seconds(self) -> float:
+        """For how long the worker has been in its state."""
+        return self._clock() - self._state_since
+
+    @property
+    def processed(self) -> int:
+        """Records processed since the web server started."""
+        return self._processed
+
+    def history(self) -> list[int]:
+        """Records processed in each of the last seconds, the newest last."""
+        track = self._tracks.get("processed")
+        points = list(track.points) if track else []
+        return [after[1] - before[1] for before, after in zip(points, points[1:], strict=False)]
+
+    def throughput(self, task: TaskStatus | None = None) -> float:
+        """Records per second over the last ten seconds, of one task or of the worker."""
+        return self._rate("processed" if task is None else ("processed", task.id))
+
+    def restore_rate(self, restore: RestoreStatus) -> float:
+        return self._rate(_restore_key(restore))
+
+    def lag_growth(self, task: TaskStatus, each: InputStatus) -> float:
+        """Records per second by which the lag grew over the last minute (negative: it shrinks)."""
+        track = self._tracks.get(_lag_key(task, each))
+        return track.per_second(60) if track else 0.0
+
+    def standstill(self, task: TaskStatus, each: InputStatus | RestoreStatus) -> float:
+        """For how many seconds a position has not moved."""
+        key = _position_key(task, each) if isinstance(each, InputStatus) else _restore_key(each)
+        track = self._tracks.get(key)
+        return self._clock() - track.changed_at if track else 0.0
+
+    def _rate(self, key: Hashable) -> float:
+        track = self._tracks.get(key)
+        return track.per_second() if track else 0.0
+
+    async def run(self, _app: web.Application) -> AsyncIterator[None]:
+        """For ``web.Application.cleanup_ctx``: samples once a second while the server is up."""
+
+        async def sample() -> None:
+            while True:
+                self.tick()
+                await asyncio.sleep(1.0)
+
+        task = asyncio.get_running_loop().create_task(sample(), name="streamapp-web-sampler")
+        yield
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def _position_key(task: TaskStatus, each: InputStatus) -> Hashable:
+    return "position", task.id, each.topic, each.partition
+
+
+def _lag_key(task: TaskStatus, each: InputStatus) -> Hashable:
+    return "lag", task.id, each.topic, each.partition
+
+
+def _restore_key(each: RestoreStatus) -> Hashable:
+    return "restore", each.store, each.partition

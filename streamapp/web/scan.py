@@ -1,0 +1,175 @@
+"""Reading one partition of a table: runs on the data plane, between two batches, so all of it is bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush, nlargest
+from itertools import islice
+from typing import Any, NamedTuple
+
+from streamapp.records import Windowed
+from streamapp.serdes import BytesSerde, Serde
+from streamapp.web.query import Position, Query, family
+from streamapp.web.source import TableInfo
+from streamapp.web.values import key_to_json, to_json
+
+__all__ = ["COUNT_LIMIT", "NEWEST_SCAN", "Page", "Row", "count", "get", "read_page", "row_to_json"]
+
+NEWEST_SCAN = 1_000
+"""How many entries of a partition are looked at to find the newest; enough for a page, too few to be felt."""
+COUNT_LIMIT = 1_000
+"""How far the entries of a partition are counted; the stores know no faster way."""
+
+
+class Row(NamedTuple):
+    """One entry, still typed; ``window`` is (start, end) in ms, ``timestamp`` None in plain stores."""
+
+    position: Position
+    key: Any
+    value: Any
+    timestamp: int | None
+    window: tuple[int, int] | None = None
+
+    @property
+    def time(self) -> int:
+        return self.position.time if self.timestamp is None else self.timestamp
+
+
+class Page(NamedTuple):
+    """The first rows after a cursor, in order, and whether there are more."""
+
+    rows: list[Row]
+    more: bool
+
+
+def read_page(store: Any, table: TableInfo, partition: int, query: Query) -> Page:
+    """One page of a listing; rows are read only as far as the page needs."""
+    rows = _rows(store, table, partition, query)
+    if query.newest:
+        seen = list(islice(rows, NEWEST_SCAN + 1))
+        return Page(nlargest(query.limit, seen[:NEWEST_SCAN], key=lambda row: row.time), len(seen) > NEWEST_SCAN)
+    if query.after is not None:
+        after = query.after
+        rows = (row for row in rows if row.position > after)
+    found = list(islice(rows, query.limit + 1))
+    return Page(found[: query.limit], len(found) > query.limit)
+
+
+def get(store: Any, table: TableInfo, partition: int, query: Query) -> Row | None:
+    """One key of a key-value table, or one version of it."""
+    assert query.key is not None
+    key, data = query.key
+    found = store.get(key) if query.as_of is None else store.get(key, query.as_of)
+    if found is None:
+        return None
+    value, timestamp = _timed(table, found)
+    return Row(Position(0, data, partition=partition), key, value, timestamp)
+
+
+def count(store: Any) -> int:
+    """The number of entries, or ``COUNT_LIMIT`` if there are more."""
+    return sum(1 for _ in islice(store.all(), COUNT_LIMIT))
+
+
+def row_to_json(table: TableInfo, row: Row) -> dict[str, Any]:
+    entry: dict[str, Any] = {"key": key_to_json(table.key_serde, row.key)}
+    if row.window is not None:
+        entry |= {"start": row.window[0], "end": row.window[1]}
+    entry["value"] = to_json(row.value)
+    if row.timestamp is not None:
+        entry["timestamp"] = row.timestamp
+    return entry | {"partition": row.position.partition}
+
+
+def _rows(store: Any, table: TableInfo, partition: int, query: Query) -> Iterator[Row]:
+    match family(table):
+        case "key_value":
+            return _key_value_rows(store, table, partition, query)
+        case "window":
+            rows = _window_rows(store, table, partition, query)
+        case "session":
+            rows = _session_rows(store, table, partition, query)
+        case _:
+            return _version_rows(store, partition, query)
+    return rows if query.newest else _in_order(rows, table.disorder_ms)
+
+
+def _in_order(rows: Iterator[Row], disorder: int) -> Iterator[Row]:
+    """Rows by position, out of rows whose time never falls by more than ``disorder``; reads no further than it must."""
+    waiting: list[tuple[Position, int, Row]] = []
+    latest = 0
+    for n, row in enumerate(rows):
+        heappush(waiting, (row.position, n, row))
+        latest = max(latest, row.position.time)
+        while waiting[0][0].time < latest - disorder:
+            yield heappop(waiting)[2]
+    while waiting:
+        yield heappop(waiting)[2]
+
+
+def _key_value_rows(store: Any, table: TableInfo, partition: int, query: Query) -> Iterator[Row]:
+    # The key bytes are the order of the store, so a cursor is a lower bound and a prefix is a run of keys.
+    serde = _key_serde(table)
+    low, high = query.prefix or query.low, query.high
+    start = None if low is None else low.value
+    if query.after is not None and (low is None or query.after.key > low.data):
+        start = serde.deserialize(query.after.key)
+    prefix = query.prefix.data if query.prefix is not None else b""
+    for key, found in store.range(start, None if high is None else high.value):
+        data = serde.serialize(key)
+        if not data.startswith(prefix):
+            return
+        value, timestamp = _timed(table, found)
+        yield Row(Position(0, data, partition=partition), key, value, timestamp)
+
+
+def _window_rows(store: Any, table: TableInfo, partition: int, query: Query) -> Iterator[Row]:
+    serialize = _key_serde(table).serialize
+    begin = query.time_from if query.after is None else max(query.time_from, query.after.time)
+    if query.key is not None:
+        key, size = query.key.value, table.window_size_ms
+        fetched = store.fetch(key, begin, query.time_to)
+        found = ((Windowed(key, start, start + size), *rest) for start, *rest in fetched)
+    else:
+        found = store.fetch_all(begin, query.time_to, reverse=query.newest)
+    n, previous = 0, None
+    for windowed, value, *timestamp in found:
+        data, start = serialize(windowed.key), windowed.start
+        # A store may keep several rows of one key and start, in the order in which they came.
+        n = n + 1 if previous == (data, start) else 0
+        previous = (data, start)
+        position = Position(start, data, start, partition, n)
+        yield Row(position, windowed.key, value, timestamp[0] if timestamp else None, (start, windowed.end))
+
+
+def _session_rows(store: Any, table: TableInfo, partition: int, query: Query) -> Iterator[Row]:
+    serialize = _key_serde(table).serialize
+    begin = query.time_from if query.after is None else max(query.time_from, query.after.time)
+    if query.key is not None:
+        key = query.key.value
+        fetched = store.find_sessions(key, begin, query.time_to)
+        found = ((Windowed(key, start, end), value) for start, end, value in fetched)
+    else:
+        found = store.find_sessions_range(None, None, begin, query.time_to, reverse=query.newest)
+    for windowed, value in found:
+        position = Position(windowed.end, serialize(windowed.key), windowed.start, partition)
+        yield Row(position, windowed.key, value, None, (windowed.start, windowed.end))
+
+
+def _version_rows(store: Any, partition: int, query: Query) -> Iterator[Row]:
+    assert query.key is not None
+    key, data = query.key
+    versions = [(timestamp, value) for value, timestamp, *_ in store.history(key, query.time_from, query.time_to)]
+    for timestamp, value in sorted(versions, key=lambda version: version[0]):
+        yield Row(Position(timestamp, data, partition=partition), key, value, timestamp)
+
+
+def _timed(table: TableInfo, found: Any) -> tuple[Any, int | None]:
+    """Value and timestamp of what a store returned; a plain store has no timestamps."""
+    if table.kind in ("timestamped", "versioned"):
+        return found[0], found[1]
+    return found, None
+
+
+def _key_serde(table: TableInfo) -> Serde[Any]:
+    return table.key_serde or BytesSerde()

@@ -1,0 +1,88 @@
+"""The views and the page on an aiohttp application, and that application as Faust's web server."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from faust.web.drivers.aiohttp import Web
+
+from streamapp.web.cluster import Peers
+from streamapp.web.problem import problems_as_json
+from streamapp.web.sampler import Sampler
+from streamapp.web.source import ViewSource
+from streamapp.web.status import StatusViews
+from streamapp.web.tables import TableViews
+
+__all__ = ["StreamsWeb", "add_routes", "install"]
+
+_STATIC = Path(__file__).parent / "static"
+_PAGE_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+def add_routes(app: web.Application, source: ViewSource, *, peer_timeout: float = 5.0, read_timeout: float = 5.0) -> None:
+    """Adds the views (`/tables/`, `/status`, `/health`, `/topology`) and the page (`/`) to an application.
+
+    They answer as soon as the application runs, in every state of the worker. Time-outs are in seconds: of a
+    whole answer of another worker, and of one read of a local partition.
+    """
+    sampler, peers = Sampler(source), Peers(peer_timeout)
+    status = StatusViews(source, sampler)
+    tables = TableViews(source, sampler, status, peers, read_timeout=read_timeout)
+    app.cleanup_ctx.extend([sampler.run, peers.run])
+    app.middlewares.append(problems_as_json(("/tables", "/status", "/health", "/topology")))
+    app.add_routes(
+        [
+            web.get("/", partial(_file, "index.html")),
+            *(web.get(f"/static/{path.name}", partial(_file, path.name)) for path in sorted(_STATIC.iterdir())),
+            web.get("/health/live", status.live),
+            web.get("/health/ready", status.ready),
+            web.get("/status", status.status),
+            web.get("/topology", status.topology),
+            web.get("/tables", tables.list),
+            web.get("/tables/", tables.list),
+            web.get("/tables/{name}", tables.table),
+            web.get("/tables/{name}/", tables.table),
+            web.get("/tables/{name}/{key:.+}", tables.key),
+        ]
+    )
+
+
+async def _file(name: str, _request: web.Request) -> web.FileResponse:
+    return web.FileResponse(_STATIC / name, headers=_PAGE_HEADERS)
+
+
+class StreamsWeb(Web):  # type: ignore[misc]
+    """Faust's web server with the views on it. Faust's own statistics and graph move to ``/faust``."""
+
+    production_blueprints = ()
+    debug_blueprints = (
+        ("/faust/graph", "faust.web.apps.graph:blueprint"),
+        ("/faust", "faust.web.apps.stats:blueprint"),
+    )
+
+    def __init__(self, app: Any, source: ViewSource, **kwargs: Any) -> None:
+        super().__init__(app, **kwargs)
+        add_routes(self.web_app, source)
+
+
+def install(app: Any, source: ViewSource | None = None) -> None:
+    """Makes ``app`` (a `streamapp.App`) serve the views; call it before the app's web server is first used.
+
+    Without ``source`` the views show ``app.streams``. Nothing of the app's settings is read yet.
+    """
+    from streamapp.web.runtime import RuntimeSource
+
+    if "web" in vars(app):
+        raise RuntimeError("install(app) comes too late: the app's web server exists already")
+    app._new_web = lambda: StreamsWeb(app, source or RuntimeSource(app.streams))

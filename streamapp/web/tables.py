@@ -1,0 +1,226 @@
+"""`/tables/`: the views. Answers from this worker's partitions, from their owners, or from all of them merged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from aiohttp import web
+from yarl import URL
+
+from streamapp.web.cluster import Peers, forwarded_partitions
+from streamapp.web.problem import NotFound, Unavailable, json_response
+from streamapp.web.query import Position, Query, family, parse_query
+from streamapp.web.sampler import Sampler
+from streamapp.web.scan import COUNT_LIMIT, NEWEST_SCAN, Page, count, get, read_page, row_to_json
+from streamapp.web.source import NotAvailable, TableInfo, ViewSource
+from streamapp.web.status import StatusViews
+from streamapp.web.values import key_format, key_to_json, serde_name
+
+__all__ = ["TableViews"]
+
+R = TypeVar("R")
+
+
+class TableViews:
+    """The handlers; see docs/views.md for the shape of each answer. ``read_timeout`` in seconds."""
+
+    def __init__(
+        self, source: ViewSource, sampler: Sampler, status: StatusViews, peers: Peers, *, read_timeout: float = 5.0
+    ) -> None:
+        self._source, self._sampler, self._status, self._peers = source, sampler, status, peers
+        self._read_timeout = read_timeout
+
+    async def list(self, _request: web.Request) -> web.Response:
+        tables = self._source.tables().values()
+        described = await asyncio.gather(*(self._describe(table) for table in tables))
+        return json_response({"tables": described})
+
+    async def table(self, request: web.Request) -> web.Response:
+        """What a table is; with any parameter, a page of its entries."""
+        table = self._lookup(request)
+        if not request.query:
+            return json_response(await self._describe(table))
+        if "key" in request.query:
+            return await self._key(request, table, request.query["key"])
+        return await self._page(request, table, parse_query(table, request.query), frozenset(table.owners))
+
+    async def key(self, request: web.Request) -> web.Response:
+        """The entry of a key; of windowed, session and versioned tables its entries in a time range."""
+        return await self._key(request, self._lookup(request), request.match_info["key"])
+
+    async def _key(self, request: web.Request, table: TableInfo, text: str) -> web.Response:
+        parameters = {name: value for name, value in request.query.items() if name != "key"}
+        query = parse_query(table, parameters, text)
+        assert query.key is not None
+        partition = 0 if table.is_global else self._source.partition_for(table.name, query.key.data)
+        one_value = family(table) == "key_value" or (family(table) == "versioned" and not _is_history(request))
+        if not one_value:
+            return await self._page(request, table, query, frozenset({partition}))
+        return await self._entry(request, table, query, partition)
+
+    async def _entry(self, request: web.Request, table: TableInfo, query: Query, partition: int) -> web.Response:
+        self._refuse_unless_assigned()
+        asked = forwarded_partitions(request)
+        if asked is None and partition not in table.local:
+            status, body = await self._peers.ask(self._owner(table, partition), request, [partition])
+            return json_response(body, status)
+        row = await self._read(table, partition, lambda store: get(store, table, partition, query))
+        fresh = self._freshness(table, partition)
+        if row is None:
+            key = key_to_json(table.key_serde, query.key.value) if query.key else None
+            raise NotFound(f"{table.name} has no entry for key {key!r}", key=key, partitions=[fresh])
+        return json_response({"table": table.name} | row_to_json(table, row) | {"partitions": [fresh]})
+
+    async def _page(
+        self, request: web.Request, table: TableInfo, query: Query, partitions: frozenset[int]
+    ) -> web.Response:
+        self._refuse_unless_assigned()
+        asked = forwarded_partitions(request)
+        if asked is not None:
+            parts = [await self._local_part(table, query, asked)]
+        else:
+            here = partitions & table.local
+            by_worker: dict[str, list[int]] = defaultdict(list)
+            for partition in sorted(partitions - here):
+                by_worker[self._owner(table, partition)].append(partition)
+            remote = (self._remote_part(worker, request, ids) for worker, ids in by_worker.items())
+            parts = await asyncio.gather(self._local_part(table, query, here), *remote)
+        return json_response(_merge(request, table, query, parts, positions=asked is not None))
+
+    async def _local_part(self, table: TableInfo, query: Query, partitions: frozenset[int]) -> dict[str, Any]:
+        """The pages of some local partitions; each entry comes with its position, to be merged by."""
+        entries: list[dict[str, Any]] = []
+        positions: list[str] = []
+        more = False
+        for partition in sorted(partitions):
+            page: Page = await self._read(table, partition, _page_reader(table, partition, query))
+            entries += [row_to_json(table, row) for row in page.rows]
+            positions += [row.position.cursor() for row in page.rows]
+            more |= page.more
+        fresh = [self._freshness(table, partition) for partition in sorted(partitions)]
+        return {"entries": entries, "positions": positions, "more": more, "partitions": fresh}
+
+    async def _remote_part(self, worker: str, request: web.Request, partitions: list[int]) -> dict[str, Any]:
+        status, body = await self._peers.ask(worker, request, partitions)
+        if status != 200 or "positions" not in body:
+            raise Unavailable(f"{worker} holds partition {partitions} but answered {status}: {body.get('error')}")
+        return body
+
+    async def _read(self, table: TableInfo, partition: int, fn: Callable[[Any], R]) -> R:
+        status = self._sampler.status
+        if status.state != "running":
+            raise self._not_running()
+        if partition not in self._source.tables()[table.name].local:
+            raise Unavailable(f"partition {partition} of {table.name} has just moved away from {status.url}")
+        try:
+            return await asyncio.wait_for(self._source.read(table.name, partition, fn), self._read_timeout)
+        except TimeoutError as error:
+            raise Unavailable(
+                f"partition {partition} of {table.name} could not be read within {self._read_timeout:g} s: the "
+                "worker's thread is busy with a batch"
+            ) from error
+
+    def _lookup(self, request: web.Request) -> TableInfo:
+        tables, name = self._source.tables(), request.match_info["name"]
+        if name not in tables:
+            listed = ", ".join(sorted(tables)) or "none"
+            raise NotFound(f"there is no table {name!r}; there are: {listed}", tables=sorted(tables))
+        return tables[name]
+
+    def _owner(self, table: TableInfo, partition: int) -> str:
+        worker = table.owners.get(partition)
+        if worker is None:
+            raise Unavailable(
+                f"partition {partition} of {table.name} has no owner at the moment", partitions=[partition]
+            )
+        return worker
+
+    def _refuse_unless_assigned(self) -> None:
+        # While it restores a worker knows who owns what, so what lies elsewhere can be had; not so before.
+        if self._sampler.look().state not in ("running", "restoring"):
+            raise self._not_running()
+
+    def _not_running(self) -> Unavailable:
+        status = self._sampler.status
+        because = f": {status.reason}" if status.reason else ""
+        message = f"tables cannot be read while the worker is {status.state}{because}"
+        return Unavailable(message, retry_after=self._status.retry_after(), state=status.state)
+
+    def _freshness(self, table: TableInfo, partition: int) -> dict[str, Any]:
+        """Who answered for a partition, and how far behind its input it was."""
+        status = self._sampler.status
+        about: dict[str, Any] = {"partition": partition, "worker": status.url}
+        for task in status.tasks:
+            if table.subtopology is not None and task.id == f"{table.subtopology}_{partition}":
+                lags = [each.lag for each in task.inputs]
+                about["positions"] = {f"{each.topic}-{each.partition}": each.position for each in task.inputs}
+                about["lag"] = None if None in lags else sum(lag for lag in lags if lag is not None)
+        return about
+
+    async def _describe(self, table: TableInfo) -> dict[str, Any]:
+        return {
+            "name": table.name,
+            "kind": table.kind,
+            "readable": family(table) is not None,
+            "topic": table.topic,
+            "key": serde_name(table.key_serde),
+            "key_format": key_format(table.key_serde),
+            "value": serde_name(table.value_serde),
+            "entries": await self._count(table),
+            "global": table.is_global,
+            "partitions": {
+                "total": len(table.owners),
+                "local": sorted(table.local),
+                "owners": {str(partition): url for partition, url in sorted(table.owners.items())},
+            },
+        } | ({"window_size_ms": table.window_size_ms} if table.window_size_ms else {})
+
+    async def _count(self, table: TableInfo) -> dict[str, Any] | None:
+        """How many entries the local partitions have, as far as they are counted; None where that is not known."""
+        countable = family(table) == "key_value" and table.local
+        if not countable or self._sampler.look().state != "running":
+            return None
+        reads = (self._source.read(table.name, partition, count) for partition in sorted(table.local))
+        try:
+            counts = await asyncio.wait_for(asyncio.gather(*reads), min(1.0, self._read_timeout))
+        except (NotAvailable, TimeoutError):
+            return None
+        return {"count": sum(counts), "exact": max(counts) < COUNT_LIMIT}
+
+
+def _page_reader(table: TableInfo, partition: int, query: Query) -> Callable[[Any], Page]:
+    return lambda store: read_page(store, table, partition, query)
+
+
+def _is_history(request: web.Request) -> bool:
+    return bool(request.query.keys() & {"from", "to", "limit", "cursor"})
+
+
+def _merge(
+    request: web.Request, table: TableInfo, query: Query, parts: list[dict[str, Any]], *, positions: bool
+) -> dict[str, Any]:
+    """One page out of the parts' pages: each has its own first entries, so the first of all are among them."""
+    found = [pair for part in parts for pair in zip(part["positions"], part["entries"], strict=True)]
+    more = any(part["more"] for part in parts)
+    if query.newest:
+        found.sort(key=lambda pair: -_time_of(pair[1]))
+    else:
+        found.sort(key=lambda pair: Position.parse_cursor(pair[0]))
+        more |= len(found) > query.limit
+    found = found[: query.limit]
+    fresh = sorted((each for part in parts for each in part["partitions"]), key=lambda each: each["partition"])
+    body: dict[str, Any] = {"table": table.name, "entries": [entry for _, entry in found], "partitions": fresh}
+    if query.newest:
+        body |= {"complete": not more} | ({"scanned_per_partition": NEWEST_SCAN} if more else {})
+    else:
+        cursor = found[-1][0] if more and found else None
+        url = None if cursor is None else str(URL(request.rel_url.raw_path_qs, encoded=True).update_query(cursor=cursor))
+        body |= {"cursor": cursor, "next": url}
+    return body | ({"positions": [position for position, _ in found], "more": more} if positions else {})
+
+
+def _time_of(entry: dict[str, Any]) -> int:
+    return entry.get("timestamp") or entry.get("end") or entry.get("start") or 0

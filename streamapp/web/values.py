@@ -1,0 +1,160 @@
+"""Keys and values as JSON, and keys out of a URL: one text form for each serde, the same in both directions."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Set
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from streamapp.errors import StreamsError
+from streamapp.records import Windowed
+from streamapp.serdes import (
+    BytesSerde,
+    DoubleSerde,
+    IntegerSerde,
+    LongSerde,
+    Serde,
+    SessionWindowedSerde,
+    StringSerde,
+    TimeWindowedSerde,
+)
+from streamapp.web.problem import BadParameter
+
+__all__ = ["key_format", "key_to_json", "parse_key", "serde_name", "to_json"]
+
+_EXAMPLES = {"string": "JFK", "integer": "42", "double": "0.5", "hex": "00ff1a"}
+
+
+def to_json(value: Any) -> Any:
+    """Any value as something ``json.dumps`` takes.
+
+    Structs, dataclasses and named tuples become objects; bytes ``{"$base64": ...}``; NaN and the infinities
+    ``{"$float": "nan"}``; what has no JSON form ``{"$repr": ...}``.
+
+    >>> to_json({"delay": 12, "raw": b"ab"})
+    {'delay': 12, 'raw': {'$base64': 'YWI='}}
+    """
+    match value:
+        case None | bool() | str():
+            return value
+        case Enum():
+            return to_json(value.value)
+        case int():
+            return int(value)
+        case float():
+            return float(value) if math.isfinite(value) else {"$float": str(float(value))}
+        case bytes() | bytearray() | memoryview():
+            return {"$base64": base64.b64encode(value).decode()}
+        case datetime() | date() | time():
+            return value.isoformat()
+        case Decimal() | UUID():
+            return str(value)
+        case msgspec.Struct():
+            return {name: to_json(getattr(value, name)) for name in value.__struct_fields__}
+        case Mapping():
+            return {str(to_json(key)): to_json(item) for key, item in value.items()}
+        case tuple() if hasattr(value, "_asdict"):
+            return {name: to_json(item) for name, item in value._asdict().items()}
+        case list() | tuple() | Set():
+            return [to_json(item) for item in value]
+    if dataclasses.is_dataclass(value):
+        return {each.name: to_json(getattr(value, each.name)) for each in dataclasses.fields(value)}
+    return {"$repr": repr(value)}
+
+
+def key_format(serde: Serde[Any] | None) -> str:
+    """How a key is written in a URL: ``string``, ``integer``, ``double``, ``hex`` or ``json``.
+
+    >>> key_format(LongSerde())
+    'integer'
+    """
+    match serde:
+        case StringSerde():
+            return "string"
+        case LongSerde() | IntegerSerde():
+            return "integer"
+        case DoubleSerde():
+            return "double"
+        case BytesSerde() | None:
+            return "hex"
+    return "json"
+
+
+def key_to_json(serde: Serde[Any] | None, key: Any) -> Any:
+    """A key in the form in which `parse_key` takes it: bytes as hex, the rest as `to_json` has it."""
+    if isinstance(key, Windowed) and isinstance(serde, TimeWindowedSerde | SessionWindowedSerde):
+        return {"key": key_to_json(serde.inner, key.key), "start": key.start, "end": key.end}
+    return key.hex() if isinstance(key, bytes) else to_json(key)
+
+
+def parse_key(serde: Serde[Any] | None, text: str, parameter: str) -> tuple[Any, bytes]:
+    """The key that a URL names, and its bytes; raises `BadParameter`.
+
+    >>> parse_key(LongSerde(), "258", "key")
+    (258, b'\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x02')
+    """
+    kind = key_format(serde)
+    example = _EXAMPLES.get(kind) or _json_example(serde)
+    try:
+        key = _key_from_json(serde, json.loads(text)) if kind == "json" else _plain_key(kind, text)
+        data = key if serde is None else serde.serialize(key)
+    except (ValueError, TypeError, KeyError, StreamsError) as error:
+        expected = f"expected a key of this table ({serde_name(serde)}), written as {kind}"
+        raise BadParameter(parameter, f"{parameter}={text!r:.80}: {expected}: {error}", example=example) from error
+    return key, data
+
+
+def serde_name(serde: Serde[Any] | None) -> str:
+    """A serde's short name: ``string``, ``json``, ``time_windowed(string)`` ..."""
+    if serde is None:
+        return "bytes"
+    if isinstance(serde, TimeWindowedSerde | SessionWindowedSerde):
+        kind = "time_windowed" if isinstance(serde, TimeWindowedSerde) else "session_windowed"
+        return f"{kind}({serde_name(serde.inner)})"
+    return type(serde).__name__.removesuffix("Serde").lower()
+
+
+def _plain_key(kind: str, text: str) -> Any:
+    match kind:
+        case "integer":
+            return int(text)
+        case "double":
+            return float(text)
+        case "hex":
+            return bytes.fromhex(text)
+    return text
+
+
+def _key_from_json(serde: Serde[Any] | None, document: Any) -> Any:
+    """JSON as the key object: a typed JSON serde gets its type, windowed serdes a `Windowed`."""
+    if isinstance(serde, TimeWindowedSerde | SessionWindowedSerde):
+        if not isinstance(document, dict) or not {"key", "start"} <= document.keys():
+            raise ValueError('a JSON object with "key", "start" and "end" is needed')
+        start = int(document["start"])
+        if isinstance(serde, TimeWindowedSerde):
+            end = int(document.get("end", start + serde.window_size_ms))
+        else:
+            end = int(document["end"])
+        inner = document["key"]
+        if key_format(serde.inner) == "hex":
+            inner = bytes.fromhex(inner)
+        elif key_format(serde.inner) == "json":
+            inner = _key_from_json(serde.inner, inner)
+        return Windowed(inner, start, end)
+    wanted = getattr(serde, "type", None)
+    return document if wanted is None else msgspec.convert(document, wanted)
+
+
+def _json_example(serde: Serde[Any] | None) -> str:
+    if isinstance(serde, TimeWindowedSerde | SessionWindowedSerde):
+        return '{"key": "JFK", "start": 0, "end": 3600000}'
+    return '{"id": 1}'

@@ -1,0 +1,178 @@
+"""Several workers: keys are answered by their owner, scans by all, and what cannot be known is not left out."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from yarl import URL
+
+from streamapp.web import add_routes
+from streamapp.web.cluster import FORWARDED
+
+from .conftest import Serve
+from .fakes import FakeSource, key_value_stores, open_empty
+
+KEYS = [f"key {i}/{i * 7}?&%" for i in range(40)]
+
+
+class Pair:
+    """Two workers that share a table of four partitions, two each."""
+
+    def __init__(self, sources: list[FakeSource], clients: list[Any]) -> None:
+        self.sources, self.clients = sources, clients
+
+    def give(self, owners: dict[int, str | None]) -> None:
+        everything = key_value_stores(self.sources[0], {key: key.upper() for key in KEYS})
+        for source in self.sources:
+            mine = {p: store for p, store in everything.items() if owners[p] == source.worker.url}
+            source.add_table("t", "key_value", mine, owners=owners)
+
+
+@pytest.fixture
+async def pair(serve: Serve) -> Pair:
+    sources, clients = [], []
+    for _ in range(2):
+        app = web.Application()
+        server = TestServer(app)
+        source = FakeSource(4)
+        add_routes(app, source, peer_timeout=0.5)
+        clients.append(await serve(None, server))
+        source.worker = type(source.worker)("running", None, str(server.make_url("/")))
+        sources.append(source)
+    pair = Pair(sources, clients)
+    first, second = (source.worker.url for source in sources)
+    pair.give({0: first, 1: second, 2: first, 3: second})
+    return pair
+
+
+def path_of(key: str) -> URL:
+    return URL("/tables/t/" + quote(key, safe=""), encoded=True)
+
+
+async def get(client: Any, path: Any, status: int = 200, **options: Any) -> Any:
+    response = await client.get(path, **options)
+    body = await response.json()
+    assert response.status == status, body
+    return body
+
+
+async def test_every_key_is_found_from_every_worker(pair: Pair) -> None:
+    for client in pair.clients:
+        for key in KEYS:
+            assert (await get(client, path_of(key)))["value"] == key.upper()
+
+
+async def test_a_missing_key_is_a_404_of_its_owner(pair: Pair) -> None:
+    for client in pair.clients:
+        await get(client, "/tables/t/nothing", 404)
+
+
+async def test_a_scan_merges_all_workers(pair: Pair) -> None:
+    for client in pair.clients:
+        path, keys = "/tables/t/?limit=7", []
+        while path:
+            body = await get(client, path)
+            keys += [entry["key"] for entry in body["entries"]]
+            assert [each["partition"] for each in body["partitions"]] == [0, 1, 2, 3]
+            assert "positions" not in body
+            path = body["next"]
+        assert keys == sorted(KEYS)
+
+
+async def test_newest_over_all_workers(pair: Pair) -> None:
+    body = await get(pair.clients[0], "/tables/t/?newest=true&limit=1000")
+    assert {entry["key"] for entry in body["entries"]} == set(KEYS)
+    assert body["complete"] is True
+
+
+async def test_windows_of_a_key_that_lives_elsewhere(pair: Pair) -> None:
+    first, second = pair.sources
+    home = first.partition_for("w", b"JFK")
+    store = open_empty("w", "window", retention_ms=1_000, window_size_ms=10)
+    store.put("JFK", 1, 0)
+    store.put("JFK", 2, 10)
+    second.add_table("w", "window", {home: store}, window_size_ms=10)
+    first.add_table("w", "window", {}, owners={home: second.worker.url}, window_size_ms=10)
+    body = await get(pair.clients[0], "/tables/w/JFK?limit=1")
+    assert [entry["start"] for entry in body["entries"]] == [0]
+    assert [entry["start"] for entry in (await get(pair.clients[0], body["next"]))["entries"]] == [10]
+
+
+async def test_a_forwarded_request_is_not_forwarded_again(pair: Pair) -> None:
+    # Both believe that the other one holds everything, as they may for a moment during a rebalance.
+    first, second = pair.sources
+    first.add_table("t", "key_value", {}, owners=dict.fromkeys(range(4), second.worker.url))
+    second.add_table("t", "key_value", {}, owners=dict.fromkeys(range(4), first.worker.url))
+    for path in ("/tables/t/abc", "/tables/t/?limit=5"):
+        body = await get(pair.clients[0], path, 503)
+        assert "moved away" in body["error"]
+    assert first.reads == second.reads == 0
+
+
+async def test_an_owner_that_cannot_be_reached(pair: Pair) -> None:
+    await pair.clients[1].close()
+    answers = []
+    for key in ("a", "b", "c", "d", "e", "f", "g", "h"):
+        response = await pair.clients[0].get(f"/tables/t/{key}")
+        answers.append(response.status)
+        if response.status == 503:
+            body = await response.json()
+            assert body["worker"] == pair.sources[1].worker.url
+            assert "Retry-After" in response.headers
+    assert set(answers) == {404, 503}
+    body = await get(pair.clients[0], "/tables/t/?limit=5", 503)
+    assert body["partitions"] == [1, 3]
+
+
+async def test_an_owner_that_does_not_answer_in_time(pair: Pair) -> None:
+    pair.sources[1].block_reads = asyncio.Event()
+    body = await get(pair.clients[0], "/tables/t/?limit=5", 503)
+    assert "no answer within 0.5 s" in body["error"]
+    pair.sources[1].block_reads.set()
+
+
+async def test_an_owner_that_restores_says_so(pair: Pair) -> None:
+    source = pair.sources[1]
+    source.worker = type(source.worker)("restoring", "reading changelogs", source.worker.url)
+    body = await get(pair.clients[0], "/tables/t/?limit=5", 503)
+    assert "restoring" in body["error"]
+
+
+async def test_a_restoring_worker_still_forwards(pair: Pair) -> None:
+    source = pair.sources[0]
+    source.worker = type(source.worker)("restoring", None, source.worker.url)
+    elsewhere = next(key for key in KEYS if source.partition_for("t", key.encode()) in (1, 3) and "?" in key)
+    assert (await get(pair.clients[0], path_of(elsewhere)))["key"] == elsewhere
+
+
+async def test_something_else_at_the_owners_address(pair: Pair, serve: Serve) -> None:
+    stranger = TestServer(web.Application())
+    await serve(None, stranger)
+    pair.give(dict.fromkeys(range(4), str(stranger.make_url("/"))))
+    assert "cannot be reached" in (await get(pair.clients[0], "/tables/t/abc", 503))["error"]
+
+
+async def test_credentials_are_passed_on(pair: Pair) -> None:
+    seen: list[str | None] = []
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Any) -> Any:
+        seen.append(request.headers.get("Authorization"))
+        assert FORWARDED in request.headers
+        return await handler(request)
+
+    app = web.Application(middlewares=[guard])
+    other = FakeSource(4)
+    add_routes(app, other)
+    server = TestServer(app)
+    await server.start_server()
+    other.add_table("t", "key_value", key_value_stores(other, {}))
+    pair.give(dict.fromkeys(range(4), str(server.make_url("/"))))
+    await get(pair.clients[0], "/tables/t/abc", 404, headers={"Authorization": "Bearer x"})
+    assert seen == ["Bearer x"]
+    await server.close()
