@@ -93,7 +93,9 @@ class LeftOrRightSerde(Serde["tuple[bool, Any]"]):
 
     def serialize(self, value: tuple[bool, Any]) -> bytes:
         is_left, side_value = value
-        return b"\x01" + self.left.serialize(side_value) if is_left else b"\0" + self.right.serialize(side_value)
+        return (
+            b"\x01" + self.left.serialize(side_value) if is_left else b"\0" + self.right.serialize(side_value)
+        )
 
     def deserialize(self, data: bytes) -> tuple[bool, Any]:
         if data[0]:
@@ -117,7 +119,7 @@ def pack_list(entries: Iterable[bytes]) -> bytes:
 def unpack_list(data: bytes) -> list[bytes]:
     """The inverse of `pack_list`."""
     reader = _Reader(data, 1)
-    return [reader.sized() or b"" for _ in range(reader.int())]
+    return [reader.sized() or b"" for _ in range(reader.integer())]
 
 
 def sized(data: bytes | None) -> bytes:
@@ -177,15 +179,15 @@ class BufferedChange(NamedTuple):
         reader = _Reader(data, 0)
         timestamp, offset = reader.long(), reader.long()
         topic = (reader.sized() or b"").decode()
-        partition = reader.int()
-        headers = tuple(
-            ((reader.sized() or b"").decode(), reader.sized()) for _ in range(reader.int())
-        )
+        partition = reader.integer()
+        headers = tuple(((reader.sized() or b"").decode(), reader.sized()) for _ in range(reader.integer()))
         prior = reader.sized()
-        old_length = reader.int()
+        old_length = reader.integer()
         old = prior if old_length == -2 else reader.take(old_length)
         new = reader.sized()
-        return cls(prior, old, new, BufferContext(timestamp, offset, topic, partition, headers)), reader.long()
+        return cls(
+            prior, old, new, BufferContext(timestamp, offset, topic, partition, headers)
+        ), reader.long()
 
 
 class _Reader:
@@ -198,12 +200,12 @@ class _Reader:
         self._at += 8
         return int.from_bytes(self._data[self._at - 8 : self._at], "big", signed=True)
 
-    def int(self) -> int:
+    def integer(self) -> int:
         self._at += 4
         return int.from_bytes(self._data[self._at - 4 : self._at], "big", signed=True)
 
     def sized(self) -> bytes | None:
-        return self.take(self.int())
+        return self.take(self.integer())
 
     def take(self, length: int) -> bytes | None:
         if length < 0:

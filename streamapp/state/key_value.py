@@ -34,7 +34,7 @@ class KeyValueStore(WriteBehindStore):
         self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, cached_rows: int = CACHED_ROWS
     ) -> None:
         super().__init__(spec, table, task, timestamped=self.timestamped, cached_rows=cached_rows)
-        self._row_bytes = self._keys.to_bytes  # type: ignore[method-assign]
+        self._row_bytes = self._keys.to_bytes  # type: ignore[assignment, method-assign]
         self._shown = self._value_class is not None
 
     def get(self, key: Any) -> Any:
@@ -48,9 +48,7 @@ class KeyValueStore(WriteBehindStore):
             key = self._keep_key(key)
         if value.__class__ is not self._value_class and value is not None:
             value = self._keep_value(value)
-        row = self._dirty[key] = (value, self._task.timestamp if timestamp is None else timestamp)
-        if self._log_each:
-            self._log(key, row)
+        self.put_row(key, (value, self._task.timestamp if timestamp is None else timestamp))
 
     def put_if_absent(self, key: Any, value: Any, timestamp: int | None = None) -> Any:
         previous = self.get(key)

@@ -10,7 +10,7 @@ from typing import Any
 from streamapp.records import Windowed
 from streamapp.state.formats import LONG, MAX_LONG
 from streamapp.state.window import KeyImage, TimeBucketedStore
-from streamapp.state.write_behind import Row
+from streamapp.state.write_behind import MISSING, Row
 
 __all__ = ["SessionStore"]
 
@@ -53,28 +53,31 @@ class SessionStore(TimeBucketedStore):
     def get(self, key: Any, start: int, end: int) -> Any:
         if key.__class__ is not self._key_class:
             key = self._keep_key(key)
-        if end < self._min_live():
-            return None
-        row_key = (key, start, end)
-        value = (self._dirty.get(row_key) or self._read(row_key))[0]
+        value = self.row((key, start, end))[0]
         return None if value is None else self._values.show(value)
 
+    def row(self, row_key: Any) -> Row:
+        if row_key[2] < self._min_live():
+            return MISSING
+        return self._dirty.get(row_key) or self._read(row_key)
+
     def put(self, key: Any, start: int, end: int, value: Any, timestamp: int | None = None) -> None:
-        if value.__class__ is not self._value_class and value is not None:
-            value = self._keep_value(value)
-        self._put(key, start, end, value, timestamp, removing=False)
-
-    def remove(self, key: Any, start: int, end: int, timestamp: int | None = None) -> None:
-        self._put(key, start, end, None, timestamp, removing=True)
-
-    def _put(self, key: Any, start: int, end: int, value: Any, timestamp: int | None, removing: bool) -> None:
         if key.__class__ is not self._key_class:
             key = self._keep_key(key)
-        row = (value, self._task.timestamp if timestamp is None else timestamp)
-        row_key = (key, start, end)
-        if end > self._observed and not (removing and self._exact):
+        if value.__class__ is not self._value_class and value is not None:
+            value = self._keep_value(value)
+        self.put_row((key, start, end), (value, self._task.timestamp if timestamp is None else timestamp))
+
+    def remove(self, key: Any, start: int, end: int, timestamp: int | None = None) -> None:
+        self.put(key, start, end, None, timestamp)
+
+    def put_row(self, row_key: Any, row: Row) -> None:
+        key, start, end = row_key
+        removal = row[0] is None
+        if end > self._observed and not (removal and self._exact):
             self._observed = end
-        if end > self._observed - self._retention or removing or self._observe(end):
+        # A removal is never too late: a session that expired is removed when a later one swallows it.
+        if removal or end > self._observed - self._retention or self._observe(end):
             self._dirty[row_key] = row
             image = self._image_of(key)
             if image is not None:
@@ -132,14 +135,18 @@ class SessionStore(TimeBucketedStore):
         oldest = max(0, self._observed - self._retention) // self._segment * self._segment
         if self._exact:
             oldest = self._min_live()
-        return self._scan(None, None, (max(end_from, oldest, 0), min(end_to, self._observed)), MAX_LONG, False, True)
+        return self._scan(
+            None, None, (max(end_from, oldest, 0), min(end_to, self._observed)), MAX_LONG, False, True
+        )
 
     def _load(self, key: Any, time_from: int) -> KeyImage:
         key_bytes = self._keys.to_bytes(key)
         first, last = time_from // self._bucket, max(self._observed, 0) // self._bucket
         image = KeyImage(first * self._bucket)
         size = len(key_bytes) + 16
-        for rows in self._bucket_rows(first, last, (key_bytes, key_bytes + b"\x80")):  # times are not negative
+        for rows in self._bucket_rows(
+            first, last, (key_bytes, key_bytes + b"\x80")
+        ):  # times are not negative
             for data, row in rows:
                 if len(data) == size and data.startswith(key_bytes):
                     end, start = _END_START.unpack(data[-16:])

@@ -19,7 +19,7 @@ from streamapp.records import RecordBatch, Windowed
 from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG, MAX_LONG
 from streamapp.state.spec import StoreSpec
-from streamapp.state.write_behind import CACHED_ROWS, Row, StoreContext, WriteBehindStore
+from streamapp.state.write_behind import CACHED_ROWS, MISSING, Row, StoreContext, WriteBehindStore
 
 __all__ = ["KeyImage", "TimeBucketedStore", "TimestampedWindowStore", "WindowStore"]
 
@@ -253,38 +253,39 @@ class WindowStore(TimeBucketedStore):
         return int.from_bytes(row_bytes[-12:-4], "big")
 
     def get(self, key: Any, start: int) -> Any:
-        row = self._row(key, start)
-        return None if row is None else self._values.show(row[0])
+        value = self._row(key, start)[0]
+        return None if value is None else self._values.show(value)
 
-    def _row(self, key: Any, start: int) -> Row | None:
+    def _row(self, key: Any, start: int) -> Row:
         if key.__class__ is not self._key_class:
             key = self._keep_key(key)
-        if start < self._observed - self._retention + 1 and start < self._min_live():
-            return None
-        row_key = (key, start, self._sequence)
-        row = self._dirty.get(row_key) or self._read(row_key)
-        return None if row[0] is None else row
+        return self.row((key, start, self._sequence))
+
+    def row(self, row_key: Any) -> Row:
+        if row_key[1] < self._observed - self._retention + 1 and row_key[1] < self._min_live():
+            return MISSING
+        return self._dirty.get(row_key) or self._read(row_key)
 
     def put(self, key: Any, value: Any, start: int, timestamp: int | None = None) -> None:
         if key.__class__ is not self._key_class:
             key = self._keep_key(key)
         if value.__class__ is not self._value_class and value is not None:
             value = self._keep_value(value)
-        row = (value, self._task.timestamp if timestamp is None else timestamp)
         if self._duplicates:
             self._sequence = (self._sequence + 1) & 0x7FFFFFFF
         row_key = (key, start, self._sequence)
+        self.put_row(row_key, (value, self._task.timestamp if timestamp is None else timestamp))
+
+    def put_row(self, row_key: Any, row: Row) -> None:
+        key, start, sequence = row_key
         if start > self._observed:
             self._observed = start
-        elif start <= self._observed - self._retention and not self._observe(start):
-            if self._log_each:
-                self._log(row_key, row)
-            return
-        self._dirty[row_key] = row
-        if self._images or self._old_images:
-            image = self._image_of(key)
-            if image is not None:
-                image.put((start, self._sequence), row)
+        if start > self._observed - self._retention or self._observe(start):
+            self._dirty[row_key] = row
+            if self._images or self._old_images:
+                image = self._image_of(key)
+                if image is not None:
+                    image.put((start, sequence), row)
         if self._log_each:
             self._log(row_key, row)
 
@@ -303,7 +304,8 @@ class WindowStore(TimeBucketedStore):
         low = bisect_left(slots, (time_from,))
         high = bisect_right(slots, (time_to, MAX_LONG))
         rows = [
-            self._show_fetched(slot[0], row) for slot, row in zip(slots[low:high], image.rows[low:high], strict=True)
+            self._show_fetched(slot[0], row)
+            for slot, row in zip(slots[low:high], image.rows[low:high], strict=True)
         ]
         return reversed(rows) if reverse else iter(rows)
 
@@ -353,7 +355,11 @@ class WindowStore(TimeBucketedStore):
             for data, row in reversed(rows) if reverse else rows:
                 start = int.from_bytes(data[-12:-4], "big")
                 key = data[:-12]
-                if time_from <= start <= time_to and (low is None or low <= key) and (high is None or key <= high):
+                if (
+                    time_from <= start <= time_to
+                    and (low is None or low <= key)
+                    and (high is None or key <= high)
+                ):
                     end = min(start + self._size, MAX_LONG)
                     yield self._show_scanned(
                         Windowed(self._keys.show(self._keys.from_bytes(key)), start, end), row
@@ -375,8 +381,8 @@ class TimestampedWindowStore(WindowStore):
     _timestamped_values = True
 
     def get(self, key: Any, start: int) -> tuple[Any, int] | None:
-        row = self._row(key, start)
-        return None if row is None else (self._values.show(row[0]), row[1])
+        value, timestamp = self._row(key, start)
+        return None if value is None else (self._values.show(value), timestamp)
 
     def _show_fetched(self, start: int, row: Row) -> tuple[Any, ...]:
         return start, self._values.show(row[0]), row[1]

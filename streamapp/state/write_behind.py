@@ -20,7 +20,7 @@ from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG, Codec
 from streamapp.state.spec import StoreSpec
 
-__all__ = ["CACHED_ROWS", "FlushListener", "Row", "Store", "StoreContext", "WriteBehindStore"]
+__all__ = ["CACHED_ROWS", "MISSING", "FlushListener", "Row", "Store", "StoreContext", "WriteBehindStore"]
 
 CACHED_ROWS = 100_000
 """How many clean rows of a store may be kept in memory at least; at most twice as many are."""
@@ -31,7 +31,7 @@ Row = tuple[Any, int]
 FlushListener = Callable[[Any, Any, Any, int, Headers], None]
 """Hears of an update that leaves a record cache: key, new value, old value, timestamp in ms, headers."""
 
-_MISSING: Row = (None, -1)
+MISSING: Row = (None, -1)
 _ROW_OVERHEAD = 200  # bytes of a dictionary entry with its tuple and boxed parts, roughly
 
 
@@ -45,7 +45,9 @@ class StoreContext(Protocol):
     headers: Headers
     log_each_write: bool
 
-    def log(self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers) -> None: ...
+    def log(
+        self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers
+    ) -> None: ...
 
     def drop(self, count: int = 1) -> None: ...
 
@@ -133,6 +135,16 @@ class WriteBehindStore(Store):
         """Whether a row need not be kept any more."""
         return False
 
+    def row(self, row_key: Any) -> Row:
+        """The current row of a key in its kept form; its value is None if there is none."""
+        return self._dirty.get(row_key) or self._read(row_key)
+
+    def put_row(self, row_key: Any, row: Row) -> None:
+        """The one way in which a row is written."""
+        self._dirty[row_key] = row
+        if self._log_each:
+            self._log(row_key, row)
+
     def _read(self, row_key: Any) -> Row:
         """The row of a key that is not dirty."""
         row = self._young.get(row_key)
@@ -140,7 +152,7 @@ class WriteBehindStore(Store):
             row = self._old.get(row_key)
             if row is None:
                 data = self._table.get(self._local_key(row_key, self._row_bytes(row_key)))
-                row = _MISSING if data is None else self._unpack(data)
+                row = MISSING if data is None else self._unpack(data)
             self._young[row_key] = row
             if len(self._young) > self._cached_rows:
                 self._old, self._young = self._young, {}
@@ -245,7 +257,9 @@ class WriteBehindStore(Store):
         high = len(order) if end is None else bisect_left(order, (end,))
         return [(key, dirty[row_key]) for key, row_key in order[low:high]]
 
-    def _merged(self, start: bytes | None, end: bytes | None, reverse: bool = False) -> Iterator[tuple[bytes, Row]]:
+    def _merged(
+        self, start: bytes | None, end: bytes | None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, Row]]:
         """All rows with local keys in [start, end), dirty ones over those of the backend; no deleted ones."""
         dirty = self._dirty_between(start, end)
         if reverse:
@@ -266,4 +280,3 @@ class WriteBehindStore(Store):
         for entry in dirty[at:]:
             if entry[1][0] is not None:
                 yield entry
-

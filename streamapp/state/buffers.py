@@ -1,0 +1,338 @@
+"""The stores that only the DSL's own operators use.
+
+`OuterJoinStore` (kind ``list``): unmatched records of outer and left stream-stream joins, by time.
+
+    append(timestamp, is_left, key, value, logged_at=None)   adds a value to the list of (timestamp, is_left, key)
+    delete(timestamp, is_left, key, logged_at=None)          deletes the list, and logs that in any case
+    delete_if_present(timestamp, is_left, key, logged_at)    the same, but does and logs nothing if there is none
+    all() -> (timestamp, is_left, key, value) ...            each value, by timestamp, right side first, key bytes
+
+`TimeOrderedBuffer` (kind ``time_ordered_buffer``): stream records that wait for the grace period of a stream-table join.
+
+    put(key, value, timestamp, headers) -> bool              False: it is later than the grace period, not taken
+    evict(callback)                                          hands out and deletes all that left the grace period, by
+                                                             time: callback(key, value, context: BufferContext)
+    num_records, min_timestamp
+
+`SuppressBuffer` (kind ``suppress_buffer``): the latest update per key, by the time at which the key was first buffered.
+
+    put(time, key, new, old, timestamp, headers)             replaces the key's update, keeps its place
+    evict_while(predicate, callback)                         while predicate(): callback(key, new, old, context)
+    prior_value(key) -> (value,) | None                      what readers still see of a buffered key; None: not buffered
+    num_records, buffer_size, min_timestamp                  bytes as Kafka Streams counts them; MAX_LONG when empty
+
+``context`` has timestamp, offset, topic, partition and headers of the record that was put; timestamp and headers are
+given, the rest is taken from the task. The value serde of an outer-join store is a `LeftOrRightSerde`, its values are
+``(is_left, value)``.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from streamapp.errors import ProcessorStateError, SerializationError
+from streamapp.records import NO_HEADERS, Headers, RecordBatch
+from streamapp.serdes import BytesSerde
+from streamapp.serdes.base import Serde
+from streamapp.state.backend import OrderedBytes, WriteSet
+from streamapp.state.formats import LONG, MAX_LONG, BufferContext, BufferedChange, pack_list, unpack_list
+from streamapp.state.key_value import KeyValueStore
+from streamapp.state.spec import StoreSpec
+from streamapp.state.write_behind import Store, StoreContext
+
+__all__ = ["OuterJoinStore", "SuppressBuffer", "TimeOrderedBuffer"]
+
+_TIME_SIDE = struct.Struct(">qB")
+_INT = struct.Struct(">i")
+_VERSION_3: Headers = (("v", b"\x03"),)
+
+
+class OuterJoinStore(Store):
+    """Unmatched records of outer stream-stream joins; see the module's table."""
+
+    def __init__(self, spec: StoreSpec, table: OrderedBytes, task: StoreContext) -> None:
+        super().__init__(spec, table, task)
+        self._key_serde, self._value_serde = _serdes(spec)
+        self._rows = _raw_store(spec, table, task)
+        self.log_dirty = self._rows.log_dirty  # type: ignore[method-assign]
+        self.drain = self._rows.drain  # type: ignore[method-assign]
+        self.restore = self._rows.restore  # type: ignore[method-assign]
+        self.approximate_num_entries = self._rows.approximate_num_entries  # type: ignore[method-assign]
+
+    def append(
+        self, timestamp: int, is_left: bool, key: Any, value: Any, logged_at: int | None = None
+    ) -> None:
+        row_key = self._row_key(timestamp, is_left, key)
+        data = self._rows.get(row_key)
+        entries = [] if data is None else unpack_list(data)
+        entries.append(self._value_serde.serialize(value))
+        self._rows.put(row_key, pack_list(entries), logged_at)
+
+    def delete(self, timestamp: int, is_left: bool, key: Any, logged_at: int | None = None) -> None:
+        self._rows.put(self._row_key(timestamp, is_left, key), None, logged_at)
+
+    def delete_if_present(
+        self, timestamp: int, is_left: bool, key: Any, logged_at: int | None = None
+    ) -> None:
+        row_key = self._row_key(timestamp, is_left, key)
+        if self._rows.get(row_key) is not None:
+            self._rows.put(row_key, None, logged_at)
+
+    def all(self) -> Iterator[tuple[int, bool, Any, Any]]:
+        for row_key, data in self._rows.all():
+            timestamp, side = _TIME_SIDE.unpack_from(row_key)
+            key = self._key_serde.deserialize(row_key[9:])
+            for entry in unpack_list(data):
+                yield timestamp, side == 1, key, self._value_serde.deserialize(entry)
+
+    @property
+    def dirty_bytes(self) -> int:
+        return self._rows.dirty_bytes
+
+    def _row_key(self, timestamp: int, is_left: bool, key: Any) -> bytes:
+        return _TIME_SIDE.pack(timestamp, is_left) + self._key_serde.serialize(key)
+
+
+class TimeOrderedBuffer(Store):
+    """Stream records that wait for a stream-table join's grace period; see the module's table.
+
+    ``spec.retention_ms`` is the grace period. A row's key is 0, 8-byte timestamp, key, 4-byte sequence number.
+    """
+
+    def __init__(self, spec: StoreSpec, table: OrderedBytes, task: StoreContext) -> None:
+        super().__init__(spec, table, task)
+        self._key_serde, self._value_serde = _serdes(spec)
+        self._grace = spec.retention_ms
+        # Logged here: the changelog's records have no timestamp.
+        self._rows = _raw_store(spec, table, task)
+        self._rows._log_each = self._rows._log_at_commit = False
+        self._unlogged: dict[bytes, bytes | None] = {}
+        self._observed, self._sequence = -1, 0
+        self._counted = False
+
+    def _count(self) -> None:
+        # Not at once: between opening and the first record the store may be restored.
+        self._counted = True
+        self.num_records, self.min_timestamp = 0, MAX_LONG
+        for row_key, _ in self._rows.all():
+            timestamp = _timestamp_of(row_key)
+            self.num_records += 1
+            self.min_timestamp = min(self.min_timestamp, timestamp)
+            self._observed = max(self._observed, timestamp)
+            self._sequence = max(self._sequence, int.from_bytes(row_key[-4:], "big"))
+
+    def put(self, key: Any, value: Any, timestamp: int, headers: Headers) -> bool:
+        if not self._counted:
+            self._count()
+        if timestamp < self._observed - self._grace:
+            return False
+        self._observed = max(self._observed, timestamp)
+        self._sequence = (self._sequence + 1) & 0x7FFFFFFF
+        row_key = b"\0" + LONG.pack(timestamp) + self._key_serde.serialize(key) + _INT.pack(self._sequence)
+        change = BufferedChange(
+            None, None, self._value_serde.serialize(value), _context(self._task, timestamp, headers)
+        )
+        self._put(row_key, change.pack(0))
+        self.num_records += 1
+        self.min_timestamp = min(self.min_timestamp, timestamp)
+        return True
+
+    def evict(self, callback: Callable[[Any, Any, BufferContext], None]) -> None:
+        if not self._counted:
+            self._count()
+        until = self._observed - self._grace
+        if self.min_timestamp > until:
+            return
+        # The rows of one eviction are read before the first is handed out: the callback may put others.
+        due = list(self._rows._merged(None, b"\0" + LONG.pack(until + 1)))
+        self.min_timestamp = until + 1 if self.num_records > len(due) else MAX_LONG
+        self.num_records -= len(due)
+        for row_key, (data, _) in due:
+            change, _ = BufferedChange.unpack(data)
+            key = self._key_serde.deserialize(row_key[9:-4])
+            callback(key, self._value_serde.deserialize(change.new or b""), change.context)
+            self._put(row_key, None)
+
+    def _put(self, row_key: bytes, data: bytes | None) -> None:
+        self._rows.put(row_key, data, 0)
+        if self._log_each:
+            self._task.log(self.name, row_key, data, None, NO_HEADERS)
+        elif self._log_at_commit:
+            self._unlogged[row_key] = data
+
+    def log_dirty(self) -> None:
+        for row_key, data in self._unlogged.items():
+            self._task.log(self.name, row_key, data, None, NO_HEADERS)
+        self._unlogged.clear()
+        self._rows.log_dirty()
+
+    def drain(self, write_set: WriteSet) -> None:
+        self._rows.drain(write_set)
+
+    def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
+        self._rows.restore(batch, write_set)
+        times = [_timestamp_of(key) for key in batch.keys if key is not None]
+        self._observed = max([self._observed, *times])
+        self._counted = False
+
+    @property
+    def dirty_bytes(self) -> int:
+        return self._rows.dirty_bytes
+
+    def approximate_num_entries(self) -> int:
+        return self._rows.approximate_num_entries()
+
+
+class SuppressBuffer(Store):
+    """What a suppression holds back, all of it in memory; see the module's table.
+
+    As in Kafka Streams, the changelog is written at the commit, also where other stores log each write.
+    """
+
+    def __init__(self, spec: StoreSpec, table: OrderedBytes, task: StoreContext) -> None:
+        super().__init__(spec, table, task)
+        self._key_serde, self._value_serde = _serdes(spec)
+        self._times: dict[bytes, int] = {}
+        self._changes: dict[bytes, BufferedChange] = {}
+        self._order: list[tuple[int, bytes]] = []
+        self._dirty: dict[bytes, None] = {}
+        self._batch: list[tuple[bytes, bytes | None]] | None = None
+        self.buffer_size = 0
+        for key, data in table.range(None, None):
+            change, time = BufferedChange.unpack(data)
+            self._add(key, change, time)
+            self._order.append((time, key))
+        self._order.sort()
+
+    @property
+    def num_records(self) -> int:
+        return len(self._times)
+
+    @property
+    def min_timestamp(self) -> int:
+        return self._order[0][0] if self._order else MAX_LONG
+
+    def put(self, time: int, key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
+        row_key = self._key_serde.serialize(key)
+        old_data, new_data = self._bytes(old), self._bytes(new)
+        before = self._changes.get(row_key)
+        prior = old_data if before is None else before.prior
+        change = BufferedChange(prior, old_data, new_data, _context(self._task, timestamp, headers))
+        if before is None:
+            self._times[row_key] = time
+            insort(self._order, (time, row_key))
+            self.buffer_size += 8 + len(row_key)
+        else:
+            self.buffer_size -= before.size
+        self.buffer_size += change.size
+        self._changes[row_key] = change
+        self._dirty[row_key] = None
+
+    def evict_while(
+        self, predicate: Callable[[], bool], callback: Callable[[Any, Any, Any, BufferContext], None]
+    ) -> None:
+        while self._order and predicate():
+            _, row_key = self._order[0]
+            change = self._changes[row_key]
+            callback(
+                self._key_serde.deserialize(row_key),
+                self._value(change.new),
+                self._value(change.old),
+                change.context,
+            )
+            self._remove(row_key)
+            self._dirty[row_key] = None
+
+    def prior_value(self, key: Any) -> tuple[Any] | None:
+        change = self._changes.get(self._key_serde.serialize(key))
+        return None if change is None else (self._value(change.prior),)
+
+    def log_dirty(self) -> None:
+        batch = self._batch = []
+        for row_key in self._dirty:
+            change = self._changes.get(row_key)
+            data = None if change is None else change.pack(self._times[row_key])
+            batch.append((row_key, data))
+            if self.spec.logged:
+                headers = NO_HEADERS if data is None else _VERSION_3
+                self._task.log(self.name, row_key, data, None, headers)
+        self._dirty.clear()
+
+    def drain(self, write_set: WriteSet) -> None:
+        if self._batch is None:
+            self._batch = [(key, self._packed(key)) for key in self._dirty]
+            self._dirty.clear()
+        if self._batch:
+            write_set.puts.setdefault(self.name, []).extend(self._batch)
+        self._batch = None
+
+    def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
+        puts = write_set.puts.setdefault(self.name, [])
+        headers = batch.headers or [NO_HEADERS] * len(batch.keys)
+        for key, value, record_headers in zip(batch.keys, batch.values, headers, strict=True):
+            if key is None:
+                continue
+            if key in self._times:
+                self._remove(key)
+            if value is not None:
+                if record_headers != _VERSION_3:
+                    raise ProcessorStateError(
+                        f"the changelog of {self.name!r} has records of a Kafka Streams before 2.4: let that"
+                        " application drain its suppression first, or start with an empty changelog"
+                    )
+                change, time = BufferedChange.unpack(value)
+                self._add(key, change, time)
+                insort(self._order, (time, key))
+            puts.append((key, value))
+
+    @property
+    def dirty_bytes(self) -> int:
+        return 200 * len(self._dirty)
+
+    def approximate_num_entries(self) -> int:
+        return self.num_records
+
+    def _packed(self, row_key: bytes) -> bytes | None:
+        change = self._changes.get(row_key)
+        return None if change is None else change.pack(self._times[row_key])
+
+    def _add(self, row_key: bytes, change: BufferedChange, time: int) -> None:
+        self._times[row_key] = time
+        self._changes[row_key] = change
+        self.buffer_size += 8 + len(row_key) + change.size
+
+    def _remove(self, row_key: bytes) -> None:
+        time = self._times.pop(row_key)
+        change = self._changes.pop(row_key)
+        del self._order[bisect_left(self._order, (time, row_key))]
+        self.buffer_size -= 8 + len(row_key) + change.size
+
+    def _bytes(self, value: Any) -> bytes | None:
+        return None if value is None else self._value_serde.serialize(value)
+
+    def _value(self, data: bytes | None) -> Any:
+        return None if data is None else self._value_serde.deserialize(data)
+
+
+def _raw_store(spec: StoreSpec, table: OrderedBytes, task: StoreContext) -> KeyValueStore:
+    raw = StoreSpec(
+        name=spec.name, kind="key_value", key_serde=BytesSerde(), value_serde=BytesSerde(), logged=spec.logged
+    )
+    return KeyValueStore(raw, table, task)
+
+
+def _serdes(spec: StoreSpec) -> tuple[Serde[Any], Serde[Any]]:
+    if spec.key_serde is None or spec.value_serde is None:
+        raise SerializationError(f"store {spec.name!r} needs a key serde and a value serde")
+    return spec.key_serde, spec.value_serde
+
+
+def _context(task: StoreContext, timestamp: int, headers: Headers) -> BufferContext:
+    return BufferContext(timestamp, task.offset, task.topic or "", task.partition, headers)
+
+
+def _timestamp_of(row_key: bytes) -> int:
+    return int.from_bytes(row_key[1:9], "big", signed=True)

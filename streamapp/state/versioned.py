@@ -1,0 +1,228 @@
+"""Versioned key-value stores (KIP-889): all versions of a key within the history retention."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Any
+
+from streamapp.records import NO_HEADERS, RecordBatch
+from streamapp.state.backend import OrderedBytes, WriteSet
+from streamapp.state.formats import LONG, Codec, sized
+from streamapp.state.spec import StoreSpec
+from streamapp.state.write_behind import CACHED_ROWS, Store, StoreContext
+
+__all__ = ["NOT_PUT", "VersionedStore"]
+
+NOT_PUT = -(2**63)
+"""What `VersionedStore.put` returns for a version that is older than the history retention."""
+
+_META = b"\xff"  # local key of the observed stream time; those of rows begin with 0
+_Versions = list[tuple[int, Any]]  # (timestamp, kept value or None: deleted), oldest first
+
+
+class VersionedStore(Store):
+    """Values by key and time (`StoreKind` ``versioned``).
+
+    =========================================  =========================================================
+    ``put(key, value, timestamp)``             adds or replaces a version; None: deleted from then on.
+                                               Returns None if it is now the latest, else the time until which it
+                                               is valid, or `NOT_PUT` (dropped and counted: too old)
+    ``delete(key, timestamp)``                 puts None; returns what ``get`` gave at that time
+    ``get(key, as_of=None)``                   (value, timestamp, valid_to) of the latest version, or of that
+                                               at a time; None if there is none. valid_to is None for the latest
+    ``history(key, time_from, time_to,         the same of all versions that are valid at some time in between, both
+    ascending=True)``                          ends inclusive, None is open
+    ``all()``                                  (key, value, timestamp, valid_to) by key bytes, then time
+    =========================================  =========================================================
+
+    The observed stream time is the largest timestamp put so far. What is older than the history retention by it
+    cannot be read, except that the latest version of a key never expires.
+    """
+
+    versioned = True
+
+    def __init__(
+        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, cached_rows: int = CACHED_ROWS
+    ) -> None:
+        super().__init__(spec, table, task)
+        self._keys = Codec(spec.key_serde, spec.name, "key")
+        self._values = Codec(spec.value_serde, spec.name, "value")
+        self._retention = spec.retention_ms
+        self._segment = spec.segment_interval_ms or max(spec.retention_ms // 3, 2_000)
+        self._cached_rows = cached_rows
+        self._dirty: dict[Any, _Versions] = {}
+        self._young: dict[Any, _Versions] = {}
+        self._old: dict[Any, _Versions] = {}
+        self._sealed: dict[Any, _Versions] = {}
+        self._unlogged: dict[tuple[Any, int], Any] = {}
+        self._batch: list[tuple[bytes, bytes | None]] | None = None
+        meta = table.get(_META)
+        self._observed = -1 if meta is None else int.from_bytes(meta, "big")
+
+    def put(self, key: Any, value: Any, timestamp: int) -> int | None:
+        kept_key, kept = self._keys.keep(key), None if value is None else self._values.keep(value)
+        if timestamp < self._observed - self._retention:
+            self._task.drop()
+            valid_to: int | None = NOT_PUT
+        else:
+            valid_to = self._apply(kept_key, kept, timestamp)
+        if self._log_each:
+            data = None if kept is None else self._values.to_bytes(kept)
+            self._task.log(self.name, self._keys.to_bytes(kept_key), data, timestamp, NO_HEADERS)
+        elif self._log_at_commit and valid_to != NOT_PUT:
+            # Every version is logged, the last value of each: they are state, not updates of one value.
+            self._unlogged.pop((kept_key, timestamp), None)
+            self._unlogged[kept_key, timestamp] = kept
+        return valid_to
+
+    def delete(self, key: Any, timestamp: int) -> tuple[Any, int, int | None] | None:
+        existing = None if timestamp < self._observed - self._retention else self.get(key, timestamp)
+        self.put(key, None, timestamp)
+        return existing
+
+    def get(self, key: Any, as_of: int | None = None) -> tuple[Any, int, int | None] | None:
+        versions = self._versions(self._keys.keep(key))
+        if not versions:
+            return None
+        at = len(versions) - 1
+        if as_of is not None and versions[at][0] > as_of:
+            if as_of < self._observed - self._retention:
+                return None
+            at = bisect_left(versions, (as_of + 1,)) - 1
+            if at < 0:
+                return None
+        timestamp, value = versions[at]
+        valid_to = versions[at + 1][0] if at + 1 < len(versions) else None
+        return None if value is None else (self._values.show(value), timestamp, valid_to)
+
+    def history(
+        self, key: Any, time_from: int | None = None, time_to: int | None = None, ascending: bool = True
+    ) -> Iterator[tuple[Any, int, int | None]]:
+        versions = self._versions(self._keys.keep(key))
+        found = [
+            (value, timestamp, valid_to)
+            for value, timestamp, valid_to in self._live(versions)
+            if (time_to is None or timestamp <= time_to)
+            and (time_from is None or valid_to is None or valid_to > time_from)
+            and (time_to is None or valid_to is None or time_to >= self._observed - self._retention)
+        ]
+        return iter(found) if ascending else reversed(found)
+
+    def all(self) -> Iterator[tuple[Any, Any, int, int | None]]:
+        rows = {key[1:]: self._unpack(data) for key, data in self._table.range(b"\0", b"\1")}
+        for buffer in (self._sealed, self._dirty):
+            rows.update((self._keys.to_bytes(key), versions) for key, versions in buffer.items())
+        for key in sorted(rows):
+            for value, timestamp, valid_to in self._live(rows[key]):
+                yield self._keys.show(self._keys.from_bytes(key)), value, timestamp, valid_to
+
+    def _live(self, versions: _Versions) -> Iterator[tuple[Any, int, int | None]]:
+        floor = self._floor()
+        for at, (timestamp, value) in enumerate(versions):
+            valid_to = versions[at + 1][0] if at + 1 < len(versions) else None
+            if value is not None and (valid_to is None or valid_to >= floor):
+                yield self._values.show(value), timestamp, valid_to
+
+    def _floor(self) -> int:
+        """Versions that were superseded before this time are gone, with the segment of that time."""
+        return max(0, self._observed - self._retention) // self._segment * self._segment
+
+    def _apply(self, key: Any, value: Any, timestamp: int) -> int | None:
+        self._observed = max(self._observed, timestamp)
+        versions = self._dirty.get(key)
+        if versions is None:
+            versions = self._dirty[key] = list(self._versions(key))
+        floor = self._floor()
+        while len(versions) > 1 and versions[1][0] < floor:
+            del versions[0]
+        at = bisect_left(versions, (timestamp,))
+        if at < len(versions) and versions[at][0] == timestamp:
+            versions[at] = (timestamp, value)
+        else:
+            versions.insert(at, (timestamp, value))
+        return versions[at + 1][0] if at + 1 < len(versions) else None
+
+    def _versions(self, key: Any) -> _Versions:
+        versions = self._dirty.get(key)
+        if versions is None:
+            versions = self._sealed.get(key)
+        if versions is None:
+            versions = self._young.get(key)
+            if versions is None:
+                versions = self._old.get(key)
+                if versions is None:
+                    data = self._table.get(b"\0" + self._keys.to_bytes(key))
+                    versions = [] if data is None else self._unpack(data)
+                self._keep({key: versions})
+        return versions
+
+    def _keep(self, clean: dict[Any, _Versions]) -> None:
+        self._young.update(clean)
+        if len(self._young) > self._cached_rows:
+            self._old, self._young = self._young, {}
+
+    def log_dirty(self) -> None:
+        for (key, timestamp), value in self._unlogged.items():
+            data = None if value is None else self._values.to_bytes(value)
+            self._task.log(self.name, self._keys.to_bytes(key), data, timestamp, NO_HEADERS)
+        self._unlogged.clear()
+        self._seal()
+
+    def _seal(self) -> None:
+        # Encoded here, so that what is put after the flush does not become part of this commit.
+        floor = self._floor()
+        batch = self._batch = self._batch or []
+        for key, versions in self._dirty.items():
+            gone = len(versions) == 1 and versions[0][1] is None and versions[0][0] < floor
+            batch.append((b"\0" + self._keys.to_bytes(key), None if gone else self._pack(versions)))
+        if self._dirty:
+            batch.append((_META, LONG.pack(self._observed)))
+        self._sealed.update(self._dirty)
+        self._dirty = {}
+
+    def drain(self, write_set: WriteSet) -> None:
+        if self._batch is None:
+            self._seal()
+        if self._batch:
+            write_set.puts.setdefault(self.name, []).extend(self._batch)
+        self._batch = None
+        self._keep(self._sealed)
+        self._sealed = {}
+
+    def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
+        key_of, value_of = self._keys.from_bytes, self._values.from_bytes
+        for key, value, timestamp in zip(batch.keys, batch.values, batch.timestamps, strict=True):
+            if key is not None and timestamp >= self._observed - self._retention:
+                self._apply(key_of(key), None if value is None else value_of(value), timestamp)
+        self.drain(write_set)
+
+    @property
+    def dirty_bytes(self) -> int:
+        return 500 * len(self._dirty)
+
+    def approximate_num_entries(self) -> int:
+        keys = {key for key, _ in self._table.range(b"\0", b"\1")}
+        keys.update(b"\0" + self._keys.to_bytes(key) for key in self._dirty)
+        return len(keys)
+
+    def _pack(self, versions: _Versions) -> bytes:
+        to_bytes = self._values.to_bytes
+        return b"".join(
+            LONG.pack(timestamp) + sized(None if value is None else to_bytes(value))
+            for timestamp, value in versions
+        )
+
+    def _unpack(self, data: bytes) -> _Versions:
+        versions: _Versions = []
+        at = 0
+        while at < len(data):
+            timestamp = int.from_bytes(data[at : at + 8], "big")
+            length = int.from_bytes(data[at + 8 : at + 12], "big", signed=True)
+            at += 12
+            if length < 0:
+                versions.append((timestamp, None))
+            else:
+                versions.append((timestamp, self._values.from_bytes(data[at : at + length])))
+                at += length
+        return versions

@@ -1,0 +1,90 @@
+"""A task as stores see it, and one store in its life: written, flushed, committed, opened again."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from streamapp.records import NO_HEADERS, Headers, RecordBatch
+from streamapp.serdes import LongSerde, StringSerde
+from streamapp.serdes.base import Serde
+from streamapp.state.backend import MemoryBackend, WriteSet
+from streamapp.state.cache import RecordCache
+from streamapp.state.open import open_store
+from streamapp.state.spec import StoreSpec
+
+
+class TaggedSerde(Serde[list[str]]):
+    """A list of strings: a value that can change in place."""
+
+    immutable = False
+
+    @staticmethod
+    def serialize(value: list[str]) -> bytes:
+        return ",".join(value).encode()
+
+    @staticmethod
+    def deserialize(data: bytes) -> list[str]:
+        return data.decode().split(",")
+
+
+class FakeTask:
+    def __init__(self, log_each_write: bool = False) -> None:
+        self.partition = 0
+        self.topic: str | None = "in"
+        self.offset = 0
+        self.timestamp = 0
+        self.headers: Headers = NO_HEADERS
+        self.log_each_write = log_each_write
+        self.logged: list[tuple[bytes, bytes | None, int | None, Headers]] = []
+        self.dropped = 0
+
+    def log(self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers) -> None:
+        assert store == "s"
+        self.logged.append((key, value, timestamp, headers))
+
+    def drop(self, count: int = 1) -> None:
+        self.dropped += count
+
+    def changelog(self) -> RecordBatch:
+        columns = list(zip(*self.logged, strict=True)) or [(), (), (), ()]
+        return RecordBatch(columns[0], columns[1], columns[2], range(len(self.logged)), columns[3])
+
+
+class Life:
+    """One store on a `MemoryBackend`."""
+
+    def __init__(self, log_each_write: bool = False, cache: RecordCache | None = None, **spec: Any) -> None:
+        spec.setdefault("key_serde", StringSerde())
+        spec.setdefault("value_serde", LongSerde())
+        self.spec = StoreSpec(name="s", **spec)
+        self.task = FakeTask(log_each_write)
+        self.backend = MemoryBackend()
+        self.cache = cache
+        self.reopen()
+
+    def reopen(self) -> None:
+        table = self.backend.table("s")
+        if self.cache is None:
+            self.store = open_store(self.spec, table, self.task)
+        else:
+            self.store = open_store(self.spec, table, self.task, self.cache)
+
+    def persist(self) -> None:
+        write_set = WriteSet()
+        self.store.drain(write_set)
+        self.backend.write(write_set)
+
+    def commit(self) -> None:
+        self.store.flush()
+        self.store.log_dirty()
+        self.persist()
+
+    def restored(self) -> Any:
+        """A store of another task that was built from this one's changelog."""
+        other = Life(**{field.name: getattr(self.spec, field.name) for field in fields(self.spec) if field.name != "name"})
+        write_set = WriteSet()
+        other.store.restore(self.task.changelog(), write_set)
+        other.backend.write(write_set)
+        return other.store
+

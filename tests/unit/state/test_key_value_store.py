@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from store_harness import Life, TaggedSerde
+
+from streamapp.errors import InvalidStoreError, SerializationError
+from streamapp.serdes import BytesSerde, DoubleSerde, LongSerde, StringSerde
+
+KEYS = st.sampled_from(["", "a", "a\0", "aa", "ab", "b", "ü", "z"])
+VALUES = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), KEYS, VALUES, st.integers(0, 1000)),
+        st.tuples(st.sampled_from(["log", "persist", "commit", "reopen", "get"]), KEYS),
+        st.tuples(st.sampled_from(["range", "reverse", "prefix"]), KEYS, KEYS),
+    ),
+    max_size=40,
+)
+
+
+def in_order(model: dict[str, Any]) -> list[tuple[str, Any]]:
+    return sorted(model.items(), key=lambda entry: entry[0].encode())
+
+
+@given(STEPS, st.booleans(), st.integers(1, 4))
+def test_a_timestamped_store_is_a_sorted_dict_through_any_life(steps, log_each, cached_rows):
+    life = Life(log_each, kind="timestamped")
+    life.store._cached_rows = cached_rows
+    model: dict[str, tuple[int, int]] = {}
+    for step, key, *rest in steps:
+        if step == "put":
+            value, timestamp = rest
+            life.store.put(key, value, timestamp)
+            if value is None:
+                model.pop(key, None)
+            else:
+                model[key] = (value, timestamp)
+        elif step == "log":
+            life.store.log_dirty()
+        elif step == "persist":
+            life.persist()
+        elif step == "commit":
+            life.commit()
+        elif step == "reopen":
+            life.commit()
+            life.persist()
+            life.reopen()
+        elif step == "get":
+            assert life.store.get(key) == model.get(key)
+        elif step == "prefix":
+            expected = [entry for entry in in_order(model) if entry[0].encode().startswith(key.encode())]
+            assert list(life.store.prefix_scan(key)) == expected
+        else:
+            low, high = key.encode(), rest[0].encode()
+            expected = [entry for entry in in_order(model) if low <= entry[0].encode() <= high]
+            if step == "reverse":
+                expected.reverse()
+            assert list(life.store.range(key, rest[0], reverse=step == "reverse")) == expected
+    assert list(life.store.all()) == in_order(model)
+    assert life.store.approximate_num_entries() == len(model)
+
+
+@given(STEPS, st.booleans())
+def test_a_store_restored_from_its_changelog_is_the_same(steps, log_each):
+    life = Life(log_each, kind="timestamped")
+    for step, key, *rest in steps:
+        if step == "put":
+            life.store.put(key, *rest)
+        elif step in ("commit", "persist"):
+            life.commit()
+    life.commit()
+    assert list(life.restored().all()) == list(life.store.all())
+
+
+def test_the_changelog_has_the_last_value_per_key_and_commit():
+    life = Life(kind="timestamped")
+    life.store.put("a", 1, 10)
+    life.store.put("b", 2, 20)
+    life.store.put("a", 3, 30)
+    assert life.task.logged == []
+    life.commit()
+    assert life.task.logged == [
+        (b"a", b"\0\0\0\0\0\0\0\x03", 30, ()),
+        (b"b", b"\0\0\0\0\0\0\0\x02", 20, ()),
+    ]
+    life.commit()
+    assert len(life.task.logged) == 2
+
+
+def test_each_write_is_logged_at_once_where_the_task_asks_for_it():
+    life = Life(True, kind="key_value", value_serde=StringSerde())
+    life.task.timestamp = 7
+    life.store.put("a", "x")
+    life.store.put("a", "y", 9)
+    assert life.store.delete("a") == "y"
+    assert life.store.put_if_absent("a", "z") is None
+    assert life.store.put_if_absent("a", "w") == "z"
+    logged = [(b"a", b"x", 7, ()), (b"a", b"y", 9, ()), (b"a", None, 7, ()), (b"a", b"z", 7, ())]
+    assert life.task.logged == logged
+    life.commit()
+    assert life.task.logged == logged
+
+
+def test_a_store_without_logging_logs_nothing():
+    for log_each in (False, True):
+        life = Life(log_each, kind="key_value", logged=False)
+        life.store.put("a", 1)
+        life.commit()
+        assert life.task.logged == []
+        assert life.store.get("a") == 1
+
+
+def test_what_is_put_between_flush_and_persist_belongs_to_the_next_commit():
+    life = Life(kind="key_value")
+    life.store.put("a", 1)
+    life.store.put("b", 1)
+    life.store.log_dirty()
+    life.store.put("a", 2)
+    life.store.put("c", 2)
+    life.persist()
+    assert dict(life.backend.table("s").range(None, None)).keys() == {b"a", b"b"}
+    assert life.backend.table("s").get(b"a") == b"\0\0\0\0\0\0\0\x01"
+    assert list(life.store.all()) == [("a", 2), ("b", 1), ("c", 2)]
+    life.commit()
+    assert life.backend.table("s").get(b"a") == b"\0\0\0\0\0\0\0\x02"
+
+
+def test_a_mutable_value_may_be_changed_by_whoever_gets_it():
+    life = Life(kind="timestamped", value_serde=TaggedSerde())
+    mine = ["a"]
+    life.store.put("k", mine, 1)
+    mine.append("b")
+    got, _ = life.store.get("k")
+    got.append("c")
+    assert life.store.get("k") == (["a"], 1)
+    assert list(life.store.all()) == [("k", (["a"], 1))]
+
+
+def test_values_that_do_not_fit_the_serde_fail_where_they_are_put():
+    life = Life(kind="key_value")
+    with pytest.raises(SerializationError):
+        life.store.put("a", "not a number")
+    with pytest.raises(SerializationError):
+        life.store.put(1, 1)
+    with pytest.raises(SerializationError, match="'s': a key cannot be None"):
+        life.store.put(None, 1)
+    with pytest.raises(SerializationError, match="no key serde"):
+        Life(kind="key_value", key_serde=None)
+
+
+def test_keys_are_equal_when_their_bytes_are():
+    life = Life(kind="key_value", key_serde=DoubleSerde())
+    life.store.put(0.0, 1)
+    life.store.put(-0.0, 2)
+    assert life.store.get(0.0) == 1
+    life = Life(kind="key_value", key_serde=LongSerde())
+    life.store.put(True, 1)
+    assert life.store.get(1) == 1
+
+
+def test_a_range_goes_on_over_what_it_began_with():
+    life = Life(kind="key_value")
+    for key in "abcd":
+        life.store.put(key, 1)
+    life.persist()
+    life.store.put("bb", 1)
+    seen = []
+    for key, _ in life.store.all():
+        seen.append(key)
+        life.store.delete(key)
+    assert seen == ["a", "b", "bb", "c", "d"]
+    assert list(life.store.all()) == []
+
+
+def test_prefix_scans_take_bytes():
+    life = Life(kind="subscription", key_serde=BytesSerde(), value_serde=BytesSerde())
+    life.store.put(b"\0\xff", b"1", 1)
+    life.store.put(b"\0\xff\0", b"2", 2)
+    life.store.put(b"\1", b"3", 3)
+    assert list(life.store.prefix_scan(b"\0\xff")) == [(b"\0\xff", (b"1", 1)), (b"\0\xff\0", (b"2", 2))]
+    assert list(life.store.prefix_scan(b"\xff")) == []
+
+
+def test_reads_do_not_ask_the_backend_twice():
+    life = Life(kind="key_value")
+    life.store.put("a", 1)
+    life.commit()
+    life.reopen()
+    assert life.store.get("a") == 1
+    life.backend.close()
+    assert life.store.get("a") == 1
+
+
+@given(st.lists(st.tuples(st.sampled_from(["put", "get", "delete", "commit"]), KEYS, st.integers(0, 9)), max_size=40))
+def test_an_lru_store_keeps_the_entries_used_last(steps):
+    life = Life(True, kind="lru", max_entries=3, persistent=False)
+    model: dict[str, int] = {}
+    for step, key, value in steps:
+        if step == "commit":
+            life.commit()
+        elif step == "put":
+            model.pop(key, None)
+            model[key] = value
+            if len(model) > 3:
+                del model[next(iter(model))]
+            life.store.put(key, value)
+        elif step == "delete":
+            assert life.store.delete(key) == model.pop(key, None)
+        else:
+            if key in model:
+                model[key] = model.pop(key)
+            assert life.store.get(key) == model.get(key)
+    assert life.store.approximate_num_entries() == len(model)
+    restored = life.restored()
+    assert {key: restored.get(key) for key in model} == model
+    assert restored.approximate_num_entries() == len(model)
+    life.commit()
+    life.reopen()
+    assert {key: life.store.get(key) for key in model} == model
+
+
+def test_an_lru_store_logs_what_it_evicts_before_what_it_puts():
+    life = Life(True, kind="lru", max_entries=1, persistent=False)
+    life.task.timestamp = 5
+    life.store.put("a", 1)
+    life.store.put("b", 2)
+    assert [(key, value is None) for key, value, _, _ in life.task.logged] == [
+        (b"a", False),
+        (b"a", True),
+        (b"b", False),
+    ]
+    with pytest.raises(InvalidStoreError, match="cannot be iterated"):
+        life.store.all()
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(InvalidStoreError, match="unknown kind 'heap'"):
+        Life(kind="heap")
