@@ -223,7 +223,7 @@ def _versioned_put(spec: Spec) -> Behaviour:
 def _versioned_lookup(spec: Spec) -> Behaviour:
     def behaviour(p: Any, r: Record) -> None:
         found = p.store.get(r.key, r.timestamp)
-        shown = "null" if found is None else f"{text(found.value)}@{found.timestamp}"
+        shown = "null" if found is None else f"{text(found[0])}@{found[1]}"
         p.context.forward(r._replace(value=f"{text(r.value)}|{shown}"))
 
     return behaviour

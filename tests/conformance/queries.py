@@ -6,6 +6,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from streamapp import Headers, TopologyTestDriver, Windowed
+from streamapp.query import (
+    KeyQuery,
+    MultiVersionedKeyQuery,
+    RangeQuery,
+    TimestampedKeyQuery,
+    TimestampedRangeQuery,
+    VersionedKeyQuery,
+    WindowKeyQuery,
+    WindowRangeQuery,
+)
 
 from .functions import literal
 from .types import to_json
@@ -47,8 +57,9 @@ def shown_value(found: Any) -> Spec:
 
 
 def shown_version(key: Any, version: Any) -> Spec:
-    shown = {"key": to_json(key), "value": to_json(version.value), "timestamp": version.timestamp}
-    return shown if version.valid_to is None else {**shown, "valid_to": version.valid_to}
+    value, timestamp, valid_to = version
+    shown = {"key": to_json(key), "value": to_json(value), "timestamp": timestamp}
+    return shown if valid_to is None else {**shown, "valid_to": valid_to}
 
 
 def row(key: Any, *stored: Any) -> Spec:
@@ -110,17 +121,6 @@ def _read(store: Any, spec: Spec) -> Any:
 
 
 def _interactive_query(driver: TopologyTestDriver, spec: Spec) -> Any:
-    from streamapp.query import (
-        KeyQuery,
-        MultiVersionedKeyQuery,
-        RangeQuery,
-        TimestampedKeyQuery,
-        TimestampedRangeQuery,
-        VersionedKeyQuery,
-        WindowKeyQuery,
-        WindowRangeQuery,
-    )
-
     key, low, high = (literal(spec.get(name)) for name in ("key", "from", "to"))
     descending = spec.get("descending", False)
 

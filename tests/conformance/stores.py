@@ -41,7 +41,9 @@ def state_store(spec: Spec) -> StoreSpec:
         case "session":
             return Stores.session(name, key_serde, value_serde, retention=retention, **stored)
         case "versioned":
-            return Stores.versioned(name, key_serde, value_serde, history_retention=retention, **options)
+            return Stores.versioned(
+                name, key_serde, value_serde, history_retention=retention, logging=options["logging"]
+            )
     raise ValueError(f"unknown store kind {kind}")
 
 
