@@ -1,0 +1,209 @@
+"""The folder of an application's local state: who may use it, whether it fits, which tasks are in it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from streamapp.errors import ConfigError, LockError, ProcessorStateError
+
+__all__ = ["FORMAT_VERSION", "DiskFullError", "StateDirectory", "state_error"]
+
+FORMAT_VERSION = 1
+"""Version of the bytes in local state; raised whenever a release cannot read what an older one wrote."""
+
+_METADATA = "streamapp.json"
+_LOCK = ".lock"
+_WIPED = ".wiped-"
+_TASK_ID = re.compile(r"\d+_\d+")
+_APPLICATION_ID = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]+")
+
+
+class DiskFullError(ProcessorStateError):
+    """The disk that holds the local state has no space left."""
+
+
+class StateDirectory:
+    """``root/application_id``, locked by one process, with a folder per task.
+
+    A task's folder has its id for a name (``0_3``: sub-topology 0, partition 3). Raises `LockError` when
+    another process has the lock; it ends with the process that holds it, however that ends.
+
+    >>> import tempfile
+    >>> with StateDirectory(tempfile.mkdtemp(), "flights") as directory:
+    ...     directory.check(fingerprint="9f3a", partition_counts={"departures": 4})
+    ...     directory.task_path("0_3").name, directory.task_ids()
+    ('0_3', ('0_3',))
+    """
+
+    def __init__(self, root: str | os.PathLike[str], application_id: str) -> None:
+        if not _APPLICATION_ID.fullmatch(application_id):
+            raise ConfigError(
+                f"application_id may have letters, digits, '.', '_' and '-', got {application_id!r}"
+            )
+        self.application_id = application_id
+        self.path = Path(root) / application_id
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(self.path / _LOCK)
+        except OSError as error:
+            raise state_error(self.path, error) from error
+        for leftover in self.path.glob(f"{_WIPED}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+    def check(self, *, fingerprint: str, partition_counts: Mapping[str, int]) -> None:
+        """Raise `ProcessorStateError` if the state is of another application, plan, partitioning or format.
+
+        A folder without state is marked as belonging to what was asked for. Topics that were not there before
+        (a pattern subscription found them) are added.
+        """
+        known = self._metadata()
+        found = known.get("format", FORMAT_VERSION)
+        if found != FORMAT_VERSION:
+            raise self._refused(f"has format {found}, and this release reads format {FORMAT_VERSION}")
+        owner = known.get("application_id", self.application_id)
+        if owner != self.application_id:
+            raise self._refused(f"belongs to application {owner!r}, not to {self.application_id!r}")
+        if known.get("fingerprint", fingerprint) != fingerprint:
+            raise self._refused("was written by a topology whose stores or internal topics were different")
+        counts: dict[str, int] = known.get("partition_counts", {})
+        for topic, count in partition_counts.items():
+            if counts.get(topic, count) != count:
+                raise self._refused(
+                    f"was written when topic {topic!r} had {counts[topic]} partitions, now it has {count}, "
+                    "and keys would be looked for in the wrong partition"
+                )
+        wanted = {
+            "application_id": self.application_id,
+            "format": FORMAT_VERSION,
+            "fingerprint": fingerprint,
+            "partition_counts": {**counts, **partition_counts},
+        }
+        if wanted != known:
+            self._replace_metadata(wanted)
+
+    def task_path(self, task_id: str) -> Path:
+        """The folder of a task, made if it was not there."""
+        path = self._task_path(task_id)
+        try:
+            path.mkdir(exist_ok=True)
+        except OSError as error:
+            raise state_error(path, error) from error
+        return path
+
+    def task_ids(self) -> tuple[str, ...]:
+        """The tasks with state here, in order of sub-topology and partition."""
+        found = [path.name for path in self.path.iterdir() if _TASK_ID.fullmatch(path.name) and path.is_dir()]
+        return tuple(sorted(found, key=lambda task_id: [int(part) for part in task_id.split("_")]))
+
+    def wipe(self, task_id: str) -> None:
+        """Delete the state of a task, which has to be closed; it will be restored from its changelogs."""
+        path = self._task_path(task_id)
+        wiped = self.path / f"{_WIPED}{task_id}"
+        try:
+            if path.exists():
+                # Moved away first: a process that dies half way leaves no folder that looks like a task's.
+                shutil.rmtree(wiped, ignore_errors=True)
+                path.rename(wiped)
+                shutil.rmtree(wiped)
+        except OSError as error:
+            raise state_error(path, error) from error
+
+    def close(self) -> None:
+        """Release the lock; closing again does nothing."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> StateDirectory:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _task_path(self, task_id: str) -> Path:
+        if not _TASK_ID.fullmatch(task_id):
+            raise ValueError(f"expected a task id like '0_3' (sub-topology, partition), got {task_id!r}")
+        return self.path / task_id
+
+    def _metadata(self) -> dict[str, Any]:
+        try:
+            known = json.loads((self.path / _METADATA).read_bytes())
+        except FileNotFoundError:
+            if self.task_ids():
+                raise self._refused(f"has state but no {_METADATA} that says whose") from None
+            return {}
+        except ValueError as error:
+            raise self._refused(f"has a {_METADATA} that is not JSON ({error})") from error
+        except OSError as error:
+            raise state_error(self.path, error) from error
+        if not isinstance(known, dict):
+            raise self._refused(f"has a {_METADATA} that is not a JSON object")
+        return known
+
+    def _replace_metadata(self, metadata: dict[str, Any]) -> None:
+        target = self.path / _METADATA
+        draft = target.with_suffix(".tmp")
+        try:
+            with draft.open("w") as file:
+                json.dump(metadata, file, indent=2, sort_keys=True)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(target)
+        except OSError as error:
+            raise state_error(target, error) from error
+
+    def _refused(self, why: str) -> ProcessorStateError:
+        return ProcessorStateError(
+            f"The state folder {self.path} {why}. To start with new state, restored from the changelogs, "
+            "delete the folder or set another state_dir; if the changelog topics do not fit any more either, "
+            "set another application_id or reset the application."
+        )
+
+
+def state_error(path: str | os.PathLike[str], error: BaseException) -> ProcessorStateError:
+    """The error of the disk or of RocksDB, as one that says what to do about it."""
+    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
+        return DiskFullError(
+            f"No space is left on the disk of {path} ({error}). Free some, or set state_dir to a larger "
+            "disk; the state is then restored from the changelogs."
+        )
+    if isinstance(error, OSError):
+        return ProcessorStateError(
+            f"The state folder {path} cannot be used ({error}). Check its permissions and its disk, or set "
+            "another state_dir."
+        )
+    return ProcessorStateError(
+        f"The local state in {path} cannot be read or written ({error}). If it is damaged, delete this "
+        "folder while the application is stopped; the state is then restored from the changelogs."
+    )
+
+
+def _locked(path: Path) -> int:
+    """A file descriptor that holds the lock; the file names the process."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 20, 0).decode(errors="replace") or "unknown"
+        os.close(descriptor)
+        raise LockError(
+            f"The state folder {path.parent} is in use by process {holder}. Stop that process, or give this "
+            "one another state_dir (every process of a host needs its own)."
+        ) from None
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor

@@ -1,0 +1,222 @@
+"""Local state on disk: one RocksDB per task, one column family per store."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteBufferManager,
+)
+
+from streamapp.errors import LockError, ProcessorStateError
+from streamapp.state.directory import state_error
+
+if TYPE_CHECKING:
+    from rocksdict import ColumnFamily
+
+    from streamapp.state.backend import WriteSet
+
+__all__ = ["RocksBackend", "RocksMemory"]
+
+_MIB = 1024 * 1024
+_STORE = "store:"  # keeps stores apart from the column family "default", which has the offsets
+_OFFSET = struct.Struct(">q")
+
+
+class RocksMemory:
+    """Memory that all tasks of a process share: one block cache and one limit on write buffers, in bytes.
+
+    Index and filter blocks are in the cache too, so the two numbers bound what RocksDB takes, however many
+    tasks and stores there are. (The limit on write buffers starts flushes; it never stalls a write.)
+    """
+
+    def __init__(self, block_cache_bytes: int = 128 * _MIB, write_buffer_bytes: int = 64 * _MIB) -> None:
+        self.cache = Cache(block_cache_bytes)
+        self.write_buffers = WriteBufferManager(write_buffer_bytes, False)
+
+    @property
+    def used_bytes(self) -> int:
+        """Block cache and write buffers in use at this moment."""
+        return int(self.cache.get_usage() + self.write_buffers.get_usage())
+
+
+class RocksBackend:
+    """A `StateBackend` in the folder ``path``, which is made if needed.
+
+    A `WriteSet` is one RocksDB write, which goes through the write-ahead log without fsync: when the process
+    dies at any moment, state and offsets are those of its last write; when the power does, they are those of
+    some earlier write, both of the same one.
+
+    >>> import tempfile
+    >>> from streamapp.state.backend import WriteSet
+    >>> backend = RocksBackend(tempfile.mkdtemp())
+    >>> backend.write(WriteSet(puts={"counts": [(b"b", b"2"), (b"a", b"1")]}, offsets={"counts": 2}))
+    >>> list(backend.table("counts").range(None, b"b")), backend.offsets()
+    ([(b'a', b'1')], {'counts': 2})
+    >>> backend.close()
+    """
+
+    def __init__(self, path: str | os.PathLike[str], memory: RocksMemory | None = None) -> None:
+        self.path = os.fspath(path)
+        self._options = _options(memory or RocksMemory())
+        self._tables: dict[str, _RocksTable] = {}
+        self._closed = False
+        try:
+            os.makedirs(self.path, exist_ok=True)
+            names = Rdict.list_cf(self.path, self._options) if _exists(self.path) else ["default"]
+            self._db = Rdict(self.path, self._options, column_families=dict.fromkeys(names, self._options))
+        except Exception as error:
+            if "/LOCK: " in str(error):
+                raise LockError(
+                    f"The state in {self.path} is open already ({error}). Close the task that has it, or "
+                    "give every process its own state_dir."
+                ) from error
+            raise state_error(self.path, error) from error
+        self._offsets = _RocksTable(self.path, self._db)
+        for name in names:
+            if name.startswith(_STORE):
+                self._open(name.removeprefix(_STORE), self._db.get_column_family(name))
+
+    def table(self, store: str) -> _RocksTable:
+        table = self._tables.get(store)
+        if table is None:
+            try:
+                table = self._open(store, self._db.create_column_family(_STORE + store, self._options))
+            except Exception as error:
+                raise state_error(self.path, error) from error
+        return table
+
+    def offsets(self) -> dict[str, int]:
+        return {key.decode(): _OFFSET.unpack(value)[0] for key, value in self._offsets.range(None, None)}
+
+    def write(self, batch: WriteSet) -> None:
+        writes = WriteBatch(raw_mode=True)
+        for store, ranges in batch.range_deletes.items():
+            family = self.table(store).family
+            for start, end in ranges:
+                if start < end:
+                    writes.delete_range(start, end, family)
+        put, delete = writes.put, writes.delete
+        for store, puts in batch.puts.items():
+            family = self.table(store).family
+            for key, value in puts:
+                if value is None:
+                    delete(key, family)
+                else:
+                    put(key, value, family)
+        for store, offset in batch.offsets.items():
+            put(store.encode(), _OFFSET.pack(offset))  # into the column family "default"
+        try:
+            self._db.write(writes)
+        except Exception as error:
+            raise state_error(self.path, error) from error
+
+    def close(self) -> None:
+        """Give the folder free; what was written stays. Closing again does nothing."""
+        if not self._closed:
+            self._closed = True
+            for table in self._tables.values():
+                table.close()
+            self._offsets.close()
+
+    def _open(self, store: str, rows: Rdict) -> _RocksTable:
+        family = self._db.get_column_family_handle(_STORE + store)
+        table = self._tables[store] = _RocksTable(f"{self.path} (store {store})", rows, family)
+        return table
+
+
+class _RocksTable:
+    __slots__ = ("_get", "_path", "_rows", "family")
+
+    def __init__(self, path: str, rows: Rdict, family: ColumnFamily | None = None) -> None:
+        self.family = family
+        self._path = path
+        self._rows = rows
+        self._get = rows.get
+
+    def get(self, key: bytes) -> bytes | None:
+        try:
+            return self._get(key)  # type: ignore[no-any-return]
+        except Exception as error:
+            raise state_error(self._path, error) from error
+
+    def range(
+        self, start: bytes | None, end: bytes | None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        if start is not None and end is not None and start >= end:
+            return
+        try:
+            yield from self._scan(start, end, reverse)
+        except Exception as error:
+            raise state_error(self._path, error) from error
+
+    def _scan(self, start: bytes | None, end: bytes | None, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        # In rocksdict 0.3.29 items() ends silently at a damaged block, so the status has to be asked for, and
+        # set_iterate_lower_bound() sets the upper bound.
+        options = ReadOptions()
+        if end is not None:
+            options.set_iterate_upper_bound(end)
+        rows = self._rows.iter(options)
+        valid, key, value = rows.valid, rows.key, rows.value
+        if reverse:
+            rows.seek_to_last()
+            while valid() and (start is None or key() >= start):
+                yield key(), value()
+                rows.prev()
+        else:
+            if start is None:
+                rows.seek_to_first()
+            else:
+                rows.seek(start)
+            advance = rows.next
+            while valid():
+                yield key(), value()
+                advance()
+        rows.status()
+
+    def close(self) -> None:
+        self._rows.close()
+        self.family = None  # it would keep the database open
+
+
+def _options(memory: RocksMemory) -> Options:
+    blocks = BlockBasedOptions()
+    blocks.set_block_cache(memory.cache)
+    blocks.set_bloom_filter(10, False)
+    blocks.set_cache_index_and_filter_blocks(True)
+    blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    options.set_block_based_table_factory(blocks)
+    options.set_write_buffer_manager(memory.write_buffers)
+    options.set_write_buffer_size(16 * _MIB)
+    options.set_arena_block_size(
+        _MIB // 16
+    )  # what even an empty write buffer takes, times the stores of all tasks
+    options.set_compression_type(DBCompressionType.lz4())
+    # The offsets never fill a write buffer of their own, so nothing else would end the log's growth, and with
+    # it the time that opening takes.
+    options.set_max_total_wal_size(64 * _MIB)
+    options.set_keep_log_file_num(2)
+    options.set_max_log_file_size(_MIB)
+    return options
+
+
+def _exists(path: str) -> bool:
+    """Whether a database is there; other files of one without CURRENT are damage, not a new database."""
+    if os.path.exists(os.path.join(path, "CURRENT")):
+        return True
+    if any(name.startswith("MANIFEST-") or name.endswith(".sst") for name in os.listdir(path)):
+        raise ProcessorStateError("its file CURRENT is missing")
+    return False

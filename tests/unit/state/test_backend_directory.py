@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import errno
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamapp.errors import ConfigError, LockError, ProcessorStateError
+from streamapp.state.directory import DiskFullError, StateDirectory
+
+COUNTS = {"departures": 4}
+
+
+def opened(root: Path, application_id: str = "flights") -> StateDirectory:
+    return StateDirectory(root, application_id)
+
+
+def prepared(root: Path) -> None:
+    with opened(root) as directory:
+        directory.check(fingerprint="f1", partition_counts=COUNTS)
+        directory.task_path("0_3")
+
+
+def test_layout_and_task_ids(tmp_path: Path) -> None:
+    with opened(tmp_path) as directory:
+        for task_id in ("1_0", "0_10", "0_9"):
+            directory.task_path(task_id)
+        (directory.path / "notes").mkdir()
+
+        assert directory.task_path("0_9") == tmp_path / "flights" / "0_9"
+        assert directory.task_ids() == ("0_9", "0_10", "1_0")
+
+
+def test_the_same_application_is_let_in_again_and_new_topics_are_added(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    with opened(tmp_path) as directory:
+        directory.check(fingerprint="f1", partition_counts={"arrivals": 2})
+        directory.check(fingerprint="f1", partition_counts={**COUNTS, "arrivals": 2})
+        with pytest.raises(ProcessorStateError, match="'arrivals' had 2 partitions, now it has 3"):
+            directory.check(fingerprint="f1", partition_counts={"arrivals": 3})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"application_id": "trains"}, "belongs to application 'trains'"),
+        ({"format": 0}, "has format 0, and this release reads format 1"),
+        ({"fingerprint": "f0"}, "topology whose stores"),
+        ({"partition_counts": {"departures": 2}}, "'departures' had 2 partitions, now it has 4"),
+    ],
+)
+def test_state_that_does_not_fit_is_refused_with_a_remedy(tmp_path: Path, change: dict, message: str) -> None:
+    prepared(tmp_path)
+    path = tmp_path / "flights" / "streamapp.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+
+    with (
+        opened(tmp_path) as directory,
+        pytest.raises(ProcessorStateError, match=f"{message}.*delete the folder"),
+    ):
+        directory.check(fingerprint="f1", partition_counts=COUNTS)
+    assert json.loads(path.read_text()).items() >= change.items()
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]"])
+def test_state_without_readable_metadata_is_refused(tmp_path: Path, text: str | None) -> None:
+    prepared(tmp_path)
+    path = tmp_path / "flights" / "streamapp.json"
+    if text is None:
+        path.unlink()
+    else:
+        path.write_text(text)
+
+    with opened(tmp_path) as directory, pytest.raises(ProcessorStateError, match=r"streamapp\.json.*delete"):
+        directory.check(fingerprint="f1", partition_counts=COUNTS)
+
+
+def test_wipe_removes_one_task(tmp_path: Path) -> None:
+    with opened(tmp_path) as directory:
+        (directory.task_path("0_0") / "file").write_text("state")
+        directory.task_path("0_1")
+        directory.wipe("0_0")
+        directory.wipe("0_0")
+
+        assert directory.task_ids() == ("0_1",)
+        with pytest.raises(ValueError, match="task id like '0_3'"):
+            directory.wipe("../other")
+
+
+def test_a_wipe_that_was_cut_short_is_finished_at_the_next_start(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    (tmp_path / "flights" / ".wiped-0_7").mkdir()
+
+    with opened(tmp_path) as directory:
+        assert directory.task_ids() == ("0_3",)
+        assert not list(directory.path.glob(".wiped-*"))
+
+
+def test_a_second_process_is_told_which_one_holds_the_folder(tmp_path: Path) -> None:
+    holder = (
+        "import sys, os; from streamapp.state.directory import StateDirectory; "
+        "held = StateDirectory(sys.argv[1], 'flights'); print(os.getpid(), flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", holder, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        pid = child.stdout.readline().strip()
+        with pytest.raises(LockError, match=f"in use by process {pid}"):
+            opened(tmp_path)
+        with opened(tmp_path, "another"):
+            pass
+        child.kill()
+    with opened(tmp_path):
+        pass
+
+
+def test_the_lock_holds_within_a_process_too(tmp_path: Path) -> None:
+    first = opened(tmp_path)
+    with pytest.raises(LockError, match="state_dir"):
+        opened(tmp_path)
+    first.close()
+    first.close()
+    opened(tmp_path).close()
+
+
+@pytest.mark.parametrize("application_id", ["", "a/b", "..", "naïve", "a b"])
+def test_an_application_id_that_is_no_folder_name_is_refused(tmp_path: Path, application_id: str) -> None:
+    with pytest.raises(ConfigError, match="application_id"):
+        opened(tmp_path, application_id)
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(tmp_path) as directory:
+
+        def full(descriptor: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr("os.fsync", full)
+        with pytest.raises(DiskFullError, match=r"No space is left.*state_dir"):
+            directory.check(fingerprint="f1", partition_counts=COUNTS)
+
+
+def test_a_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ProcessorStateError, match="cannot be used"):
+        opened(tmp_path / "file")
