@@ -1,0 +1,150 @@
+"""`App`: a Faust application that runs a topology."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import faust
+
+from streamapp.config import StreamsConfig
+from streamapp.errors import ConfigError
+from streamapp.runners.worker.control import StreamsTransport
+from streamapp.runners.worker.registry import StreamsTableManager, register
+from streamapp.runners.worker.runtime import StreamsRuntime
+from streamapp.topology import Topology
+
+if TYPE_CHECKING:
+    from streamapp.dsl import StreamsBuilder
+
+__all__ = ["App"]
+
+
+class App(faust.App):  # type: ignore[misc]
+    """A Faust application that runs a topology beside its agents, timers, pages and tasks.
+
+    ``topology`` is a `Topology` or a function that describes one on a `StreamsBuilder`. ``config`` has the settings
+    of Kafka Streams; ``bootstrap_servers`` (``host:port``, several separated by commas) and ``datadir`` override what
+    it says. ``shutdown_timeout``: seconds that the last commit may take. All other arguments are Faust's settings.
+
+    Raises `TopologyError` and `ConfigError` at once when topology or settings cannot be right.
+
+    >>> def count_flights(builder: StreamsBuilder) -> None:
+    ...     builder.stream("flights").group_by_key().count()
+    >>> app = App("flights-by-key", topology=count_flights)
+    >>> app.streams.state
+    'starting'
+    """
+
+    streams: StreamsRuntime
+    """The topology as this worker runs it: state, tasks, tables, reads. Only with a ``topology``."""
+
+    def __init__(
+        self,
+        id: str,
+        *,
+        topology: Topology | Callable[[StreamsBuilder], Any] | None = None,
+        config: StreamsConfig | None = None,
+        bootstrap_servers: str | None = None,
+        datadir: str | Path | None = None,
+        shutdown_timeout: float = 30.0,
+        **settings: Any,
+    ) -> None:
+        self.config = _config(id, config, bootstrap_servers, datadir)
+        settings = {**_faust_settings(self.config), **settings}
+        if datadir is not None:
+            settings["datadir"] = str(datadir)
+        if topology is not None:
+            settings = {**_TOPOLOGY_SETTINGS, **settings}
+            if settings.get("table_standby_replicas") == 0:
+                raise ConfigError(
+                    "table_standby_replicas=0 makes Faust bypass the assignor that keeps the partitions of a task together; "
+                    "leave it at 1 (it concerns plain Faust tables only)"
+                )
+        super().__init__(id, **settings)
+        if topology is not None:
+            self.streams = StreamsRuntime(
+                self, _build(topology, self.config), self.config, shutdown_timeout=shutdown_timeout
+            )
+            register(self, self.streams.plan)
+            if importlib.util.find_spec("streamapp.web") is not None:
+                from streamapp import web
+
+                web.install(self)
+
+    @property
+    def _runs_topology(self) -> bool:
+        return "streams" in vars(self)
+
+    def _new_transport(self) -> Any:
+        if not self._runs_topology:
+            return super()._new_transport()
+        return StreamsTransport(self.conf.broker_consumer, self)
+
+    async def on_start(self) -> None:
+        await super().on_start()
+        if self._runs_topology and not self.client_only and not self.producer_only:
+            await self.streams.start()
+            for topics in self.streams.source_topics.values():
+                self.topics.add(self.topic(*topics, acks=False, value_serializer="raw"))
+
+    async def on_stop(self) -> None:
+        if self._runs_topology:
+            await self.streams.stop()
+        await super().on_stop()
+
+    def is_leader(self) -> bool:
+        """True in one worker of the application: where ``on_leader=True`` tasks and timers run."""
+        return self.streams.is_leader() if self._runs_topology else super().is_leader()
+
+    def _create_directories(self) -> None:
+        self.conf.datadir.mkdir(parents=True, exist_ok=True)
+        super()._create_directories()
+
+
+_TOPOLOGY_SETTINGS: dict[str, Any] = {
+    "TableManager": StreamsTableManager,
+    "PartitionAssignor": "streamapp.runners.worker.assignor.StreamsAssignor",
+    "topic_disable_leader": True,  # the leader is the worker with the first task
+    "stream_wait_empty": False,
+}
+
+
+def _build(topology: Topology | Callable[[StreamsBuilder], Any], config: StreamsConfig) -> Topology:
+    if isinstance(topology, Topology):
+        return topology
+    if not callable(topology):
+        raise ConfigError(f"topology must be a Topology or a function that takes a StreamsBuilder, not {topology!r}")
+    from streamapp.dsl import StreamsBuilder
+
+    builder = StreamsBuilder(config)
+    topology(builder)
+    return builder.build()
+
+
+def _config(
+    id: str, config: StreamsConfig | None, bootstrap_servers: str | None, datadir: str | Path | None
+) -> StreamsConfig:
+    config = config or StreamsConfig(id)
+    if config.application_id != id:
+        if config.application_id != StreamsConfig().application_id:
+            raise ConfigError(f"the app is called {id!r}, but its config says application_id={config.application_id!r}")
+        config = config.replace(application_id=id)
+    if bootstrap_servers is not None:
+        config = config.replace(bootstrap_servers=bootstrap_servers)
+    if datadir is not None:
+        config = config.replace(state_dir=str(Path(datadir) / "state"))
+    return config
+
+
+def _faust_settings(config: StreamsConfig) -> dict[str, Any]:
+    session = config.session_timeout_ms / 1000
+    return {
+        "broker": [f"kafka://{address.strip()}" for address in config.bootstrap_servers.split(",")],
+        "broker_session_timeout": session,
+        "broker_heartbeat_interval": min(3.0, session / 3),
+        "broker_request_timeout": max(90.0, session),
+        "broker_max_poll_interval": config.max_poll_interval_ms / 1000,
+    }

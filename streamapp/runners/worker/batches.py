@@ -1,0 +1,49 @@
+"""From librdkafka's messages to the engine's columns. All that is done per record in Python is done here."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from confluent_kafka import Message
+
+from streamapp.records import RecordBatch, TopicPartition
+
+__all__ = ["split"]
+
+
+def _origin(message: Message) -> tuple[str, int]:
+    return message.topic(), message.partition()
+
+
+def split(messages: list[Message]) -> tuple[list[tuple[TopicPartition, RecordBatch]], list[Message]]:
+    """Records by partition, each in offset order, and the messages that are errors or ends of partitions."""
+    if not messages:
+        return [], []
+    events: list[Message] = []
+    if any(map(Message.error, messages)):
+        events = [m for m in messages if m.error() is not None]
+        messages = [m for m in messages if m.error() is None]
+    # They come in runs of one partition, which sorting takes advantage of; it keeps the order within a partition.
+    messages.sort(key=Message.partition)
+    messages.sort(key=Message.topic)
+    batches = []
+    start = 0
+    while start < len(messages):
+        origin = _origin(messages[start])
+        end = bisect_right(messages, origin, start, key=_origin)
+        run = messages if end - start == len(messages) else messages[start:end]
+        headers = list(map(Message.headers, run))
+        batches.append(
+            (
+                TopicPartition(*origin),
+                RecordBatch(
+                    list(map(Message.key, run)),
+                    list(map(Message.value, run)),
+                    [m.timestamp()[1] for m in run],
+                    list(map(Message.offset, run)),
+                    [tuple(h) if h else () for h in headers] if any(headers) else None,
+                ),
+            )
+        )
+        start = end
+    return batches, events

@@ -1,0 +1,94 @@
+"""The settings of the librdkafka clients of a worker, and what goes wrong before the first record moves."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as RdTopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from streamapp.config import StreamsConfig
+from streamapp.errors import BrokerError
+from streamapp.records import TopicPartition
+
+__all__ = ["admin_client", "client_settings", "consumer_settings", "list_offsets", "producer_settings", "unreachable"]
+
+logger = logging.getLogger(__name__)
+
+
+def client_settings(config: StreamsConfig) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": config.bootstrap_servers,
+        "client.id": config.application_id,
+        "logger": logger,
+        **config.client_properties,
+    }
+
+
+def consumer_settings(config: StreamsConfig) -> dict[str, Any]:
+    """For a consumer in *assign* mode: it looks up the group's offsets and never joins the group."""
+    return {
+        **client_settings(config),
+        "group.id": config.application_id,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed" if config.exactly_once else "read_uncommitted",
+        # Once its queue is full, librdkafka stops fetching for a second by default.
+        "fetch.queue.backoff.ms": 5,
+        "queued.min.messages": 50_000,
+        "queued.max.messages.kbytes": 65_536,
+    }
+
+
+def producer_settings(config: StreamsConfig, transactional_id: str) -> dict[str, Any]:
+    settings = {
+        **client_settings(config),
+        "partitioner": "murmur2_random",  # the Java client's
+        "enable.idempotence": True,
+        "linger.ms": 5,
+        "batch.num.messages": 10_000,
+        "queue.buffering.max.messages": 500_000,
+        "delivery.report.only.error": True,
+    }
+    if config.exactly_once:
+        settings["transactional.id"] = transactional_id
+        settings["transaction.timeout.ms"] = config.transaction_timeout_ms
+    return settings
+
+
+def admin_client(config: StreamsConfig) -> AdminClient:
+    return AdminClient(client_settings(config))
+
+
+def unreachable(config: StreamsConfig, exc: KafkaException) -> BrokerError:
+    """The error for a broker that does not answer."""
+    error: KafkaError = exc.args[0]
+    return BrokerError(
+        f"Kafka cannot be reached at {config.bootstrap_servers} ({error.str()}). Is it running, and is this its address? "
+        "A local one is started with: streamapp broker start"
+    )
+
+
+def list_offsets(
+    admin: AdminClient, partitions: Iterable[TopicPartition], *, latest: bool, timeout: float = 60.0
+) -> dict[TopicPartition, int]:
+    """The first offset, or the one after the last, of many partitions in one request to each broker.
+
+    Open transactions count as part of the log. Raises `BrokerError`.
+    """
+    spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
+    wanted = {RdTopicPartition(*tp): spec for tp in partitions}
+    if not wanted:
+        return {}
+    try:
+        futures: Mapping[Any, Any] = admin.list_offsets(
+            wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=timeout
+        )
+        return {TopicPartition(tp.topic, tp.partition): future.result().offset for tp, future in futures.items()}
+    except KafkaException as exc:
+        raise BrokerError(f"the ends of {', '.join(f'{tp.topic}-{tp.partition}' for tp in wanted)} are not known: {exc}") from exc

@@ -1,0 +1,78 @@
+"""Faust's consumer as the control plane: it is the member of the group, and carries the records of plain agents.
+
+Partitions of the topology are kept away from it: aiokafka does not fetch them, Faust's record loop does not see
+them. What Faust is told about them is only what the group needs.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from aiokafka import TopicPartition as AioTopicPartition
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP
+
+__all__ = ["StreamsTransport"]
+
+
+class _RebalanceListener(driver.ConsumerRebalanceListener):  # type: ignore[misc]
+    async def on_partitions_assigned(self, assigned: Any) -> None:
+        # Before anything else, so that aiokafka does not begin to fetch what librdkafka will fetch.
+        ours = self._thread.app.streams.is_source
+        self._thread._ensure_consumer().pause(
+            *(AioTopicPartition(tp.topic, tp.partition) for tp in assigned if ours(tp.topic))
+        )
+        await super().on_partitions_assigned(assigned)
+
+
+class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
+    async def keep_alive(self) -> None:
+        """A worker without plain agents fetches nothing here, which aiokafka would take for a hanging consumer."""
+        await self.call_thread(self._touch)
+
+    async def _touch(self) -> None:
+        with self._ensure_consumer()._fetcher._subscriptions.fetch_context():
+            pass
+
+
+class _Consumer(driver.Consumer):  # type: ignore[misc]
+    RebalanceListener = _RebalanceListener
+    _kept_alive = 0.0
+
+    def _new_consumer_thread(self) -> _ConsumerThread:
+        return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    def _set_active_tps(self, tps: set[TP]) -> Any:
+        return super()._set_active_tps(self._plain(tps))
+
+    def resume_partitions(self, tps: Any) -> None:
+        super().resume_partitions(self._plain(tps))
+
+    def _plain(self, tps: Any) -> set[TP]:
+        ours = self.app.streams.is_source
+        return {tp for tp in tps if not ours(tp.topic)}
+
+    async def _wait_next_records(self, timeout: float) -> Any:
+        if time.monotonic() - self._kept_alive > 1.0:
+            self._kept_alive = time.monotonic()
+            await self._thread.keep_alive()
+        return await super()._wait_next_records(timeout)
+
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        await self.app.streams.on_revoked()
+        # Faust forgets what was acknowledged before it commits it.
+        await self.force_commit()
+        await super().on_partitions_revoked(revoked)
+
+    async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
+        await super().on_partitions_assigned(assigned, generation_id)
+        await self.app.streams.on_assigned(assigned, generation_id)
+
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        if not self.app.streams.is_source(tp.topic):
+            super().verify_event_path(now, tp)
+
+
+class StreamsTransport(driver.Transport):  # type: ignore[misc]
+    Consumer = _Consumer

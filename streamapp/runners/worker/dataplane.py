@@ -1,0 +1,340 @@
+"""The thread in which records move: fetch, process, commit. Nothing here is done per record, all is per batch.
+
+The commit, in order: the tasks are flushed; the brokers acknowledge every record; the offsets are committed, by
+the member of the group that the work was given to; each task writes its state together with the changelog offset
+it belongs to. A step that fails leaves all that follow undone, so local state is never ahead of what is committed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple, TypeVar
+
+from confluent_kafka import TopicPartition as RdTopicPartition
+from confluent_kafka.admin import AdminClient
+
+from streamapp.config import StreamsConfig
+from streamapp.errors import StreamsError
+from streamapp.records import TopicPartition
+from streamapp.runners.worker import failpoints
+from streamapp.runners.worker.assignor import TaskId
+from streamapp.runners.worker.clients import list_offsets
+from streamapp.runners.worker.fetch import Fetcher
+from streamapp.runners.worker.global_stores import GlobalStores
+from streamapp.runners.worker.livetask import LiveTask, now_ms
+from streamapp.runners.worker.membership import Member, Membership, StaleMemberError
+from streamapp.runners.worker.producer import RecordProducer
+from streamapp.runners.worker.restore import Restorer
+from streamapp.runners.worker.transactions import TransactionAborted, commit_transaction
+
+__all__ = ["DataPlane"]
+
+logger = logging.getLogger(__name__)
+R = TypeVar("R")
+
+_IDLE_SECONDS = 0.02
+_PUNCTUATE_SECONDS = 0.01
+_REMOTE_SECONDS = 300.0
+"""How long a commit waits for brokers that do not answer before the worker gives up."""
+
+
+class _Command(NamedTuple):
+    fn: Callable[[], Any]
+    future: Future[Any]
+    vital: bool
+    """An exception ends the thread; otherwise it is only the caller's."""
+
+
+class DataPlane(threading.Thread):
+    """Runs the tasks that this worker was given.
+
+    ``open_task`` makes a `LiveTask` for an id; ``on_failure`` is called, in this thread, with the exception that
+    ended it. `assign`, `revoke`, `call` and `stop` return a future at once; what they ask for is done in turn,
+    between two batches.
+    """
+
+    def __init__(
+        self,
+        config: StreamsConfig,
+        admin: AdminClient,
+        producer: RecordProducer,
+        membership: Membership,
+        global_stores: GlobalStores,
+        open_task: Callable[[TaskId], LiveTask],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        super().__init__(name="streamapp-data-plane", daemon=True)
+        self._config = config
+        self._admin = admin
+        self._producer = producer
+        self._membership = membership
+        self._global_stores = global_stores
+        self._open_task = open_task
+        self._on_failure = on_failure
+        self._commands: SimpleQueue[_Command] = SimpleQueue()
+        self._member: Member | None = None
+        self._stopping = self._ended = False
+        self._abandoned = threading.Event()
+        self._last_commit = self._last_punctuation = self._last_look = time.monotonic()
+        self._progressed = False
+        self.fetcher = Fetcher(config, admin)
+        self.restorer = Restorer(config, admin)
+        self.tasks: dict[TaskId, LiveTask] = {}
+        self.suspended = True
+        """True between the loss of an assignment and the next one: tasks are kept, nothing is processed."""
+        self.processed = 0
+        self.commits = 0
+
+    # What the control plane asks for.
+
+    def assign(self, member: Member, tasks: Iterable[TaskId]) -> Future[None]:
+        """From now on exactly these tasks are run, on behalf of this member of the group."""
+        wanted = sorted(tasks)
+        return self._submit(lambda: self._assign(member, wanted), vital=True)
+
+    def revoke(self) -> Future[None]:
+        """Commits, and processes nothing more until the next `assign`."""
+        return self._submit(self._revoke, vital=True)
+
+    def call(self, fn: Callable[[], R]) -> Future[R]:
+        """Runs a function; what it raises is the caller's."""
+        return self._submit(fn, vital=False)
+
+    def stop(self) -> Future[None]:
+        """Commits, closes all tasks and ends the thread."""
+        return self._submit(self._stop_running, vital=True)
+
+    def abandon(self) -> None:
+        """Stops waiting for brokers: a stop has taken too long."""
+        self._stopping = True
+        self._abandoned.set()
+
+    def _submit(self, fn: Callable[[], R], *, vital: bool) -> Future[R]:
+        future: Future[R] = Future()
+        self._commands.put(_Command(fn, future, vital))
+        if self._ended:
+            self._refuse_commands()
+        return future
+
+    # The thread.
+
+    def run(self) -> None:
+        failure: BaseException | None = None
+        try:
+            if self._config.exactly_once:
+                self._producer.client.init_transactions(60.0)
+                self._producer.client.begin_transaction()
+            while not self._stopping:
+                self._turn()
+        except BaseException as exc:
+            failure = exc
+        self._close()
+        self._ended = True
+        self._refuse_commands()
+        if failure is not None:
+            self._on_failure(failure)
+
+    def _turn(self) -> None:
+        try:
+            self._run_commands()
+            if not self._stopping:
+                self._work()
+        except StaleMemberError as exc:
+            logger.warning("%s; its tasks are dropped until the group gives it new ones", exc)
+            self._begin_transaction()
+            self._suspend()
+            self._drop(list(self.tasks))
+        except TransactionAborted as exc:
+            logger.warning("%s; its tasks begin again at the last commit", exc)
+            self._begin_transaction()
+            self._reopen()
+
+    def _run_commands(self) -> None:
+        while not self._stopping:
+            try:
+                fn, future, vital = self._commands.get_nowait()
+            except Empty:
+                return
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                result = fn()
+            except (StaleMemberError, TransactionAborted):
+                future.set_result(None)  # what there is to do about it, the loop does
+                raise
+            except BaseException as exc:
+                future.set_exception(exc)
+                if vital:
+                    raise
+            else:
+                future.set_result(result)
+
+    def _work(self) -> None:
+        self._global_stores.poll(0 if self._global_stores.ready else _IDLE_SECONDS)
+        runs = any(live.running for live in self.tasks.values())
+        if self.restorer.active:
+            self.restorer.poll(0 if runs else _IDLE_SECONDS)
+        elif self.suspended or not runs:
+            time.sleep(_IDLE_SECONDS)
+        self._start_restored()
+        if self.suspended or not runs:
+            self._producer.poll()
+            return
+        self.fetcher.poll(0 if self._progressed or self.restorer.active else _IDLE_SECONDS)
+        failpoints.hit("batch-polled")
+        self._process()
+        failpoints.hit("records-processed")
+        self._producer.poll()
+        if self._commit_is_due():
+            self._commit()
+
+    def _commit_is_due(self) -> bool:
+        if time.monotonic() - self._last_commit >= self._config.commit_interval / 1000:
+            return True
+        running = [live.task for live in self.tasks.values() if live.running]
+        return any(task.commit_requested for task in running) or (
+            sum(task.dirty_bytes for task in running) > self._config.state_memory_bytes // 4
+        )
+
+    def _process(self) -> None:
+        now = time.monotonic()
+        punctuate = now - self._last_punctuation >= _PUNCTUATE_SECONDS
+        if punctuate:
+            self._last_punctuation = now
+        if now - self._last_look >= 1.0:
+            self._last_look = now
+            self.fetcher.refresh_ends()
+        done = 0
+        for live in self.tasks.values():
+            if live.running:
+                done += live.task.process(caught_up=self.fetcher.caught_up(live))
+                if punctuate:
+                    live.task.punctuate_wall_clock(now_ms())
+        self.processed += done
+        self._progressed = done > 0
+        self.fetcher.apply_back_pressure()
+
+    # The commit.
+
+    def _commit(self) -> None:
+        self._last_commit = time.monotonic()
+        tasks = [live for live in self.tasks.values() if live.running and live.task.commit_needed]
+        if not tasks or self._member is None:
+            return
+        for live in tasks:
+            live.task.flush()
+        failpoints.hit("state-flushed")
+        positions = {tp: offset for live in tasks for tp, offset in live.task.positions.items()}
+        if self._config.exactly_once:
+            commit_transaction(
+                self._producer.client,
+                [RdTopicPartition(*tp, offset) for tp, offset in positions.items()],
+                self._config.application_id,
+                self._member,
+                _REMOTE_SECONDS,
+                lambda: failpoints.hit("offsets-sent"),
+            )
+        else:
+            self._producer.flush(_REMOTE_SECONDS, self._abandoned.is_set)
+            failpoints.hit("outputs-acknowledged")
+            self._membership.commit(self._member, positions, _REMOTE_SECONDS)
+        failpoints.hit("offsets-committed")
+        ends = list_offsets(
+            self._admin, [tp for live in tasks for tp in live.changelogs if tp not in positions], latest=True
+        )
+        ends.update(positions)  # of source topics that serve as changelogs
+        for live in tasks:
+            live.task.persist({tp: ends[tp] for tp in live.changelogs if tp in ends})
+        failpoints.hit("state-persisted")
+        self._begin_transaction()
+        self.commits += 1
+        self._last_commit = time.monotonic()
+
+    def _begin_transaction(self) -> None:
+        if self._config.exactly_once:
+            self._producer.client.begin_transaction()
+
+    # Tasks come and go.
+
+    def _assign(self, member: Member, wanted: list[TaskId]) -> None:
+        previous, self._member = self._member, member
+        # Whoever was a member of the generation before has owned its partitions without a break.
+        unbroken = previous is not None and member == Member(previous.generation + 1, previous.member_id)
+        self._drop([id for id in self.tasks if not unbroken or id not in wanted])
+        self._open([id for id in wanted if id not in self.tasks])
+        self.suspended = False
+        self._last_commit = time.monotonic()
+        self.fetcher.assign(live for live in self.tasks.values() if live.running)
+
+    def _revoke(self) -> None:
+        if not self.suspended:
+            self._commit()
+            self._suspend()
+            failpoints.hit("tasks-revoked")
+
+    def _suspend(self) -> None:
+        self.suspended = True
+        self.fetcher.assign(())
+
+    def _reopen(self) -> None:
+        ids = list(self.tasks)
+        self._drop(ids)
+        self._open(ids)
+        self.fetcher.assign(live for live in self.tasks.values() if live.running)
+
+    def _open(self, ids: list[TaskId]) -> None:
+        opened = [self._open_task(id) for id in ids]
+        self.tasks.update((live.id, live) for live in opened)
+        starts = self.fetcher.committed([tp for live in opened for tp in live.inputs])
+        for live in opened:
+            live.starts = {tp: starts[tp] for tp in live.inputs}
+        self.restorer.add(opened, starts)
+        self._start_restored()
+
+    def _start_restored(self) -> None:
+        if not self._global_stores.ready:
+            return
+        ready = [live for live in self.tasks.values() if not live.running and not self.restorer.pending(live)]
+        for live in ready:
+            live.task.init()
+            live.running = True
+            restored = self.restorer.finished(live)
+            logger.info("task %s is running%s", live.id, f", {restored} records restored" if restored else "")
+        if ready and not self.suspended:
+            self.fetcher.assign(live for live in self.tasks.values() if live.running)
+
+    def _drop(self, ids: list[TaskId]) -> None:
+        dropped = [self.tasks.pop(id) for id in ids]
+        self.fetcher.forget(dropped)
+        self.restorer.drop(dropped)
+        for live in dropped:
+            live.task.close()
+
+    def _stop_running(self) -> None:
+        self._stopping = True
+        if not self.suspended:
+            self._commit()
+
+    def _close(self) -> None:
+        try:
+            self._drop(list(self.tasks))
+            self._global_stores.close()
+            self.restorer.close()
+            self.fetcher.close()
+            self._producer.close()
+        except Exception:
+            logger.exception("the data plane could not be closed in order")
+
+    def _refuse_commands(self) -> None:
+        while True:
+            try:
+                future = self._commands.get_nowait().future
+            except Empty:
+                return
+            if future.set_running_or_notify_cancel():
+                future.set_exception(StreamsError("the worker has stopped"))

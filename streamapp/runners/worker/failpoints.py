@@ -1,0 +1,92 @@
+"""Named places in the worker where a test can make it fail: at each step of the commit and in the restore.
+
+A failpoint does nothing unless the environment arms it::
+
+    STREAMAPP_FAILPOINT=offsets-committed:kill      # at the first time it is reached
+    STREAMAPP_FAILPOINT=restore-batch:sleep=30:5    # at the fifth time
+    STREAMAPP_FAILPOINT=state-flushed:raise,...     # several, separated by commas
+
+Actions: ``raise`` a `FailpointError`; ``sleep[=seconds]`` (10 by default); ``kill`` the process as ``kill -9``
+does; ``stop`` it as ``kill -STOP`` does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from streamapp.errors import ConfigError, StreamsError
+
+__all__ = ["POINTS", "FailpointError", "arm", "hit"]
+
+POINTS = (
+    "batch-polled",  # records were fetched, nothing has been done with them
+    "records-processed",  # they ran through the topology; state is buffered, outputs are on their way
+    "state-flushed",  # caches have emitted, changelog records were handed to the producer
+    "outputs-acknowledged",  # at-least-once: the brokers have every output and changelog record
+    "offsets-sent",  # exactly-once: the offsets are part of the transaction, which is still open
+    "offsets-committed",  # the offsets (or the transaction) are committed
+    "state-persisted",  # local state and its changelog offset are written
+    "tasks-revoked",  # a rebalance took tasks away; their last commit is done
+    "restore-batch",  # a batch of changelog records was applied
+)
+
+
+class FailpointError(StreamsError):
+    """Raised by a failpoint that was armed with ``raise``."""
+
+
+def _raise(name: str) -> None:
+    raise FailpointError(f"failpoint {name} was armed with raise")
+
+
+_ACTIONS: dict[str, Callable[[str], None]] = {
+    "raise": _raise,
+    "kill": lambda name: os.kill(os.getpid(), signal.SIGKILL),
+    "stop": lambda name: os.kill(os.getpid(), signal.SIGSTOP),
+}
+
+_armed: dict[str, tuple[int, Callable[[str], None]]] = {}
+
+
+def arm(setting: str) -> None:
+    """Arms failpoints as ``STREAMAPP_FAILPOINT`` would; an empty string disarms all. Raises `ConfigError`."""
+    _armed.clear()
+    for part in filter(None, setting.split(",")):
+        name, _, rest = part.partition(":")
+        action, _, count = rest.partition(":")
+        kind, _, argument = action.partition("=")
+        if name not in POINTS:
+            raise ConfigError(f"STREAMAPP_FAILPOINT: no failpoint is called {name!r}; there are {', '.join(POINTS)}")
+        try:
+            if kind == "sleep":
+                seconds = float(argument or 10)
+                run: Callable[[str], None] = lambda name, seconds=seconds: time.sleep(seconds)  # type: ignore[misc]
+            else:
+                run = _ACTIONS[kind]
+            _armed[name] = (int(count or 1), run)
+        except (KeyError, ValueError):
+            raise ConfigError(
+                f"STREAMAPP_FAILPOINT: {part!r} is not name:action[:count] with one of the actions "
+                "raise, sleep[=seconds], kill, stop"
+            ) from None
+
+
+def hit(name: str) -> None:
+    """Called where the worker may be made to fail. Acts once, at the time that was asked for."""
+    if not _armed:
+        return
+    entry = _armed.get(name)
+    if entry is None:
+        return
+    count, action = entry
+    if count > 1:
+        _armed[name] = (count - 1, action)
+    else:
+        del _armed[name]
+        action(name)
+
+
+arm(os.environ.get("STREAMAPP_FAILPOINT", ""))

@@ -1,0 +1,159 @@
+"""Fetches the inputs of the running tasks with one librdkafka consumer in assign mode."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Iterable
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as RdTopicPartition
+from confluent_kafka.admin import AdminClient
+
+from streamapp.config import StreamsConfig
+from streamapp.errors import BrokerError, TaskCorruptedError
+from streamapp.records import TopicPartition
+from streamapp.runners.worker.batches import split
+from streamapp.runners.worker.clients import consumer_settings, list_offsets
+from streamapp.runners.worker.livetask import LiveTask
+
+__all__ = ["Fetcher"]
+
+logger = logging.getLogger(__name__)
+
+_BATCH = 10_000
+_MAX_BUFFERED = 20_000
+"""Records of one input that wait in a task before fetching it is paused."""
+
+
+class Fetcher:
+    def __init__(self, config: StreamsConfig, admin: AdminClient) -> None:
+        self._config = config
+        self._admin = admin
+        self._consumer = Consumer(consumer_settings(config))
+        self._task_of: dict[TopicPartition, LiveTask] = {}
+        self._next: dict[TopicPartition, int] = {}
+        self._paused: set[TopicPartition] = set()
+        self._at_end: set[TopicPartition] = set()
+        self.ends: dict[TopicPartition, int] = {}
+        """Ends of the logs of the inputs, as far as they were seen."""
+
+    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where to begin: the group's committed offsets, or what the reset policy says where there are none.
+
+        With exactly_once_v2 this waits until no transaction is under way that could still commit offsets.
+        """
+        first = list_offsets(self._admin, partitions, latest=False)
+        end = list_offsets(self._admin, partitions, latest=True)
+        self.ends.update(end)
+        result = {}
+        for tp, offset in self._committed(partitions).items():
+            if offset > end[tp]:
+                raise TaskCorruptedError(
+                    f"the committed offset of {tp} is {offset}, but the topic ends at {end[tp]}: it was deleted and created "
+                    f"anew, or lost records. Reset the offsets of the group {self._config.application_id} to go on"
+                )
+            if 0 <= offset < first[tp]:
+                logger.warning(
+                    "%s: records %d to %d are gone (retention) before they were processed", tp, offset, first[tp] - 1
+                )
+            if offset < first[tp]:
+                offset = end[tp] if self._config.auto_offset_reset == "latest" else first[tp]
+            result[tp] = offset
+        return result
+
+    def _committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        wanted = [RdTopicPartition(*tp) for tp in partitions]
+        deadline = time.monotonic() + 60 + self._config.transaction_timeout_ms / 1000
+        while wanted:
+            try:
+                found = self._consumer.committed(wanted, timeout=10)
+                errors = [tp.error for tp in found if tp.error is not None]
+                if not errors:
+                    return {TopicPartition(tp.topic, tp.partition): tp.offset for tp in found}
+                reason = errors[0].str()
+            except KafkaException as exc:
+                reason = exc.args[0].str()
+            if time.monotonic() > deadline:
+                raise BrokerError(f"the committed offsets of {self._config.application_id} are not known: {reason}")
+            time.sleep(0.1)
+        return {}
+
+    def assign(self, tasks: Iterable[LiveTask]) -> None:
+        """Fetches for exactly these tasks, each input from where the task is."""
+        self._task_of = {tp: live for live in tasks for tp in live.inputs}
+        for tp, live in self._task_of.items():
+            self._next.setdefault(tp, live.starts[tp])
+        self._paused.clear()
+        self._at_end.clear()
+        self._consumer.assign([RdTopicPartition(*tp, self._next[tp]) for tp in self._task_of])
+
+    def poll(self, timeout: float) -> None:
+        """Hands what has arrived to the tasks; waits up to ``timeout`` seconds for a first record."""
+        first = self._consumer.poll(timeout)
+        if first is None:
+            return
+        messages = self._consumer.consume(_BATCH, 0)
+        messages.insert(0, first)
+        batches, events = split(messages)
+        for tp, batch in batches:
+            live = self._task_of.get(tp)
+            if live is not None:
+                self._at_end.discard(tp)
+                self._next[tp] = batch.offsets[-1] + 1
+                live.task.enqueue(tp, batch)
+        for event in events:
+            self._on_event(event)
+
+    def caught_up(self, live: LiveTask) -> Collection[TopicPartition] | None:
+        """The inputs of a task that were read to their end; None: it has nothing to wait for."""
+        if len(live.inputs) == 1 or self._config.max_task_idle_ms < 0:
+            return None
+        return self._at_end
+
+    def apply_back_pressure(self) -> None:
+        """Pauses inputs of which too much waits, because another input of the task holds them back."""
+        for tp, live in self._task_of.items():
+            if len(live.inputs) == 1:
+                continue
+            waiting = live.task.buffered.get(tp, 0)
+            if waiting > _MAX_BUFFERED and tp not in self._paused:
+                self._consumer.pause([RdTopicPartition(*tp)])
+                self._paused.add(tp)
+            elif waiting < _MAX_BUFFERED // 2 and tp in self._paused:
+                self._consumer.resume([RdTopicPartition(*tp)])
+                self._paused.discard(tp)
+
+    def refresh_ends(self) -> None:
+        """Notes the ends of the logs as of the last fetch. Clients are asked in this thread only: librdkafka's
+        Python client makes other threads wait for a poll to end."""
+        for tp in self._task_of:
+            _, high = self._consumer.get_watermark_offsets(RdTopicPartition(*tp), cached=True)
+            self.ends[tp] = max(high, self.ends.get(tp, -1))
+
+    def read_up_to(self, tp: TopicPartition) -> int:
+        """The next offset to fetch: behind the last record and what follows it without being one (markers)."""
+        return self._next.get(tp, -1)
+
+    def forget(self, tasks: Iterable[LiveTask]) -> None:
+        """What was fetched for these tasks has to be fetched again."""
+        for live in tasks:
+            for tp in live.inputs:
+                self._next.pop(tp, None)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _on_event(self, event: Message) -> None:
+        error = event.error()
+        tp = TopicPartition(event.topic(), event.partition())
+        if error.code() == KafkaError._PARTITION_EOF:
+            if tp in self._task_of:
+                self._at_end.add(tp)
+                self._next[tp] = self.ends[tp] = max(self._next[tp], event.offset())
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            raise BrokerError(f"{tp} cannot be read at the position of the group any more: {error.str()}")
+        elif error.fatal() or not error.retriable():
+            raise BrokerError(f"{tp} cannot be read: {error.str()}")
+        else:
+            logger.warning("%s: %s", tp, error.str())

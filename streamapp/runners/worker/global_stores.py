@@ -1,0 +1,73 @@
+"""Fills the global stores of this process: to the end of their topics before any task starts, and on from there."""
+
+from __future__ import annotations
+
+import logging
+
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import TopicPartition as RdTopicPartition
+from confluent_kafka.admin import AdminClient
+
+from streamapp.engine.global_state import GlobalState
+from streamapp.errors import BrokerError
+from streamapp.records import TopicPartition
+from streamapp.runners.worker.batches import split
+from streamapp.runners.worker.clients import consumer_settings, list_offsets
+from streamapp.runners.worker.livetask import now_ms
+from streamapp.runners.worker.topics import Topics
+from streamapp.state.backend import MemoryBackend
+from streamapp.topology.plan import Plan
+
+__all__ = ["GlobalStores"]
+
+logger = logging.getLogger(__name__)
+
+_BATCH = 10_000
+
+
+class GlobalStores:
+    """The global stores, in memory, fed by a consumer of their own from all partitions of their topics."""
+
+    def __init__(self, plan: Plan, admin: AdminClient, topics: Topics) -> None:
+        self.state = GlobalState(plan, lambda store: MemoryBackend(), wall_clock_ms=now_ms)
+        self._missing: dict[TopicPartition, int] = {}
+        """Partition -> the end that has to be reached before tasks may start."""
+        self._consumer: Consumer | None = None
+        partitions = [TopicPartition(topic, p) for topic in self.state.topics for p in range(topics.partitions[topic])]
+        if partitions:
+            first = list_offsets(admin, partitions, latest=False)
+            end = list_offsets(admin, partitions, latest=True)
+            self._missing = {tp: end[tp] for tp in partitions if first[tp] < end[tp]}
+            self._consumer = Consumer({**consumer_settings(plan.config), "auto.offset.reset": "earliest"})
+            self._consumer.assign([RdTopicPartition(*tp, first[tp]) for tp in partitions])
+
+    @property
+    def ready(self) -> bool:
+        """The stores have everything that was in their topics when the worker started."""
+        return not self._missing
+
+    def poll(self, timeout: float) -> None:
+        """Applies what has arrived."""
+        if self._consumer is None:
+            return
+        batches, events = split(self._consumer.consume(_BATCH, timeout))
+        for tp, batch in batches:
+            self.state.process(tp, batch)
+            self._reached(tp, batch.offsets[-1] + 1)
+        for event in events:
+            error = event.error()
+            if error.code() == KafkaError._PARTITION_EOF:
+                self._reached(TopicPartition(event.topic(), event.partition()), event.offset())
+            elif not error.retriable():
+                raise BrokerError(f"the global topic {event.topic()} cannot be read: {error.str()}")
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+        self.state.close()
+
+    def _reached(self, tp: TopicPartition, position: int) -> None:
+        if self._missing and position >= self._missing.get(tp, position + 1):
+            del self._missing[tp]
+            if not self._missing:
+                logger.info("the global stores are complete")

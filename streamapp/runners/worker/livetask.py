@@ -1,0 +1,90 @@
+"""A task as the worker holds it: the engine's task, what it reads, and where its state is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamapp.engine.task import Collector, Task
+from streamapp.records import TopicPartition
+from streamapp.runners.worker.assignor import TaskId
+from streamapp.runners.worker.topics import Topics
+from streamapp.state.backend import MemoryBackend, StateBackend
+from streamapp.state.directory import StateDirectory
+from streamapp.state.rocks import RocksBackend, RocksMemory
+from streamapp.topology.plan import Plan, Subtopology
+
+__all__ = ["LiveTask", "TaskOpener", "now_ms"]
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+@dataclass(eq=False, slots=True)
+class LiveTask:
+    id: TaskId
+    subtopology: Subtopology
+    task: Task
+    inputs: tuple[TopicPartition, ...]
+    changelogs: Mapping[TopicPartition, str]
+    """Changelog partition -> store, of the stores that are logged."""
+    folder: str
+    """Where its state is on disk, for messages."""
+    running: bool = False
+    """Restored and initialised."""
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
+    """Where reading began, by input: the committed offset or where the reset policy led."""
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """The next offset to process, by input."""
+        return {**self.starts, **self.task.positions}
+
+
+class TaskOpener:
+    """Makes the tasks of a plan, each with its own state in the application's state folder."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        topics: Topics,
+        collector: Collector,
+        global_stores: Mapping[str, Any],
+        directory: StateDirectory,
+    ) -> None:
+        self._plan = plan
+        self._topics = topics
+        self._collector = collector
+        self._global_stores = global_stores
+        self._directory = directory
+        half = plan.config.state_memory_bytes // 2
+        self._memory = RocksMemory(block_cache_bytes=half, write_buffer_bytes=half)
+        self._subtopologies = {sub.id: sub for sub in plan.subtopologies}
+
+    def __call__(self, id: TaskId) -> LiveTask:
+        sub = self._subtopologies[id.subtopology]
+        inputs = tuple(
+            TopicPartition(topic, id.partition)
+            for topic in self._topics.sources[sub.id]
+            if id.partition < self._topics.partitions[topic]
+        )
+        folder = ""
+        backend: StateBackend = MemoryBackend()
+        if any(spec.persistent for spec in sub.stores):
+            path = self._directory.task_path(str(id))
+            folder, backend = str(path), RocksBackend(path, self._memory)
+        task = Task(
+            self._plan,
+            sub,
+            id.partition,
+            self._collector,
+            backend,
+            global_stores=self._global_stores,
+            wall_clock_ms=now_ms,
+            inputs=inputs,
+        )
+        changelogs = {TopicPartition(topic.name, id.partition): name for name, topic in sub.changelog_topics.items()}
+        return LiveTask(id, sub, task, inputs, changelogs, folder)

@@ -1,0 +1,147 @@
+"""The way out: records of all tasks of a worker go through one producer."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from streamapp.config import ErrorContext, StreamsConfig
+from streamapp.errors import BrokerError, StreamsError
+from streamapp.records import NO_HEADERS, Headers
+from streamapp.runners.worker.clients import producer_settings
+
+__all__ = ["ProductionError", "RecordProducer"]
+
+logger = logging.getLogger(__name__)
+
+
+class ProductionError(StreamsError):
+    """A record could not be written. Nothing that came after the last commit is committed."""
+
+
+class RecordProducer:
+    """A `streamapp.engine.Collector` on top of a librdkafka producer.
+
+    Only failures are reported back record by record; that everything else has arrived is what `flush` waits for.
+    """
+
+    def __init__(self, config: StreamsConfig, transactional_id: str, partitions: Mapping[str, int]) -> None:
+        self._config = config
+        self._handler = config.production_exception_handler
+        self._partitions = dict(partitions)
+        self._failure: StreamsError | None = None
+        self.dropped = 0
+        """Records that the production exception handler said to go on without."""
+        self.client = Producer(
+            {**producer_settings(config, transactional_id), "on_delivery": self._on_delivery, "error_cb": self._on_error}
+        )
+        self._produce = self.client.produce
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int | None,
+        headers: Headers = NO_HEADERS,
+        partition: int | None = None,
+    ) -> None:
+        arguments = (
+            topic,
+            value,
+            key,
+            -1 if partition is None else partition,
+            None,
+            None,
+            0 if timestamp is None else timestamp,
+            list(headers) if headers else [],
+        )
+        try:
+            self._produce(*arguments)
+        except BufferError:
+            self._send_when_there_is_room(arguments)
+        except KafkaException as exc:
+            self._failed(exc.args[0], topic, key, value, timestamp, headers, partition)
+
+    def partition_count(self, topic: str) -> int:
+        count = self._partitions.get(topic)
+        if count is None:
+            metadata = self.client.list_topics(topic, timeout=10).topics[topic]
+            if not metadata.partitions:
+                raise ProductionError(f"the topic {topic} does not exist; create it first")
+            count = self._partitions[topic] = len(metadata.partitions)
+        return count
+
+    def poll(self) -> None:
+        """Lets failures be reported, and raises the first that was not handled."""
+        self.client.poll(0)
+        if self._failure is not None:
+            raise self._failure
+
+    def flush(self, timeout: float, cancelled: Callable[[], bool]) -> None:
+        """Returns when the brokers have acknowledged every record. Raises `ProductionError` or `BrokerError`."""
+        deadline = time.monotonic() + timeout
+        while self.client.flush(1.0):
+            if self._failure is None and (cancelled() or time.monotonic() > deadline):
+                raise BrokerError(f"{len(self.client)} records are still not acknowledged after {timeout:.0f} s")
+            if self._failure is not None:
+                break
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        """Gives up what is still on its way; what matters was flushed by a commit."""
+        if self._config.exactly_once:
+            with contextlib.suppress(KafkaException):  # fenced, or never begun: there is nothing to roll back
+                self.client.abort_transaction(5.0)
+        self.client.purge(in_queue=True, in_flight=True, blocking=False)
+        self.client.flush(1.0)
+
+    def _send_when_there_is_room(self, arguments: tuple[object, ...]) -> None:
+        while True:
+            self.client.poll(0.05)
+            if self._failure is not None:
+                raise self._failure
+            try:
+                return self._produce(*arguments)
+            except BufferError:
+                continue
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+            self._failed(
+                error, message.topic(), message.key(), message.value(), message.timestamp()[1], (), message.partition()
+            )
+
+    def _failed(
+        self,
+        error: KafkaError,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int | None,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
+        failure = ProductionError(f"a record could not be written to {topic}: {error.str()}")
+        decision = self._handler
+        if callable(decision):
+            where = -1 if partition is None else partition
+            context = ErrorContext(topic, where, -1, timestamp or 0, headers, "sink", "", key, value)
+            decision = decision(context, failure)
+        # The transaction that a record is missing from cannot be committed, whatever the handler says.
+        if decision == "continue" and not self._config.exactly_once:
+            self.dropped += 1
+            logger.warning("%s; going on without it", failure)
+        elif self._failure is None:
+            self._failure = failure
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal() and self._failure is None:
+            self._failure = ProductionError(f"the producer had to stop: {error.str()}")
+        else:
+            logger.warning("producer: %s", error.str())

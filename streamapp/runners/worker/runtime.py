@@ -1,0 +1,311 @@
+"""`StreamsRuntime`: the topology inside a Faust application. It joins control plane and data plane, and answers for both."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from streamapp.config import StreamsConfig
+from streamapp.errors import InvalidStoreError
+from streamapp.partitioning import partition_for
+from streamapp.records import TopicPartition
+from streamapp.runners.worker.assignor import TaskId
+from streamapp.runners.worker.clients import admin_client
+from streamapp.runners.worker.dataplane import DataPlane
+from streamapp.runners.worker.global_stores import GlobalStores
+from streamapp.runners.worker.livetask import LiveTask, TaskOpener
+from streamapp.runners.worker.membership import FaustMembership, Member
+from streamapp.runners.worker.producer import RecordProducer
+from streamapp.runners.worker.status import InputInfo, RestoreInfo, TableInfo, TaskInfo, WorkerState
+from streamapp.runners.worker.topics import Topics, prepare_topics
+from streamapp.state.directory import StateDirectory
+from streamapp.topology import Topology
+from streamapp.topology.plan import Plan, Subtopology
+
+__all__ = ["StoreNotAvailable", "StreamsRuntime"]
+
+logger = logging.getLogger(__name__)
+R = TypeVar("R")
+
+
+class StoreNotAvailable(InvalidStoreError):
+    """The store exists, but this worker cannot read it now: another one has it, or it is being restored."""
+
+
+class StreamsRuntime:
+    """What ``app.streams`` is. Its status can be asked for in every state and from any thread, and answers at once."""
+
+    def __init__(self, app: Any, topology: Topology, config: StreamsConfig, *, shutdown_timeout: float = 30.0) -> None:
+        self.topology = topology
+        self.plan: Plan = topology.plan(config)
+        self.config = config
+        self._app = app
+        self._shutdown_timeout = shutdown_timeout
+        self._membership = FaustMembership(app)
+        self._topics: Topics | None = None
+        self._plane: DataPlane | None = None
+        self._global_stores: GlobalStores | None = None
+        self._directory: StateDirectory | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._failure: BaseException | None = None
+        self._stopping = False
+        self._sources = {sub.id: sub.source_topics for sub in self.plan.subtopologies}
+        self._source_names = frozenset(topic for topics in self._sources.values() for topic in topics)
+
+    # Life.
+
+    async def start(self) -> None:
+        """Checks and creates the topics and starts the data plane. Raises `BrokerError`, `TopologyError` ..."""
+        self._loop = asyncio.get_running_loop()
+        admin = admin_client(self.config)
+        topics = self._topics = await self._loop.run_in_executor(None, prepare_topics, self.plan, admin)
+        self._sources = dict(topics.sources)
+        self._source_names = frozenset(topic for names in topics.sources.values() for topic in names)
+        producer = RecordProducer(self.config, f"{self.plan.application_id}-{uuid.uuid4()}", topics.partitions)
+        self._directory = StateDirectory(self.config.state_dir, self.plan.application_id)
+        self._directory.check(
+            fingerprint=self.plan.fingerprint,
+            partition_counts={topic: topics.partitions[topic] for topic in sorted(self._source_names)},
+        )
+        self._global_stores = GlobalStores(self.plan, admin, topics)
+        self._plane = DataPlane(
+            self.config,
+            admin,
+            producer,
+            self._membership,
+            self._global_stores,
+            TaskOpener(self.plan, topics, producer, self._global_stores.state.stores, self._directory),
+            self._on_failure,
+        )
+        # What is there by now stays: the collector need not look at it again and again while records run through.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 50)
+        self._plane.start()
+
+    async def stop(self) -> None:
+        """Commits and closes all tasks, within the shutdown time-out."""
+        self._stopping = True
+        if self._plane is None:
+            return
+        self._watch_shutdown()
+        future = self._plane.stop()
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(future), self._shutdown_timeout)
+        except Exception as exc:
+            if self._failure is None:
+                logger.error("the last commit failed (%r): what it held will be processed again", exc)
+            self._plane.abandon()
+        await asyncio.get_running_loop().run_in_executor(None, self._plane.join, 5.0)
+        if not self._plane.is_alive() and self._directory is not None:
+            self._directory.close()
+
+    def _watch_shutdown(self) -> None:
+        """Nothing that hangs may keep a worker process alive that was told to stop."""
+        if self._app.in_worker:
+            timer = threading.Timer(self._shutdown_timeout + 30.0, os._exit, (70,))
+            timer.daemon = True
+            timer.start()
+
+    def _on_failure(self, exc: BaseException) -> None:
+        self._failure = exc
+        logger.critical("the data plane has stopped: %s", exc, exc_info=exc)
+        assert self._loop is not None
+        if not self._stopping:
+            asyncio.run_coroutine_threadsafe(self._app.crash(exc), self._loop)
+
+    # What the consumer group says (called by Faust's consumer).
+
+    async def on_revoked(self) -> None:
+        if self._plane is not None and not self._stopping:
+            await self._settle(self._plane.revoke())
+
+    async def on_assigned(self, assigned: Iterable[TopicPartition], generation: int) -> None:
+        if self._plane is None or self._stopping:
+            return
+        owned = set(assigned)
+        tasks = [
+            TaskId(subtopology, tp.partition)
+            for subtopology, topics in self._sources.items()
+            for tp in {TopicPartition(tp.topic, tp.partition) for tp in owned if tp.topic in topics}
+        ]
+        member = Member(generation, self._membership.current().member_id)
+        logger.info("generation %d: tasks %s", generation, ", ".join(map(str, sorted(set(tasks)))) or "none")
+        self._plane.assign(member, set(tasks))
+
+    async def _settle(self, future: Future[None]) -> None:
+        try:
+            await asyncio.wrap_future(future)
+        except Exception as exc:
+            logger.debug("the data plane reports on its own: %r", exc)
+
+    # What Faust's side asks.
+
+    @property
+    def source_topics(self) -> Mapping[int, tuple[str, ...]]:
+        """Sub-topology -> the topics that it reads; those of patterns once the worker has started."""
+        return self._sources
+
+    def is_source(self, topic: str) -> bool:
+        return topic in self._source_names
+
+    def is_leader(self) -> bool:
+        """True in exactly one worker: the one that has the first task."""
+        return self._plane is not None and TaskId(0, 0) in self._plane.tasks and not self._plane.suspended
+
+    # Status.
+
+    @property
+    def state(self) -> WorkerState:
+        plane = self._plane
+        if self._failure is not None:
+            return "failed"
+        if self._stopping:
+            return "stopping"
+        if plane is None or self._global_stores is None or not self._global_stores.ready:
+            return "starting"
+        if plane.suspended:
+            return "rebalancing"
+        return "running" if all(live.running for live in list(plane.tasks.values())) else "restoring"
+
+    @property
+    def reason(self) -> str | None:
+        """Why the worker has failed."""
+        return None if self._failure is None else f"{type(self._failure).__name__}: {self._failure}"
+
+    @property
+    def url(self) -> str:
+        """The address under which other workers reach this one's views."""
+        return str(self._app.conf.canonical_url)
+
+    @property
+    def processed(self) -> int:
+        """Records since the worker started."""
+        return 0 if self._plane is None else self._plane.processed
+
+    @property
+    def commits(self) -> int:
+        return 0 if self._plane is None else self._plane.commits
+
+    @property
+    def tasks(self) -> dict[str, TaskInfo]:
+        """The tasks of this worker, by id."""
+        if self._plane is None:
+            return {}
+        return {str(live.id): self._task_info(self._plane, live) for live in list(self._plane.tasks.values())}
+
+    def _task_info(self, plane: DataPlane, live: LiveTask) -> TaskInfo:
+        positions, buffered = live.positions, dict(live.task.buffered)
+        inputs = []
+        for tp in live.inputs:
+            waiting, position = buffered.get(tp, 0), positions.get(tp)
+            if not waiting and position is not None:
+                position = max(position, plane.fetcher.read_up_to(tp))
+            inputs.append(InputInfo(tp, position, plane.fetcher.ends.get(tp), waiting))
+        restoring = [each for each in plane.restorer.progress if each.task is live]
+        return TaskInfo(
+            str(live.id),
+            live.id.subtopology,
+            live.id.partition,
+            live.running,
+            live.task.metrics.processed,
+            tuple(inputs),
+            tuple(RestoreInfo(r.store, r.partition, r.start, r.position, r.end, r.rate) for r in restoring),
+        )
+
+    def tables(self) -> dict[str, TableInfo]:
+        """All state stores of the topology, by name."""
+        result = {}
+        local = {} if self._plane is None else dict(self._plane.tasks)
+        for name, sub in self.plan.store_subtopology.items():
+            spec = next(spec for spec in sub.stores if spec.name == name)
+            changelog = sub.changelog_topics.get(name)
+            count = self._task_count(sub)
+            result[name] = TableInfo(
+                spec,
+                changelog.name if changelog else None,
+                self._sources[sub.id],
+                count,
+                frozenset(id.partition for id in local if id.subtopology == sub.id),
+                {partition: self._owner(sub, partition) for partition in range(count)},
+            )
+        for store in self.plan.global_stores:
+            result[store.name] = TableInfo(
+                store.spec, store.topic, (store.topic,), 1, frozenset({0}), {0: self.url}, is_global=True
+            )
+        return result
+
+    # Reads.
+
+    def partition_for(self, store: str, key: bytes) -> int:
+        """The partition of a store that has a key; of a windowed store, the bytes of the inner key."""
+        if self._is_global(store):
+            return 0
+        count = self._task_count(self._subtopology(store))
+        if not count:
+            raise StoreNotAvailable(f"the store {store} has no partitions yet: the worker is starting")
+        return partition_for(key, count)
+
+    def owner(self, store: str, key: bytes) -> tuple[int, str | None, bool]:
+        """(partition, URL of the worker that has it or None, whether that is this worker) for a key."""
+        partition = self.partition_for(store, key)
+        if self._is_global(store):
+            return partition, self.url, True
+        sub = self._subtopology(store)
+        local = self._plane is not None and TaskId(sub.id, partition) in self._plane.tasks
+        return partition, self._owner(sub, partition), local
+
+    async def read(self, store: str, partition: int | None, fn: Callable[[Any], R]) -> R:
+        """``fn(store)`` on the data plane between two batches, so that it sees no batch half done.
+
+        ``partition`` may be None for a global store and where this worker has just one partition. The function must
+        be quick and must not keep the store. Raises `StoreNotAvailable` when the partition is not here or not ready,
+        `InvalidStoreError` for an unknown store.
+        """
+        plane, global_stores = self._plane, self._global_stores
+        if plane is None or global_stores is None:
+            raise StoreNotAvailable("the worker is starting")
+        if self._is_global(store):
+            return await asyncio.wrap_future(plane.call(lambda: fn(global_stores.state.stores[store])))
+        sub = self._subtopology(store)
+        return await asyncio.wrap_future(plane.call(lambda: fn(self._local(plane, sub, store, partition))))
+
+    def _local(self, plane: DataPlane, sub: Subtopology, store: str, partition: int | None) -> Any:
+        if plane.suspended:
+            raise StoreNotAvailable("the worker is rebalancing")
+        here = [live for live in plane.tasks.values() if live.id.subtopology == sub.id]
+        wanted = [live for live in here if partition is None or live.id.partition == partition]
+        if len(wanted) != 1:
+            has = ", ".join(str(live.id.partition) for live in here) or "none"
+            which = "one partition has to be named" if partition is None else f"partition {partition} is not here"
+            raise StoreNotAvailable(f"store {store}: {which}; this worker has {has}")
+        if not wanted[0].running:
+            raise StoreNotAvailable(f"partition {wanted[0].id.partition} of {store} is being restored")
+        return wanted[0].task.store(store)
+
+    def _is_global(self, store: str) -> bool:
+        return any(each.name == store for each in self.plan.global_stores)
+
+    def _subtopology(self, store: str) -> Subtopology:
+        try:
+            return self.plan.store_subtopology[store]
+        except KeyError:
+            names = [*self.plan.store_subtopology, *(each.name for each in self.plan.global_stores)]
+            raise InvalidStoreError(f"there is no store {store!r}; there are {', '.join(sorted(names)) or 'none'}") from None
+
+    def _task_count(self, sub: Subtopology) -> int:
+        return 0 if self._topics is None else self._topics.task_count(sub)
+
+    def _owner(self, sub: Subtopology, partition: int) -> str | None:
+        for topic in self._sources[sub.id]:
+            url = self._membership.owner(TopicPartition(topic, partition))
+            if url is not None:
+                return url
+        return None

@@ -1,0 +1,109 @@
+"""The topics of an application on the cluster: source topics must be there, internal topics are created."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from streamapp.errors import BrokerError, TopologyError
+from streamapp.runners.worker.clients import unreachable
+from streamapp.topology.plan import Plan, Subtopology
+
+__all__ = ["Topics", "prepare_topics"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Topics:
+    """What the cluster has: the partition count of each topic, and which topics each sub-topology reads."""
+
+    partitions: Mapping[str, int]
+    sources: Mapping[int, tuple[str, ...]]
+
+    def task_count(self, subtopology: Subtopology) -> int:
+        return max((self.partitions[topic] for topic in self.sources[subtopology.id]), default=0)
+
+
+def prepare_topics(plan: Plan, admin: AdminClient, timeout: float = 10.0) -> Topics:
+    """Checks the source topics and creates the internal ones that are missing.
+
+    Raises `BrokerError` when Kafka cannot be reached or refuses, `TopologyError` for missing source topics (all
+    of them) and for internal topics with another number of partitions, `CopartitionError` for topics that are
+    joined but do not match.
+    """
+    existing = _existing(plan, admin, timeout)
+    missing = sorted(topic for topic in plan.source_topics if topic not in existing)
+    if missing:
+        several = len(missing) > 1
+        raise TopologyError(
+            f"the source topic{'s' if several else ''} {', '.join(missing)} {'do' if several else 'does'} not exist on "
+            f"{plan.config.bootstrap_servers}. Create {'them' if several else 'it'} first, for example with: "
+            f"kafka-topics.sh --bootstrap-server {plan.config.bootstrap_servers} --create --topic {missing[0]} --partitions 4"
+        )
+    counts = plan.partition_counts(existing)
+    sources = {sub.id: _sources(sub, existing, counts) for sub in plan.subtopologies}
+    known = {**existing, **counts}
+    for sub in plan.subtopologies:
+        tasks = max((known[topic] for topic in sources[sub.id]), default=0)
+        counts.update({t.name: tasks for t in sub.changelog_topics.values() if t.name in counts})
+        if any(s.pattern for s in sub.sources) and not tasks:
+            raise TopologyError(f"no topic matches {sub.name}, which {plan.application_id} reads; create one first")
+    _check_counts(existing, counts)
+    _create(plan, admin, {name: count for name, count in counts.items() if name not in existing}, timeout)
+    return Topics({**existing, **counts}, sources)
+
+
+def _existing(plan: Plan, admin: AdminClient, timeout: float) -> dict[str, int]:
+    try:
+        metadata = admin.list_topics(timeout=timeout)
+    except KafkaException as exc:
+        raise unreachable(plan.config, exc) from exc
+    return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.partitions}
+
+
+def _sources(sub: Subtopology, existing: Mapping[str, int], internal: Mapping[str, int]) -> tuple[str, ...]:
+    patterns = [source.pattern for source in sub.sources if source.pattern is not None]
+    matching = [
+        topic
+        for topic in sorted(existing)
+        if topic not in internal and any(pattern.fullmatch(topic) for pattern in patterns)
+    ]
+    return tuple(dict.fromkeys((*sub.source_topics, *matching)))
+
+
+def _check_counts(existing: Mapping[str, int], wanted: Mapping[str, int]) -> None:
+    for name, count in sorted(wanted.items()):
+        found = existing.get(name, count)
+        if found != count:
+            raise TopologyError(
+                f"the internal topic {name} has {found} partitions, but the application needs {count}: the number of "
+                "partitions of its input has changed, so keys belong to other partitions than before. Stop all workers, "
+                f"delete the topic {name} and the state folders of the application, reset its input offsets, and start again; "
+                f"or give the input {found} partitions as before"
+            )
+
+
+def _create(plan: Plan, admin: AdminClient, counts: Mapping[str, int], timeout: float) -> None:
+    if not counts:
+        return
+    config = {topic.name: dict(topic.config) for topic in plan.internal_topics}
+    new = [
+        NewTopic(
+            name, num_partitions=count, replication_factor=plan.config.replication_factor, config=config.get(name, {})
+        )
+        for name, count in counts.items()
+    ]
+    for name, future in admin.create_topics(new, request_timeout=timeout).items():
+        try:
+            future.result()
+            logger.info("created topic %s with %d partitions", name, counts[name])
+        except KafkaException as exc:
+            # Another worker that starts at the same time was faster.
+            if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise BrokerError(f"the internal topic {name} could not be created: {exc.args[0].str()}") from exc
