@@ -82,7 +82,8 @@ class KafkaAdmin:
     ) -> dict[TopicPartition, int]:
         """Return the offset that the next record of each partition will get.
 
-        With ``read_committed`` it is the last stable offset: where a reader of committed records ends.
+        With ``read_committed`` it is the last stable offset: where a reader of committed records ends. Kafka
+        advances it a moment after a commit returned, because it writes the commit markers in the background.
         """
         level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
         asked = {ClientPartition(*partition): OffsetSpec.latest() for partition in partitions}

@@ -258,7 +258,9 @@ class LocalKafka:
             process = self._process(number)
             address = f"{HOST}:{cluster.ports[number - 1]}"
             # log_level 0: until the broker listens, librdkafka would print each refused connection.
-            client = AdminClient({"bootstrap.servers": address, "log_level": 0})
+            client = AdminClient(
+                {"bootstrap.servers": address, "log_level": 0, "reconnect.backoff.max.ms": 200}
+            )
             while not _members(client).issuperset(ids):
                 if process.pid is None:
                     problem = "ended while it started"
@@ -351,7 +353,7 @@ class LocalKafka:
 
 
 def _new_cluster_id() -> str:
-    """Return a random id as Kafka writes it, without a dash: the tool would take a leading one for an option."""
+    """Return a random id as Kafka writes it, but without a dash, which in front would look like an option."""
     return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
 
 

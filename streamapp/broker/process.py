@@ -15,6 +15,8 @@ __all__ = ["BrokerProcess", "write_atomically"]
 
 _GUARD = Path(__file__).with_name("_guard.py")
 _TAIL_LINES = 20
+# Python warns when a process is forgotten that still runs; a detached one is meant to.
+_DETACHED: list[subprocess.Popen[bytes]] = []
 
 
 class BrokerProcess:
@@ -46,6 +48,8 @@ class BrokerProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        if detached:
+            _DETACHED.append(self._child)
         identity = {"pid": self._child.pid, "started": _start_time(self._child.pid)}
         write_atomically(self._pid_file, json.dumps(identity))
 
