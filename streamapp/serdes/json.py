@@ -1,0 +1,77 @@
+"""JSON, of plain values or of types."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from streamapp.errors import ConfigError, SerializationError
+from streamapp.serdes.base import Serde
+from streamapp.serdes.types import excerpt, is_immutable, record_fields
+
+__all__ = ["JsonSerde"]
+
+T = TypeVar("T")
+
+_POSITION = re.compile(r"\(byte (\d+)\)")
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+
+
+class JsonSerde(Serde[T]):
+    """JSON in UTF-8, without spaces and with non-ASCII characters as they are.
+
+    Without a ``type`` values are dicts, lists, strings, numbers, booleans and None. With one (a
+    ``msgspec.Struct``, dataclass, TypedDict, NamedTuple, or builtins such as ``dict[str, int]``) they are
+    checked against it and made of it when they are read.
+
+    Equal values have equal bytes, so they can be keys: the keys of dicts are sorted, the fields of types
+    are in the order of their definition. JSON has no NaN and no infinity; they become null.
+
+    >>> serde = JsonSerde()
+    >>> serde.serialize({"dest": "ZÜR", "delay": [2, 0.5]}).decode()
+    '{"delay":[2,0.5],"dest":"ZÜR"}'
+    >>> JsonSerde(tuple[str, int]).deserialize(b'["JFK",4]')
+    ('JFK', 4)
+    """
+
+    def __init__(self, type: Any = None) -> None:
+        self.type = type
+        try:
+            self._decode = msgspec.json.Decoder(Any if type is None else type).decode
+            self.immutable = type is not None and is_immutable(type)
+        except TypeError as error:
+            raise ConfigError(f"JSON cannot be read into {type!r}: {error}") from error
+        self._class = type if record_fields(type) is not None else object
+        self._name = getattr(type, "__name__", str(type)) if type is not None else "JSON"
+
+    def serialize(self, value: T) -> bytes:
+        try:
+            if isinstance(value, self._class):
+                return _ENCODER.encode(value)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise SerializationError(f"cannot write {excerpt(value)} as JSON: {error}") from error
+        raise SerializationError(f"expected {self._name}, got {excerpt(value)} ({value.__class__.__name__})")
+
+    def deserialize(self, data: bytes) -> T:
+        try:
+            return self._decode(data)  # type: ignore[no-any-return]
+        except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, RecursionError) as error:
+            raise self._unreadable(data, error) from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return JsonSerde, (self.type,)
+
+    def _unreadable(self, data: bytes, error: Exception) -> SerializationError:
+        if not data:
+            return SerializationError(f"expected {self._name}, got no bytes (a null has none, not b'')")
+        if isinstance(error, UnicodeDecodeError):
+            position = error.start
+        else:
+            found = _POSITION.search(str(error))
+            position = int(found[1]) if found else 0
+        if "truncated" in str(error):
+            position = len(data)
+            error = ValueError(f"the text ends too early (byte {position})")
+        return SerializationError(f"expected {self._name}, got {excerpt(data, position)}: {error}")

@@ -1,0 +1,78 @@
+"""What the serdes of typed values need to know about a type."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import msgspec
+from msgspec import inspect as mi
+
+__all__ = ["excerpt", "is_immutable", "record_fields"]
+
+_SCALARS = (
+    mi.NoneType,
+    mi.BoolType,
+    mi.IntType,
+    mi.FloatType,
+    mi.StrType,
+    mi.BytesType,
+    mi.DateTimeType,
+    mi.DateType,
+    mi.TimeType,
+    mi.TimeDeltaType,
+    mi.UUIDType,
+    mi.DecimalType,
+    mi.EnumType,
+    mi.LiteralType,
+)
+
+
+def is_immutable(type_: Any) -> bool:
+    """Whether no value of the type can change in place, nor anything inside it, and all have a hash."""
+    return _immutable(mi.type_info(type_), set())
+
+
+def record_fields(type_: Any) -> dict[str, str] | None:
+    """Name in the data -> name of the attribute, of a Struct or dataclass; None for any other type."""
+    if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
+        return {field.encode_name: field.name for field in msgspec.structs.fields(type_)}
+    if isinstance(type_, type) and dataclasses.is_dataclass(type_):
+        return {field.name: field.name for field in dataclasses.fields(type_)}
+    return None
+
+
+def excerpt(data: Any, around: int = 0, size: int = 60) -> str:
+    """The bytes, or the value's repr, cut to ``size`` around a position."""
+    if not isinstance(data, bytes):
+        text = repr(data)
+        return text if len(text) <= size else f"{text[:size]}..."
+    start = max(0, min(around - size // 2, len(data) - size))
+    cut = data[start : start + size]
+    return f"{'...' if start else ''}{cut!r}{'...' if start + size < len(data) else ''}"
+
+
+def _immutable(info: mi.Type, seen: set[Any]) -> bool:
+    match info:
+        case mi.Metadata(type=inner):
+            return _immutable(inner, seen)
+        case mi.UnionType(types=types):
+            return all(_immutable(member, seen) for member in types)
+        case mi.TupleType(item_types=types):
+            return all(_immutable(item, seen) for item in types)
+        case mi.VarTupleType(item_type=item) | mi.FrozenSetType(item_type=item):
+            return _immutable(item, seen)
+        case mi.StructType(cls=cls, fields=fields):
+            config = cls.__struct_config__
+            return cls in seen or (config.frozen and config.eq and _all_immutable(cls, fields, seen))
+        case mi.DataclassType(cls=cls, fields=fields):
+            frozen = cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
+            return cls in seen or (frozen and cls.__hash__ is not None and _all_immutable(cls, fields, seen))
+        case mi.NamedTupleType(cls=cls, fields=fields):
+            return cls in seen or _all_immutable(cls, fields, seen)
+    return isinstance(info, _SCALARS)
+
+
+def _all_immutable(cls: type, fields: tuple[mi.Field, ...], seen: set[Any]) -> bool:
+    seen.add(cls)  # a type that contains itself is as immutable as the rest of it
+    return all(_immutable(field.type, seen) for field in fields)

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypedDict
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamapp.errors import ConfigError, SerializationError
+from streamapp.serdes.json import JsonSerde
+
+
+class Flight(msgspec.Struct):
+    carrier: str
+    delay: int | None = None
+
+
+class FrozenFlight(msgspec.Struct, frozen=True):
+    carrier: str
+    stops: tuple[str, ...] = ()
+    next: FrozenFlight | None = None
+
+
+class FrozenWithList(msgspec.Struct, frozen=True):
+    stops: list[str]
+
+
+@dataclass
+class Plane:
+    tail: str
+    seats: int
+
+
+@dataclass(frozen=True)
+class FrozenPlane:
+    tail: str
+    seats: int
+
+
+class Weather(TypedDict):
+    temp: float
+
+
+class Pair(NamedTuple):
+    a: str
+    b: int
+
+
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("aé\u4e2d", max_size=3), inner),
+    max_leaves=12,
+)
+
+
+@given(plain)
+def test_plain_values_round_trip_and_any_parser_reads_them(value: Any) -> None:
+    serde: JsonSerde[Any] = JsonSerde()
+    data = serde.serialize(value)
+
+    assert serde.deserialize(data) == value
+    assert json.loads(data) == value
+
+
+@given(st.dictionaries(st.text("abé", max_size=3), st.integers(0, 9)))
+def test_equal_objects_have_equal_bytes(value: dict[str, int]) -> None:
+    serde: JsonSerde[Any] = JsonSerde()
+    turned = dict(reversed(value.items()))
+
+    assert serde.serialize(value) == serde.serialize(turned)
+    assert (
+        serde.serialize(value)
+        == json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    )
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "data"),
+    [
+        (Flight, Flight("UA", 3), b'{"carrier":"UA","delay":3}'),
+        (Plane, Plane("N1", 5), b'{"tail":"N1","seats":5}'),
+        (Weather, {"temp": 1.5}, b'{"temp":1.5}'),
+        (dict[str, int], {"b": 1, "a": 2}, b'{"a":2,"b":1}'),
+        (list[Flight], [Flight("UA")], b'[{"carrier":"UA","delay":null}]'),
+        (Pair, Pair("a", 1), b'["a",1]'),
+        (str, "Zürich", b'"Z\xc3\xbcrich"'),
+    ],
+)
+def test_typed_values(type_: Any, value: Any, data: bytes) -> None:
+    serde: JsonSerde[Any] = JsonSerde(type_)
+
+    assert serde.serialize(value) == data
+    assert serde.deserialize(data) == value
+    assert pickle.loads(pickle.dumps(serde)).deserialize(data) == value
+
+
+@pytest.mark.parametrize(
+    ("type_", "immutable"),
+    [
+        (None, False),
+        (Any, False),
+        (str, True),
+        (int | None, True),
+        (dict[str, int], False),
+        (tuple[str, int], True),
+        (tuple[list[str], int], False),
+        (frozenset[str], True),
+        (Flight, False),
+        (FrozenFlight, True),
+        (FrozenWithList, False),
+        (Plane, False),
+        (FrozenPlane, True),
+        (Pair, True),
+        (Weather, False),
+    ],
+)
+def test_immutable_means_frozen_all_the_way_down(type_: Any, immutable: bool) -> None:
+    assert JsonSerde(type_).immutable is immutable
+
+
+@pytest.mark.parametrize(
+    ("type_", "data", "message"),
+    [
+        (None, b"", "got no bytes"),
+        (None, b'{"a":', r"ends too early \(byte 5\)"),
+        (None, b'{"a" 1}', r"\(byte 5\)"),
+        (None, b"x" * 500, r"got b'x{60}'\.\.\.:"),
+        (None, b'"\xff"', "utf-8|UTF-8"),
+        (Flight, b'{"carrier":1}', r"expected Flight.*`\$\.carrier`"),
+        (Flight, b"{}", "missing required field `carrier`"),
+    ],
+)
+def test_bytes_that_are_not_what_was_expected(type_: Any, data: bytes, message: str) -> None:
+    with pytest.raises(SerializationError, match=message):
+        JsonSerde(type_).deserialize(data)
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "message"),
+    [
+        (None, object(), "cannot write <object"),
+        (None, {"a": 1j}, "as JSON"),
+        (Flight, {"carrier": "UA"}, r"expected Flight, got .*\(dict\)"),
+    ],
+)
+def test_values_that_cannot_be_written(type_: Any, value: Any, message: str) -> None:
+    with pytest.raises(SerializationError, match=message):
+        JsonSerde(type_).serialize(value)
+
+
+def test_a_type_that_json_cannot_hold_is_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match="cannot be read into"):
+        JsonSerde(int | str | list[int] | tuple[int, ...])
