@@ -7,7 +7,7 @@ in the order of the last updates, with the task's topic, offset, timestamp and h
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from streamapp.records import Headers, Windowed
 from streamapp.state.backend import OrderedBytes
@@ -24,6 +24,10 @@ __all__ = ["RecordCache", "cached_store"]
 _ENTRY_BYTES = 70  # what Kafka Streams counts for an entry beside key, value and topic, roughly
 
 
+def _length(value: Any) -> int:
+    return len(value) if value.__class__ is bytes or value.__class__ is str else 8
+
+
 class RecordCache:
     """The bytes that the caches of one task hold together, and may hold."""
 
@@ -34,14 +38,8 @@ class RecordCache:
         self.used = 0
 
 
-class _News(NamedTuple):
-    before: Row
-    row: Row
-    topic: str | None
-    offset: int
-    timestamp: int
-    headers: Headers
-    size: int
+# What a row was before, what it is, and the topic, offset, timestamp and headers of the record that changed it.
+_News = tuple[Row, Row, str | None, int, int, Headers]
 
 
 class _Cached(WriteBehindStore):
@@ -50,6 +48,8 @@ class _Cached(WriteBehindStore):
     def attach(self, cache: RecordCache) -> None:
         self._cache = cache
         self._news: dict[Any, _News] = {}
+        self._news_bytes = 0
+        self._write = super().put_row
         self._listener: FlushListener | None = None
         # Logged as it leaves the cache.
         self._log_at_flush, self._log_each = self._log_each, False
@@ -58,20 +58,22 @@ class _Cached(WriteBehindStore):
         self._listener = listener
 
     def put_row(self, row_key: Any, row: Row) -> None:
-        news, task, cache = self._news, self._task, self._cache
+        task, news = self._task, self._news
         known = news.pop(row_key, None)
         if known is None:
-            before, size = self.row(row_key), 0
+            before = self.row(row_key)
+            size = _ENTRY_BYTES + _length(row[0])
         else:
-            before, size = known.before, known.size
-        value = row[0]
-        cache.used -= size
-        size = _ENTRY_BYTES + (len(value) if value.__class__ is bytes or value.__class__ is str else 8)
-        cache.used += size
-        news[row_key] = _News(before, row, task.topic, task.offset, task.timestamp, task.headers, size)
-        super().put_row(row_key, row)
-        if cache.used > cache.max_bytes:
-            self.flush()
+            before = known[0]
+            size = 0 if self._shown else _length(row[0]) - _length(known[1][0])
+        news[row_key] = (before, row, task.topic, task.offset, task.timestamp, task.headers)
+        self._write(row_key, row)
+        if size:
+            self._news_bytes += size
+            cache = self._cache
+            cache.used += size
+            if cache.used > cache.max_bytes:
+                self.flush()
 
     def flush(self) -> None:
         if not self._news:
@@ -79,10 +81,11 @@ class _Cached(WriteBehindStore):
         task, listener, show = self._task, self._listener, self._values.show
         # The listener may put again, which is then news of its own.
         news, self._news = self._news, {}
+        self._cache.used -= self._news_bytes
+        self._news_bytes = 0
         current = task.topic, task.offset, task.timestamp, task.headers
         try:
-            for row_key, (before, row, topic, offset, timestamp, headers, size) in news.items():
-                self._cache.used -= size
+            for row_key, (before, row, topic, offset, timestamp, headers) in news.items():
                 old, new = before[0], row[0]
                 if listener is not None and new is None and old is None:
                     continue

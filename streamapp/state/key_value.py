@@ -35,7 +35,6 @@ class KeyValueStore(WriteBehindStore):
     ) -> None:
         super().__init__(spec, table, task, timestamped=self.timestamped, cached_rows=cached_rows)
         self._row_bytes = self._keys.to_bytes  # type: ignore[assignment, method-assign]
-        self._shown = self._value_class is not None
 
     def get(self, key: Any) -> Any:
         if key.__class__ is not self._key_class:

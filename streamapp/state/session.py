@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from streamapp.records import Windowed
@@ -44,8 +44,16 @@ class SessionStore(TimeBucketedStore):
     def _local_key(self, row_key: Any, row_bytes: bytes) -> bytes:
         return LONG.pack(row_key[2] // self._bucket) + row_bytes
 
-    def _expired(self, row_key: Any) -> bool:
-        return bool(row_key[2] < self._min_live())
+    def _encoder(self) -> Callable[[Any], tuple[bytes, bytes | None]]:
+        to_bytes, bucket, live = self._keys.to_bytes, self._bucket, self._min_live()
+        pack_suffix, pack_bucket = _END_START.pack, LONG.pack
+
+        def encode(row_key: Any) -> tuple[bytes, bytes | None]:
+            key, start, end = row_key
+            data = to_bytes(key) + pack_suffix(end, start)
+            return data, None if end < live else pack_bucket(end // bucket) + data
+
+        return encode
 
     def _time_of(self, row_bytes: bytes) -> int:
         return int.from_bytes(row_bytes[-16:-8], "big")

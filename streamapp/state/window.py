@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from streamapp.records import RecordBatch, Windowed
@@ -79,7 +79,7 @@ class TimeBucketedStore(WriteBehindStore):
         self._old_images: dict[Any, KeyImage] = {}
         self._observed = _NO_TIME
         self._sequence = 0
-        self._written_meta = meta = table.get(_META)
+        self._written_meta = self._sealed_meta = meta = table.get(_META)
         if meta is not None:
             self._observed, self._sequence = _START_SEQUENCE.unpack(meta)
         self._deleted_before = max(0, self._min_live()) // self._bucket
@@ -105,16 +105,16 @@ class TimeBucketedStore(WriteBehindStore):
 
     def _seal(self, logged: bool) -> None:
         super()._seal(logged)
-        meta = _START_SEQUENCE.pack(self._observed, self._sequence)
-        if meta != self._written_meta and self._observed != _NO_TIME:
-            self._batch.append((_META, meta))
+        self._sealed_meta = _START_SEQUENCE.pack(self._observed, self._sequence)
+        if self._sealed_meta != self._written_meta and self._observed != _NO_TIME:
+            self._batch.append((_META, self._sealed_meta))
 
     def drain(self, write_set: WriteSet) -> None:
         super().drain(write_set)
         if self._batch:  # the meta row alone: it is not a row of `_dirty`
             write_set.puts.setdefault(self.name, []).extend(self._batch)
             self._batch = []
-        self._written_meta = _START_SEQUENCE.pack(self._observed, self._sequence)
+        self._written_meta = self._sealed_meta
         self._expire(write_set)
 
     def _expire(self, write_set: WriteSet) -> None:
@@ -187,16 +187,17 @@ class TimeBucketedStore(WriteBehindStore):
             rows = [(key[8:], row) for key, row in self._merged(start, end)]
             if rows:
                 yield rows
-                bucket += step
-            else:
+            bucket += step
+            # Few buckets are tried one by one; over a long gap the next one with rows is looked up.
+            if not rows and (bucket - first if reverse else last - bucket) > 3:
                 bucket = self._next_bucket(bucket, first, last, reverse)
 
     def _next_bucket(self, bucket: int, first: int, last: int, reverse: bool) -> int | None:
-        """The next bucket with rows after an empty one: there may be any number of empty ones between."""
+        """The next bucket, this one included, that has rows."""
         if reverse:
-            start, end = LONG.pack(first), LONG.pack(bucket)
+            start, end = LONG.pack(first), LONG.pack(bucket + 1)
         else:
-            start, end = LONG.pack(bucket + 1), LONG.pack(last) + _META
+            start, end = LONG.pack(bucket), LONG.pack(last + 1)
         for key, _ in self._merged(start, end, reverse):
             return int.from_bytes(key[:8], "big")
         return None
@@ -246,23 +247,28 @@ class WindowStore(TimeBucketedStore):
     def _local_key(self, row_key: Any, row_bytes: bytes) -> bytes:
         return LONG.pack(row_key[1] // self._bucket) + row_bytes
 
-    def _expired(self, row_key: Any) -> bool:
-        return bool(row_key[1] < self._min_live())
+    def _encoder(self) -> Callable[[Any], tuple[bytes, bytes | None]]:
+        to_bytes, bucket, live = self._keys.to_bytes, self._bucket, self._min_live()
+        pack_suffix, pack_bucket = _START_SEQUENCE.pack, LONG.pack
+
+        def encode(row_key: Any) -> tuple[bytes, bytes | None]:
+            key, start, sequence = row_key
+            data = to_bytes(key) + pack_suffix(start, sequence)
+            return data, None if start < live else pack_bucket(start // bucket) + data
+
+        return encode
 
     def _time_of(self, row_bytes: bytes) -> int:
         return int.from_bytes(row_bytes[-12:-4], "big")
 
     def get(self, key: Any, start: int) -> Any:
-        value = self._row(key, start)[0]
-        return None if value is None else self._values.show(value)
-
-    def _row(self, key: Any, start: int) -> Row:
         if key.__class__ is not self._key_class:
             key = self._keep_key(key)
-        return self.row((key, start, self._sequence))
+        value = self.row((key, start, self._sequence))[0]
+        return None if value is None else self._values.show(value)
 
     def row(self, row_key: Any) -> Row:
-        if row_key[1] < self._observed - self._retention + 1 and row_key[1] < self._min_live():
+        if row_key[1] <= self._observed - self._retention and row_key[1] < self._min_live():
             return MISSING
         return self._dirty.get(row_key) or self._read(row_key)
 
@@ -303,10 +309,8 @@ class WindowStore(TimeBucketedStore):
             image.trim((self._min_live(),))
         low = bisect_left(slots, (time_from,))
         high = bisect_right(slots, (time_to, MAX_LONG))
-        rows = [
-            self._show_fetched(slot[0], row)
-            for slot, row in zip(slots[low:high], image.rows[low:high], strict=True)
-        ]
+        found = zip(slots[low:high], image.rows[low:high], strict=True)
+        rows = self._show_fetched([(slot[0], row) for slot, row in found])
         return reversed(rows) if reverse else iter(rows)
 
     def fetch_range(
@@ -365,8 +369,11 @@ class WindowStore(TimeBucketedStore):
                         Windowed(self._keys.show(self._keys.from_bytes(key)), start, end), row
                     )
 
-    def _show_fetched(self, start: int, row: Row) -> tuple[Any, ...]:
-        return start, self._values.show(row[0])
+    def _show_fetched(self, rows: list[tuple[int, Row]]) -> list[Any]:
+        if self._shown:
+            return [(start, row[0]) for start, row in rows]
+        show = self._values.show
+        return [(start, show(row[0])) for start, row in rows]
 
     def _show_scanned(self, key: Windowed, row: Row) -> tuple[Any, ...]:
         return key, self._values.show(row[0])
@@ -381,11 +388,16 @@ class TimestampedWindowStore(WindowStore):
     _timestamped_values = True
 
     def get(self, key: Any, start: int) -> tuple[Any, int] | None:
-        value, timestamp = self._row(key, start)
-        return None if value is None else (self._values.show(value), timestamp)
+        if key.__class__ is not self._key_class:
+            key = self._keep_key(key)
+        row = self.row((key, start, self._sequence))
+        if row[0] is None:
+            return None
+        return row if self._shown else (self._values.show(row[0]), row[1])
 
-    def _show_fetched(self, start: int, row: Row) -> tuple[Any, ...]:
-        return start, self._values.show(row[0]), row[1]
+    def _show_fetched(self, rows: list[tuple[int, Row]]) -> list[Any]:
+        show = self._values.show
+        return [(start, show(row[0]), row[1]) for start, row in rows]
 
     def _show_scanned(self, key: Windowed, row: Row) -> tuple[Any, ...]:
         return key, self._values.show(row[0]), row[1]

@@ -112,6 +112,7 @@ class WriteBehindStore(Store):
         self._keep_key = self._keys.keep
         self._value_class = self._values.kept_class
         self._keep_value = self._values.keep
+        self._shown = self._value_class is not None  # the kept form of a value is the value
         self._timestamped = timestamped
         self._cached_rows = cached_rows
         self._dirty: dict[Any, Row] = {}
@@ -131,9 +132,15 @@ class WriteBehindStore(Store):
         """The key in the backend."""
         return row_bytes
 
-    def _expired(self, row_key: Any) -> bool:
-        """Whether a row need not be kept any more."""
-        return False
+    def _encoder(self) -> Callable[[Any], tuple[bytes, bytes | None]]:
+        """What gives a row's changelog key and local key; no local key if it has expired and need not be kept."""
+        row_bytes = self._row_bytes
+
+        def encode(row_key: Any) -> tuple[bytes, bytes | None]:
+            key = row_bytes(row_key)
+            return key, key
+
+        return encode
 
     def row(self, row_key: Any) -> Row:
         """The current row of a key in its kept form; its value is None if there is none."""
@@ -175,24 +182,21 @@ class WriteBehindStore(Store):
         sealed = self._sealed = dict(self._dirty)
         batch: list[tuple[bytes, bytes | None]] = []
         add, log, name = batch.append, self._task.log, self.name
-        row_bytes, to_bytes = self._row_bytes, self._values.to_bytes
-        local_key, expired = self._local_key, self._expired
+        encode, to_bytes = self._encoder(), self._values.to_bytes
         pack = LONG.pack if self._timestamped else None
         size = 0
         for row_key, (value, timestamp) in sealed.items():
-            key = row_bytes(row_key)
+            key, local = encode(row_key)
             data = None if value is None else to_bytes(value)
             if logged:
                 log(name, key, data, timestamp, NO_HEADERS)
-            if expired(row_key):
-                continue
-            local = local_key(row_key, key)
-            size += len(local)
-            if data is not None:
-                size += len(data)
-                if pack is not None:
-                    data = pack(timestamp) + data
-            add((local, data))
+            if local is not None:
+                size += len(local)
+                if data is not None:
+                    size += len(data)
+                    if pack is not None:
+                        data = pack(timestamp) + data
+                add((local, data))
         self._batch = batch
         if batch:
             self._row_size = size // len(batch)

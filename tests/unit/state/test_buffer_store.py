@@ -1,0 +1,224 @@
+"""The internal stores, held against the bytes of a Kafka Streams application."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from store_harness import Life
+
+from streamapp.errors import ProcessorStateError
+from streamapp.records import RecordBatch, Windowed
+from streamapp.serdes import LongSerde, StringSerde, TimeWindowedSerde
+from streamapp.state.backend import WriteSet
+from streamapp.state.formats import MAX_LONG, BufferContext, BufferedChange, LeftOrRightSerde
+
+KEYS = st.sampled_from(["a", "b", "ab", ""])
+
+
+def outer_join_life(log_each: bool = False) -> Life:
+    return Life(log_each, kind="list", value_serde=LeftOrRightSerde(StringSerde(), LongSerde()))
+
+
+def test_unmatched_records_come_by_time_right_side_first_then_key():
+    life = outer_join_life()
+    store = life.store
+    store.append(5, True, "b", (True, "x"))
+    store.append(5, True, "a", (True, "y"))
+    store.append(5, True, "a", (True, "z"))
+    life.commit()
+    store.append(5, False, "c", (False, 7))
+    store.append(1, True, "z", (True, "first"))
+    expected = [
+        (1, True, "z", (True, "first")),
+        (5, False, "c", (False, 7)),
+        (5, True, "a", (True, "y")),
+        (5, True, "a", (True, "z")),
+        (5, True, "b", (True, "x")),
+    ]
+    assert list(store.all()) == expected
+    life.commit()
+    assert list(life.restored().all()) == expected
+    store.delete_if_present(5, True, "a")
+    store.delete(1, True, "z")
+    assert [key for _, _, key, _ in store.all()] == ["c", "b"]
+
+
+def test_the_outer_join_changelog_holds_lists():
+    life = outer_join_life(True)
+    life.store.append(2, True, "k", (True, "x"), 9)
+    life.store.append(2, True, "k", (True, "yz"), 9)
+    life.store.delete_if_present(3, True, "k", 9)
+    life.store.delete(2, True, "k", 9)
+    key = bytes.fromhex("0000000000000002" "01") + b"k"
+    assert life.task.logged == [
+        (key, bytes.fromhex("01" "00000001" "00000002" "01") + b"x", 9, ()),
+        (key, bytes.fromhex("01" "00000002" "00000002" "01") + b"x" + bytes.fromhex("00000003" "01") + b"yz", 9, ()),
+        (key, None, 9, ()),
+    ]
+
+
+def test_the_buffer_of_a_stream_table_join_has_kafka_streams_bytes():
+    life = Life(True, kind="time_ordered_buffer", value_serde=StringSerde(), retention_ms=10)
+    life.task.topic = "left"
+    assert life.store.put("a", "L5", 5, ())
+    life.task.offset = 1
+    assert life.store.put("a", "L8", 8, ())
+    life.task.offset = 2
+    assert life.store.put("b", "L16", 16, ())
+    out = []
+    life.store.evict(lambda *row: out.append(row))
+    assert out == [("a", "L5", BufferContext(5, 0, "left", 0, ()))]
+    assert [(k.hex(), v and v.hex(), t) for k, v, t, _ in life.task.logged] == [
+        (
+            "0000000000000000056100000001",
+            "00000000000000050000000000000000000000046c6566740000000000000000ffffffffffffffff000000024c350000000000000000",
+            None,
+        ),
+        (
+            "0000000000000000086100000002",
+            "00000000000000080000000000000001000000046c6566740000000000000000ffffffffffffffff000000024c380000000000000000",
+            None,
+        ),
+        (
+            "0000000000000000106200000003",
+            "00000000000000100000000000000002000000046c6566740000000000000000ffffffffffffffff000000034c31360000000000000000",
+            None,
+        ),
+        ("0000000000000000056100000001", None, None),
+    ]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("put"), KEYS, st.integers(0, 60)),
+            st.tuples(st.sampled_from(["evict", "commit", "reopen"])),
+        ),
+        max_size=30,
+    )
+)
+def test_a_stream_table_join_buffer_hands_out_by_time_what_left_the_grace_period(steps):
+    life = Life(kind="time_ordered_buffer", retention_ms=20)
+    model: list[tuple[int, bytes, int, str]] = []
+    observed = -1
+    for at, (step, *args) in enumerate(steps):
+        if step == "put":
+            key, timestamp = args
+            taken = timestamp >= observed - 20
+            assert life.store.put(key, at, timestamp, ()) == taken
+            if taken:
+                observed = max(observed, timestamp)
+                model.append((timestamp, key.encode(), at, key))
+        elif step == "evict":
+            out: list[tuple[str, int, int]] = []
+            life.store.evict(lambda key, value, context: out.append((key, value, context.timestamp)))  # noqa: B023
+            # Two keys of one time come by key bytes and sequence number together.
+            due = sorted(row for row in model if row[0] <= observed - 20)
+            assert sorted(out, key=lambda row: (row[2], row[0].encode(), row[1])) == [
+                (key, value, timestamp) for timestamp, _, value, key in due
+            ]
+            assert [row[2] for row in out] == [row[0] for row in due]
+            model = [row for row in model if row not in due]
+        else:
+            life.commit()
+            if step == "reopen":
+                life.reopen()
+                life.store._observed = observed
+    life.commit()
+    restored = life.restored()
+    restored._observed = MAX_LONG
+    out = []
+    restored.evict(lambda key, value, context: out.append((context.timestamp, key, value)))
+    assert sorted(out) == sorted((timestamp, key, value) for timestamp, _, value, key in model)
+
+
+def suppress_life() -> Life:
+    life = Life(kind="suppress_buffer", key_serde=TimeWindowedSerde(StringSerde(), 10))
+    life.task.topic = "in"
+    return life
+
+
+def test_the_changelog_of_a_suppression_has_kafka_streams_bytes():
+    life = suppress_life()
+    window = Windowed("a", 0, 10)
+    life.store.put(10, window, 1, None, 1, ())
+    life.commit()
+    life.task.offset = 1
+    life.store.put(10, window, 2, 1, 2, ())
+    life.commit()
+    life.store.evict_while(lambda: True, lambda *_: None)
+    life.commit()
+    key = "610000000000000000"
+    version = (("v", b"\3"),)
+    assert [(k.hex(), v and v.hex(), t, h) for k, v, t, h in life.task.logged] == [
+        (
+            key,
+            "0000000000000001" "0000000000000000" "00000002696e" "00000000" "00000000"
+            "ffffffff" "ffffffff" "00000008" "0000000000000001" "000000000000000a",
+            None,
+            version,
+        ),
+        (
+            key,
+            "0000000000000002" "0000000000000001" "00000002696e" "00000000" "00000000"
+            "ffffffff" "00000008" "0000000000000001" "00000008" "0000000000000002" "000000000000000a",
+            None,
+            version,
+        ),
+        (key, None, None, ()),
+    ]
+
+
+def test_a_suppressed_key_keeps_its_place_and_its_prior_value():
+    life = suppress_life()
+    store, a, b = life.store, Windowed("a", 0, 10), Windowed("b", 0, 10)
+    store.put(10, a, 2, 1, 5, (("h", b"x"),))
+    store.put(11, b, 1, None, 6, ())
+    store.put(99, a, 3, 2, 7, ())
+    assert store.num_records == 2
+    assert store.min_timestamp == 10
+    assert store.prior_value(a) == (1,)
+    assert store.prior_value(b) == (None,)
+    assert store.prior_value(Windowed("c", 0, 10)) is None
+    # time 8, key 9, values, context 20 + topic 2
+    assert store.buffer_size == (8 + 9 + 24 + 22) + (8 + 9 + 8 + 22)
+    out = []
+    store.evict_while(lambda: store.min_timestamp <= 10, lambda *row: out.append(row))
+    assert out == [(a, 3, 2, BufferContext(7, 0, "in", 0, ()))]
+    store.evict_while(lambda: store.num_records > 0, lambda *row: out.append(row))
+    assert (store.num_records, store.buffer_size, store.min_timestamp) == (0, 0, MAX_LONG)
+
+
+def test_a_suppression_survives_restart_and_restore():
+    life = suppress_life()
+    for start in (0, 20, 10):
+        life.store.put(start + 10, Windowed("a", start, start + 10), start, None, start, (("h", None),))
+    life.commit()
+    life.store.evict_while(lambda: life.store.min_timestamp <= 10, lambda *_: None)
+    life.commit()
+    restored = life.restored()
+    life.reopen()
+    for store in (life.store, restored):
+        assert (store.num_records, store.min_timestamp) == (2, 20)
+        out: list[int] = []
+        store.evict_while(lambda: True, lambda key, new, old, context: out.append(new))  # noqa: B023
+        assert out == [10, 20]
+        assert store.buffer_size == 0
+
+
+def test_what_a_very_old_application_suppressed_is_not_misread():
+    life = suppress_life()
+    batch = RecordBatch([b"a"], [b"\0" * 16], [0], [0], [(("v", b"\1"),)])
+    with pytest.raises(ProcessorStateError, match="before 2.4"):
+        life.store.restore(batch, WriteSet())
+
+
+@given(
+    st.tuples(*[st.one_of(st.none(), st.binary(max_size=4))] * 3),
+    st.lists(st.tuples(st.text(max_size=3), st.one_of(st.none(), st.binary(max_size=3))), max_size=3),
+    st.integers(0, MAX_LONG),
+)
+def test_a_buffered_change_reads_back(values, headers, time):
+    change = BufferedChange(*values, BufferContext(time, 1, "tópic", 2, tuple(headers)))
+    assert BufferedChange.unpack(change.pack(time)) == (change, time)

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from store_harness import Life
+
+from streamapp.records import Windowed
+from streamapp.state.cache import RecordCache
+
+KEYS = st.sampled_from(["a", "b", "c"])
+
+
+def cached_life(log_each: bool = True, max_bytes: int = 10_000, **spec: object) -> tuple[Life, list[tuple]]:
+    life = Life(log_each, RecordCache(max_bytes), cached=True, **spec)
+    heard: list[tuple] = []
+    life.store.set_flush_listener(lambda *update: heard.append((*update, life.task.offset, life.task.topic)))
+    return life, heard
+
+
+def test_a_flush_tells_the_last_update_of_each_key_in_the_order_of_the_updates():
+    life, heard = cached_life(kind="timestamped")
+    for offset, (key, value) in enumerate([("a", 1), ("b", 2), ("a", 3)]):
+        life.task.offset, life.task.headers = offset, (("h", bytes([offset])),)
+        life.store.put(key, value, 10 + offset)
+    life.task.offset, life.task.topic = 99, "now"
+    assert life.store.get("a") == (3, 12)
+    assert heard == []
+    assert life.task.logged == []
+    life.store.flush()
+    assert heard == [
+        ("b", 2, None, 11, (("h", b"\1"),), 1, "in"),
+        ("a", 3, None, 12, (("h", b"\2"),), 2, "in"),
+    ]
+    assert (life.task.offset, life.task.topic) == (99, "now")
+    assert [(key, timestamp) for key, _, timestamp, _ in life.task.logged] == [(b"b", 11), (b"a", 12)]
+    heard.clear()
+    life.store.put("a", 4, 13)
+    life.store.put("a", None, 14)
+    life.store.flush()
+    assert [update[:4] for update in heard] == [("a", None, 3, 14)]
+
+
+def test_a_key_that_comes_and_goes_between_two_flushes_is_no_news():
+    life, heard = cached_life(kind="timestamped")
+    life.store.put("a", 1, 1)
+    life.store.put("a", None, 2)
+    life.commit()
+    assert heard == []
+    assert life.task.logged == []
+
+
+def test_the_changelog_gets_one_record_a_commit_from_workers_too():
+    life, heard = cached_life(log_each=False, kind="key_value")
+    life.store.put("a", 1)
+    life.store.put("a", 2)
+    life.commit()
+    assert [update[:3] for update in heard] == [("a", 2, None)]
+    assert [value for _, value, _, _ in life.task.logged] == [bytes(7) + b"\2"]
+    life.reopen()
+    assert life.store.get("a") == 2
+
+
+def test_what_the_listener_puts_is_news_for_the_next_flush():
+    life, _ = cached_life(kind="key_value")
+    heard = []
+
+    def listener(key, new, old, timestamp, headers):
+        heard.append((key, new, old))
+        if new < 3:
+            life.store.put(key, new + 1)
+
+    life.store.set_flush_listener(listener)
+    life.store.put("a", 1)
+    life.store.flush()
+    assert heard == [("a", 1, None)]
+    life.store.flush()
+    assert heard[1:] == [("a", 2, 1)]
+
+
+@pytest.mark.parametrize(("max_bytes", "heard_before_flush"), [(0, 3), (170, 2), (1000, 0)])
+def test_a_full_cache_flushes_early(max_bytes, heard_before_flush):
+    life, heard = cached_life(kind="key_value", max_bytes=max_bytes)
+    for key in "abc":
+        life.store.put(key, 1)
+    assert len(heard) == heard_before_flush or (max_bytes == 170 and len(heard) == 3)
+    life.store.flush()
+    assert [update[0] for update in heard] == ["a", "b", "c"]
+    assert life.cache.used == 0
+
+
+def test_windows_and_sessions_are_heard_with_their_windowed_keys():
+    life, heard = cached_life(kind="timestamped_window", retention_ms=100, window_size_ms=10)
+    life.store.put("a", 1, 20, 25)
+    life.store.flush()
+    assert heard[0][:4] == (Windowed("a", 20, 30), 1, None, 25)
+    life, heard = cached_life(kind="session", retention_ms=100)
+    life.task.timestamp = 30
+    life.store.put("a", 10, 20, 1)
+    life.store.remove("a", 10, 20)
+    life.store.put("a", 10, 30, 2)
+    life.store.flush()
+    assert [update[:4] for update in heard] == [(Windowed("a", 10, 30), 2, None, 30)]
+
+
+def test_a_cached_lru_store_logs_what_it_evicts_but_tells_nobody():
+    life, heard = cached_life(kind="lru", max_entries=1, persistent=False)
+    life.store.put("a", 1)
+    life.store.put("b", 2)
+    life.store.flush()
+    assert [update[:2] for update in heard] == [("a", 1), ("b", 2)]
+    assert life.store.get("a") is None
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("put"), KEYS, st.one_of(st.none(), st.integers(0, 9))),
+            st.tuples(st.sampled_from(["flush", "commit"])),
+        ),
+        max_size=30,
+    ),
+    st.booleans(),
+    st.sampled_from([0, 150, 10_000]),
+)
+def test_the_updates_that_are_heard_chain_from_old_to_new_and_end_at_the_state(steps, log_each, max_bytes):
+    life, heard = cached_life(log_each, max_bytes, kind="timestamped")
+    model: dict[str, int | None] = {}
+    for at, (step, *args) in enumerate(steps):
+        if step == "put":
+            key, value = args
+            life.store.put(key, value, at)
+            model[key] = value
+        elif step == "flush":
+            life.store.flush()
+        else:
+            life.commit()
+    life.commit()
+    current: dict[str, int | None] = {}
+    for key, new, old, *_ in heard:
+        assert old == current.get(key)
+        current[key] = new
+    state = {key: value for key, value in model.items() if value is not None}
+    assert {key: value for key, value in current.items() if value is not None} == state
+    assert {key: value for key, (value, _) in life.store.all()} == state
+    assert {key: value for key, (value, _) in life.restored().all()} == state

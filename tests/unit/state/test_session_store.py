@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from store_harness import Life
+
+from streamapp.records import Windowed
+
+KEYS = st.sampled_from(["", "a", "a\0\0", "b"])
+TIMES = st.integers(0, 400)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), KEYS, TIMES, st.integers(0, 40), st.integers(0, 9)),
+        st.tuples(st.just("remove"), KEYS),
+        st.tuples(st.sampled_from(["commit", "log", "persist", "reopen"])),
+        st.tuples(st.sampled_from(["find", "find_range", "closed"]), KEYS, TIMES, TIMES),
+    ),
+    max_size=50,
+)
+RETENTION, SEGMENT = 100, 30
+
+
+class Model:
+    def __init__(self, persistent: bool) -> None:
+        self.persistent = persistent
+        self.rows: dict[tuple[str, int, int], int] = {}
+        self.observed, self.dropped = -1, 0
+
+    def put(self, key, start, end, value):
+        self.observed = max(self.observed, end)
+        oldest = self.observed - RETENTION
+        if end // SEGMENT >= oldest // SEGMENT if self.persistent else end > oldest:
+            self.rows[key, start, end] = value
+        else:
+            self.dropped += 1
+
+    def visible(self, live_segments: bool = False):
+        oldest = self.observed - RETENTION
+        if self.persistent:
+            rows = sorted(
+                self.rows.items(),
+                key=lambda row: (
+                    row[0][2] // SEGMENT,
+                    row[0][0].encode() + row[0][2].to_bytes(8, "big") + row[0][1].to_bytes(8, "big"),
+                ),
+            )
+        else:
+            rows = sorted(self.rows.items(), key=lambda row: (row[0][2], row[0][0].encode(), -row[0][1]))
+        if live_segments and self.persistent:
+            return [row for row in rows if row[0][2] // SEGMENT >= oldest // SEGMENT]
+        return [row for row in rows if row[0][2] > oldest]
+
+
+@given(STEPS, st.booleans(), st.booleans(), st.integers(1, 3))
+def test_a_session_store_is_its_model_through_any_life(steps, log_each, persistent, cached_rows):
+    life = Life(
+        log_each, kind="session", persistent=persistent, retention_ms=RETENTION, segment_interval_ms=SEGMENT
+    )
+    life.store._cached_rows = cached_rows
+    model = Model(persistent)
+    for step, *args in steps:
+        store = life.store
+        if step == "put":
+            key, start, length, value = args
+            store.put(key, start, start + length, value)
+            model.put(key, start, start + length, value)
+        elif step == "remove":
+            for (key, start, end), value in model.visible()[:1]:
+                assert store.get(key, start, end) == value
+                store.remove(key, start, end)
+                del model.rows[key, start, end]
+                assert store.get(key, start, end) is None
+        elif step == "find":
+            key, earliest, latest = args
+            found = [
+                (s, e, v) for (k, s, e), v in model.visible() if k == key and e >= earliest and s <= latest
+            ]
+            assert list(store.find_sessions(key, earliest, latest)) == found
+            assert list(store.find_sessions(key, earliest, latest, reverse=True)) == found[::-1]
+        elif step == "find_range":
+            key, earliest, latest = args
+            found = [
+                (Windowed(*row), v)
+                for row, v in model.visible()
+                if row[0].encode() >= key.encode() and row[2] >= earliest and row[1] <= latest
+            ]
+            assert list(store.find_sessions_range(key, None, earliest, latest)) == found
+        elif step == "closed":
+            _, low, high = args
+            found = [(Windowed(*row), v) for row, v in model.visible(True) if low <= row[2] <= high]
+            if persistent:
+                found.sort(key=lambda row: (row[0].end, row[0].start, row[0].key.encode()))
+            assert list(store.find_closed(low, high)) == found
+        elif step == "log":
+            store.log_dirty()
+        elif step == "persist":
+            life.persist()
+        else:
+            life.commit()
+            if step == "reopen":
+                life.persist()
+                life.reopen()
+    rows = [(Windowed(*row), value) for row, value in model.visible()]
+    assert list(life.store.all()) == rows
+    assert list(life.store.all(reverse=True)) == rows[::-1]
+    assert life.task.dropped == model.dropped
+    if log_each:
+        assert list(life.restored().all()) == rows
+
+
+def test_the_changelog_key_is_key_end_and_start():
+    life = Life(True, kind="session", retention_ms=100)
+    life.task.timestamp = 30
+    life.store.put("a", 10, 20, 1)
+    life.store.remove("a", 10, 20)
+    key = b"a" + bytes.fromhex("0000000000000014" "000000000000000a")
+    assert life.task.logged == [(key, bytes(7) + b"\1", 30, ()), (key, None, 30, ())]

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from store_harness import Life
+
+from streamapp.state.versioned import NOT_PUT
+
+KEYS = st.sampled_from(["", "a", "b"])
+TIMES = st.integers(0, 400)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), KEYS, TIMES, st.one_of(st.none(), st.integers(0, 9))),
+        st.tuples(st.just("delete"), KEYS, TIMES),
+        st.tuples(st.just("get"), KEYS, st.one_of(st.none(), TIMES)),
+        st.tuples(st.just("history"), KEYS, TIMES, TIMES),
+        st.tuples(st.sampled_from(["commit", "log", "persist", "reopen"])),
+    ),
+    max_size=50,
+)
+RETENTION, SEGMENT = 100, 30
+
+
+class Model:
+    """Everything ever put, never cleaned; what may be read is decided when it is read."""
+
+    def __init__(self) -> None:
+        self.versions: dict[str, dict[int, int | None]] = {}
+        self.observed, self.dropped = -1, 0
+
+    def put(self, key, value, timestamp):
+        if timestamp < self.observed - RETENTION:
+            self.dropped += 1
+            return NOT_PUT
+        self.observed = max(self.observed, timestamp)
+        versions = self.versions.setdefault(key, {})
+        versions[timestamp] = value
+        return min((t for t in versions if t > timestamp), default=None)
+
+    def rows(self, key):
+        versions = sorted(self.versions.get(key, {}).items())
+        ends = ([t for t, _ in versions] + [None])[1:]
+        return [(value, t, end) for (t, value), end in zip(versions, ends, strict=bool(versions))]
+
+    def get(self, key, as_of):
+        for value, timestamp, end in reversed(self.rows(key)):
+            if as_of is None or timestamp <= as_of:
+                if value is None or (end is not None and as_of < self.observed - RETENTION):
+                    return None
+                return value, timestamp, end
+        return None
+
+    def live(self, key):
+        floor = max(0, self.observed - RETENTION) // SEGMENT * SEGMENT
+        return [row for row in self.rows(key) if row[0] is not None and (row[2] is None or row[2] >= floor)]
+
+
+@given(STEPS, st.booleans(), st.integers(1, 2))
+def test_a_versioned_store_is_its_model_through_any_life(steps, log_each, cached_rows):
+    life = Life(log_each, kind="versioned", retention_ms=RETENTION, segment_interval_ms=SEGMENT)
+    life.store._cached_rows = cached_rows
+    model = Model()
+    for step, *args in steps:
+        store = life.store
+        if step == "put":
+            key, timestamp, value = args
+            assert store.put(key, value, timestamp) == model.put(key, value, timestamp)
+        elif step == "delete":
+            key, timestamp = args
+            late = timestamp < model.observed - RETENTION
+            expected = None if late else model.get(key, timestamp)
+            assert store.delete(key, timestamp) == expected
+            model.put(key, None, timestamp)
+        elif step == "get":
+            assert store.get(*args) == model.get(*args)
+        elif step == "history":
+            key, low, high = args
+            expected = [
+                row
+                for row in model.live(key)
+                if row[1] <= high
+                and (row[2] is None or (row[2] > low and high >= model.observed - RETENTION))
+            ]
+            assert list(store.history(key, low, high)) == expected
+            assert list(store.history(key, low, high, ascending=False)) == expected[::-1]
+        elif step == "log":
+            store.log_dirty()
+        elif step == "persist":
+            life.persist()
+        else:
+            life.commit()
+            if step == "reopen":
+                life.persist()
+                life.reopen()
+    expected = [(key, *row) for key in sorted(model.versions) for row in model.live(key)]
+    assert list(life.store.all()) == expected
+    assert life.task.dropped == model.dropped
+    life.commit()
+    assert list(life.restored().all()) == expected
+
+
+def test_the_changelog_has_each_version_at_its_own_time():
+    for log_each in (False, True):
+        life = Life(log_each, kind="versioned", retention_ms=100)
+        life.store.put("a", 1, 10)
+        life.store.put("a", None, 20)
+        life.store.put("b", 3, 5)
+        life.commit()
+        assert life.task.logged == [
+            (b"a", bytes(7) + b"\1", 10, ()),
+            (b"a", None, 20, ()),
+            (b"b", bytes(7) + b"\3", 5, ()),
+        ]

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from store_harness import Life, TaggedSerde
+
+from streamapp.records import Windowed
+
+KEYS = st.sampled_from(["", "a", "a\0\0", "ab", "b"])
+TIMES = st.integers(0, 400)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), KEYS, TIMES, st.one_of(st.none(), st.integers(0, 9))),
+        st.tuples(st.sampled_from(["commit", "log", "persist", "reopen"])),
+        st.tuples(st.just("get"), KEYS, TIMES),
+        st.tuples(st.sampled_from(["fetch", "reverse_fetch"]), KEYS, TIMES, TIMES),
+        st.tuples(st.sampled_from(["all", "range"]), KEYS, KEYS, TIMES, TIMES),
+    ),
+    max_size=50,
+)
+RETENTION, SEGMENT, SIZE = 100, 30, 10
+
+
+class Model:
+    """All rows ever put, and the rules of visibility written down plainly."""
+
+    def __init__(self, persistent: bool, time_ordered: bool, duplicates: bool) -> None:
+        self.persistent, self.time_ordered, self.duplicates = persistent, time_ordered, duplicates
+        self.rows: dict[tuple[str, int, int], tuple[int, int]] = {}
+        self.observed, self.sequence, self.dropped = -1, 0, 0
+
+    def put(self, key, start, value, timestamp):
+        self.observed = max(self.observed, start)
+        if self.duplicates:
+            self.sequence += 1
+        oldest = self.observed - RETENTION
+        live = start // SEGMENT >= oldest // SEGMENT if self.persistent else start > oldest
+        if not live:
+            self.dropped += 1
+        elif value is None:
+            self.rows.pop((key, start, self.sequence), None)
+        else:
+            self.rows[key, start, self.sequence] = (value, timestamp)
+
+    def visible(self):
+        oldest = self.observed - RETENTION
+        by_segment = self.persistent and not self.time_ordered
+        rows = [
+            (key, start, row)
+            for (key, start, sequence), row in sorted(
+                self.rows.items(),
+                key=lambda entry: (
+                    entry[0][1] // SEGMENT if by_segment else entry[0][1],
+                    entry[0][0].encode() + entry[0][1].to_bytes(8, "big") + entry[0][2].to_bytes(4, "big"),
+                ),
+            )
+        ]
+        inclusive = self.persistent and self.time_ordered
+        return [row for row in rows if row[1] > oldest or (inclusive and row[1] == oldest)]
+
+
+@given(
+    STEPS, st.booleans(), st.sampled_from(["persistent", "in_memory", "time_ordered"]), st.booleans(), st.integers(1, 3)
+)
+def test_a_window_store_is_its_model_through_any_life(steps, log_each, flavour, duplicates, cached_rows):
+    life = Life(
+        log_each,
+        kind="timestamped_window",
+        persistent=flavour != "in_memory",
+        time_ordered=flavour == "time_ordered",
+        retention_ms=RETENTION,
+        segment_interval_ms=SEGMENT,
+        window_size_ms=SIZE,
+        retain_duplicates=duplicates,
+    )
+    life.store._cached_rows = cached_rows
+    model = Model(flavour != "in_memory", flavour == "time_ordered", duplicates)
+    for at, (step, *args) in enumerate(steps):
+        store = life.store
+        if step == "put":
+            key, start, value = args
+            store.put(key, value, start, at)
+            model.put(key, start, value, at)
+        elif step == "get":
+            key, start = args
+            if not duplicates:
+                expected = [row for k, s, row in model.visible() if (k, s) == (key, start)]
+                assert store.get(key, start) == (expected[0] if expected else None)
+        elif step in ("fetch", "reverse_fetch"):
+            key, low, high = args
+            expected = [(s, *row) for k, s, row in model.visible() if k == key and low <= s <= high]
+            if step == "reverse_fetch":
+                expected.reverse()
+            assert list(store.fetch(key, low, high, reverse=step == "reverse_fetch")) == expected
+        elif step in ("all", "range"):
+            first, last, low, high = args
+            expected = [
+                (Windowed(k, s, s + SIZE), *row)
+                for k, s, row in model.visible()
+                if low <= s <= high and (step == "all" or first.encode() <= k.encode() <= last.encode())
+            ]
+            if step == "all":
+                assert list(store.fetch_all(low, high)) == expected
+                assert list(store.fetch_all(low, high, reverse=True)) == expected[::-1]
+            else:
+                assert list(store.fetch_range(first, last, low, high)) == expected
+        elif step == "log":
+            store.log_dirty()
+        elif step == "persist":
+            life.persist()
+        else:
+            life.commit()
+            if step == "reopen":
+                life.persist()
+                life.reopen()
+    expected = [(Windowed(k, s, s + SIZE), *row) for k, s, row in model.visible()]
+    assert list(life.store.all()) == expected
+    assert list(life.store.all(reverse=True)) == expected[::-1]
+    assert life.store.approximate_num_entries() == len(expected)
+    assert life.task.dropped == model.dropped
+    life.commit()
+    life.persist()
+    if log_each:
+        assert list(life.restored().all()) == expected
+    oldest = max(0, model.observed - RETENTION) // SEGMENT * SEGMENT
+    life.commit()
+    starts = [int.from_bytes(key[-12:-4], "big") for key, _ in life.backend.table("s").range(None, b"\xff")]
+    assert all(start >= oldest for start in starts)
+
+
+@given(STEPS)
+def test_a_window_store_restored_from_the_changelog_of_its_commits_is_the_same(steps):
+    life = Life(kind="window", retention_ms=RETENTION, segment_interval_ms=SEGMENT, window_size_ms=SIZE)
+    for step, *args in steps:
+        if step == "put":
+            key, start, value = args
+            life.store.put(key, value, start)
+        elif step == "commit":
+            life.commit()
+    life.commit()
+    assert list(life.restored().all()) == list(life.store.all())
+
+
+def test_the_changelog_key_is_key_start_and_sequence_number():
+    life = Life(True, kind="timestamped_window", retention_ms=100, window_size_ms=10)
+    life.store.put("a", 1, 20, 25)
+    assert life.task.logged == [
+        (b"a" + bytes.fromhex("0000000000000014" "00000000"), bytes(7) + b"\1", 25, ()),
+    ]
+    life = Life(True, kind="window", retention_ms=100, window_size_ms=10, retain_duplicates=True)
+    life.task.timestamp = 9
+    life.store.put("k", None, 2)
+    life.store.put("k", 1, 2)
+    assert life.task.logged == [
+        (b"k" + bytes.fromhex("0000000000000002" "00000001"), None, 9, ()),
+        (b"k" + bytes.fromhex("0000000000000002" "00000002"), bytes(7) + b"\1", 9, ()),
+    ]
+
+
+def test_what_is_dropped_for_being_late_is_counted_and_still_logged():
+    life = Life(True, kind="window", retention_ms=100, window_size_ms=10, persistent=False)
+    life.store.put("a", 1, 100)
+    life.store.put("a", 1, 0)
+    assert life.task.dropped == 1
+    assert len(life.task.logged) == 2
+    assert list(life.store.all()) == [(Windowed("a", 100, 110), 1)]
+
+
+def test_duplicates_stay_apart_after_a_restart():
+    life = Life(kind="window", retention_ms=100, window_size_ms=10, retain_duplicates=True)
+    life.store.put("a", 1, 5)
+    life.commit()
+    life.reopen()
+    life.store.put("a", 2, 5)
+    assert list(life.store.fetch("a", 0, 10)) == [(5, 1), (5, 2)]
+    life.commit()
+    restored = life.restored()
+    restored.put("a", 3, 5)
+    assert list(restored.fetch("a", 0, 10)) == [(5, 1), (5, 2), (5, 3)]
+
+
+def test_values_of_a_window_may_be_changed_by_whoever_gets_them():
+    life = Life(kind="window", value_serde=TaggedSerde(), retention_ms=100, window_size_ms=10)
+    life.store.put("a", ["x"], 5)
+    life.store.get("a", 5).append("y")
+    for _, value in life.store.fetch("a", 0, 10):
+        value.append("z")
+    assert life.store.get("a", 5) == ["x"]
+
+
+@pytest.mark.parametrize("time_ordered", [False, True])
+def test_a_scan_by_time_reads_only_the_buckets_of_that_time(time_ordered):
+    life = Life(kind="window", retention_ms=10_000, window_size_ms=10, segment_interval_ms=1_000, time_ordered=time_ordered)
+    for start in range(0, 5_000, 10):
+        life.store.put("a", 1, start)
+    life.commit()
+    table, read = life.backend.table("s"), []
+    scan = table.range
+
+    class Counted:
+        get = table.get
+
+        def range(self, start, end, reverse=False):
+            for entry in scan(start, end, reverse):
+                read.append(entry)
+                yield entry
+
+    life.store._table = Counted()
+    assert [key.start for key, _ in life.store.fetch_all(2_500, 2_520)] == [2_500, 2_510, 2_520]
+    assert len(read) == (3 if time_ordered else 100)
