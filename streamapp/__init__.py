@@ -1,0 +1,175 @@
+"""streamapp: the Kafka Streams programming model for Python.
+
+Describe a topology once with `StreamsBuilder`; run it live with `App` (Faust workers), on a cluster with `SparkRunner`,
+and in tests with `TopologyTestDriver`. All three give the answer that Kafka Streams gives.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streamapp.config import ErrorContext, ExceptionHandler, StreamsConfig
+from streamapp.dsl import (
+    BranchedKStream,
+    CogroupedKStream,
+    GlobalKTable,
+    KGroupedStream,
+    KGroupedTable,
+    KStream,
+    KTable,
+    Materialized,
+    SessionWindowedCogroupedKStream,
+    SessionWindowedKStream,
+    StreamJoined,
+    StreamsBuilder,
+    TimeWindowedCogroupedKStream,
+    TimeWindowedKStream,
+)
+from streamapp.engine.processor import (
+    Cancellable,
+    FixedKeyProcessor,
+    Processor,
+    ProcessorContext,
+    PunctuationType,
+    RecordMetadata,
+)
+from streamapp.engine.sink import RecordContext
+from streamapp.engine.timestamps import (
+    fail_on_invalid_timestamp,
+    log_and_skip_on_invalid_timestamp,
+    use_partition_time_on_invalid_timestamp,
+    wallclock_timestamp,
+)
+from streamapp.errors import (
+    BrokerError,
+    ConfigError,
+    CopartitionError,
+    InvalidStoreError,
+    LockError,
+    ProcessorStateError,
+    RecordTooLateError,
+    SerializationError,
+    StreamsError,
+    TaskCorruptedError,
+    TopologyError,
+    UnsupportedOperation,
+)
+from streamapp.records import Headers, OutputRecord, Record, RecordBatch, TopicPartition, Windowed
+from streamapp.runners.local import TestInputTopic, TestOutputTopic, TopologyTestDriver
+from streamapp.serdes import (
+    AvroSerde,
+    BytesSerde,
+    DoubleSerde,
+    IntegerSerde,
+    JsonSerde,
+    LongSerde,
+    Serde,
+    SessionWindowedSerde,
+    StringSerde,
+    TimeWindowedSerde,
+)
+from streamapp.state.spec import StoreSpec
+from streamapp.stores import Stores
+from streamapp.suppressed import BufferConfig, Suppressed
+from streamapp.topology import Topology
+from streamapp.windows import (
+    EmitStrategy,
+    JoinWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+)
+
+if TYPE_CHECKING:
+    from streamapp.app import App
+    from streamapp.runners.spark import SparkRunner
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "App",
+    "AvroSerde",
+    "BranchedKStream",
+    "BrokerError",
+    "BufferConfig",
+    "BytesSerde",
+    "Cancellable",
+    "CogroupedKStream",
+    "ConfigError",
+    "CopartitionError",
+    "DoubleSerde",
+    "EmitStrategy",
+    "ErrorContext",
+    "ExceptionHandler",
+    "FixedKeyProcessor",
+    "GlobalKTable",
+    "Headers",
+    "IntegerSerde",
+    "InvalidStoreError",
+    "JoinWindows",
+    "JsonSerde",
+    "KGroupedStream",
+    "KGroupedTable",
+    "KStream",
+    "KTable",
+    "LockError",
+    "LongSerde",
+    "Materialized",
+    "OutputRecord",
+    "Processor",
+    "ProcessorContext",
+    "ProcessorStateError",
+    "PunctuationType",
+    "Record",
+    "RecordBatch",
+    "RecordContext",
+    "RecordMetadata",
+    "RecordTooLateError",
+    "Serde",
+    "SerializationError",
+    "SessionWindowedCogroupedKStream",
+    "SessionWindowedKStream",
+    "SessionWindowedSerde",
+    "SessionWindows",
+    "SlidingWindows",
+    "SparkRunner",
+    "StoreSpec",
+    "Stores",
+    "StreamJoined",
+    "StreamsBuilder",
+    "StreamsConfig",
+    "StreamsError",
+    "StringSerde",
+    "Suppressed",
+    "TaskCorruptedError",
+    "TestInputTopic",
+    "TestOutputTopic",
+    "TimeWindowedCogroupedKStream",
+    "TimeWindowedKStream",
+    "TimeWindowedSerde",
+    "TimeWindows",
+    "TopicPartition",
+    "Topology",
+    "TopologyError",
+    "TopologyTestDriver",
+    "UnlimitedWindows",
+    "UnsupportedOperation",
+    "Windowed",
+    "__version__",
+    "fail_on_invalid_timestamp",
+    "log_and_skip_on_invalid_timestamp",
+    "use_partition_time_on_invalid_timestamp",
+    "wallclock_timestamp",
+]
+
+_LAZY = {"App": "streamapp.app", "SparkRunner": "streamapp.runners.spark"}
+"""Describing and testing a topology needs neither Faust nor Spark, so they are imported when first asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        from importlib import import_module
+
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'streamapp' has no attribute {name!r}")

@@ -9,7 +9,7 @@ from typing import Any
 from streamapp.records import NO_HEADERS, Headers, RecordBatch, TopicPartition
 from streamapp.topology.nodes import SourceNode
 
-__all__ = ["ConsumedRecord", "RecordQueue", "fail_on_invalid_timestamp"]
+__all__ = ["ConsumedRecord", "RecordQueue"]
 
 
 class ConsumedRecord:

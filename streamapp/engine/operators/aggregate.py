@@ -45,7 +45,7 @@ class StreamAggregate(Operator):
                 if row[1] > timestamp:
                     timestamp = row[1]
             new = aggregator(key, value, old)
-            put(key, new, timestamp, headers)
+            put(key, new, timestamp)
             forward(key, new, old, timestamp, headers)
 
         return aggregate
@@ -98,7 +98,7 @@ class StreamReduce(Operator):
                 if row[1] > timestamp:
                     timestamp = row[1]
             if forward is not None:
-                put(key, new, timestamp, headers)
+                put(key, new, timestamp)
                 forward(key, new, old, timestamp, headers)
                 return
             valid_to = put(key, new, timestamp)

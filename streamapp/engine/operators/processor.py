@@ -35,6 +35,7 @@ class BoundProcessorContext:
         target = self._ctx.forward if child is None else self._ctx.forward_to(child)
         task = self._task
         before = task.timestamp, task.headers
+        task.timestamp, task.headers = record.timestamp, record.headers
         target(record.key, record.value, record.timestamp, record.headers)
         task.timestamp, task.headers = before
 

@@ -115,11 +115,11 @@ class StreamStreamJoin(Operator):
         return lambda key, this, other: joiner(key, other, this)
 
     def _bind_unmatched(self, ctx: NodeContext, unmatched: Any, time: _JoinTime) -> Callable[[Headers], None]:
-        forward, joiner, grace, task = ctx.forward, self.joiner, self.grace_ms, ctx.task
+        forward, joiner, grace = ctx.forward, self.joiner, self.grace_ms
         before, after = self.before_ms, self.after_ms
 
         def emit(headers: Headers) -> None:
-            now = task.timestamp
+            now = time.stream_time
             time.earliest_unmatched = _NEVER
             previous: tuple[int, bool, Any] | None = None
             left_open = right_open = False
@@ -151,15 +151,16 @@ class StreamStreamSelfJoin(Operator):
     Emits what the inner join with two stores would, in the same order. Source: KStreamKStreamSelfJoin.
     """
 
-    store: str
+    window_store: str
     before_ms: int
     after_ms: int
-    retention_ms: int
+    grace_ms: int
     joiner: Callable[[Any, Any, Any], Any]
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        fetch, forward, drop, joiner = ctx.store(self.store).fetch, ctx.forward, ctx.task.drop, self.joiner
-        before, after, retention = self.before_ms, self.after_ms, self.retention_ms
+        fetch, forward, drop, joiner = ctx.store(self.window_store).fetch, ctx.forward, ctx.task.drop, self.joiner
+        before, after = self.before_ms, self.after_ms
+        retention = before + after + self.grace_ms
         observed = -1
 
         def stream_time() -> int:

@@ -9,7 +9,6 @@ from streamapp.engine.operator import NodeContext, Operator, ProcessFn, ValueGet
 from streamapp.engine.operators.views import TableView
 from streamapp.errors import RecordTooLateError
 from streamapp.records import Headers
-from streamapp.suppressed import Suppressed
 
 __all__ = ["SuppressView", "TableSuppress"]
 
@@ -28,14 +27,6 @@ class TableSuppress(Operator):
     max_records: int | None = None
     max_bytes: int | None = None
     shut_down_when_full: bool = False
-
-    @classmethod
-    def of(cls, suppressed: Suppressed, store: str, wait_ms: int) -> TableSuppress:
-        """The operator that a `Suppressed` describes; ``wait_ms`` is its time limit, or the windows' grace period."""
-        buffer = suppressed.buffer
-        return cls(
-            store, wait_ms, suppressed.time_limit_ms is None, buffer.max_records, buffer.max_bytes, buffer.when_full == "shut_down"
-        )
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         buffer, task, forward = ctx.store(self.store), ctx.task, ctx.forward

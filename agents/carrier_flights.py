@@ -1,0 +1,19 @@
+"""The simplest table: how many flights each carrier has had."""
+
+from __future__ import annotations
+
+from streamapp import JsonSerde, KStream, KTable
+from tables.events import KEY
+from tables.results import Departure, departure
+from tables.schemas import Flight
+from tables.stores import count_table
+
+TABLE = "carrier-flights"
+
+
+def carrier_flights(flights: KStream[str, Flight]) -> KTable[str, int]:
+    return (
+        flights.map(lambda tailnum, flight: (flight.carrier, departure(flight)), name="by-carrier")
+        .group_by_key(key_serde=KEY, value_serde=JsonSerde(Departure), name="carrier-departures")
+        .count(materialized=count_table(TABLE), name="carrier-flights")
+    )

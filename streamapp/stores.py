@@ -1,0 +1,151 @@
+"""Stores that processors bring along: specifications for `StreamsBuilder.add_state_store` and `Topology.add_state_store`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from streamapp.durations import Duration, to_ms
+from streamapp.errors import ConfigError
+from streamapp.names import check_name
+from streamapp.serdes.base import Serde
+from streamapp.state.spec import StoreKind, StoreSpec
+
+__all__ = ["Stores"]
+
+StoreType = Literal["rocksdb", "in_memory"]
+_SEGMENT_MS = 60_000
+
+
+class Stores:
+    """Makes `StoreSpec` objects, as Kafka Streams' ``Stores`` makes store builders. Durations are timedelta or ms.
+
+    >>> from streamapp import LongSerde, StringSerde
+    >>> Stores.key_value("seen", StringSerde(), LongSerde(), store_type="in_memory").kind
+    'key_value'
+    """
+
+    @staticmethod
+    def key_value(
+        name: str, key_serde: Serde[Any], value_serde: Serde[Any], *, store_type: StoreType = "rocksdb", logging: bool = True, caching: bool = False
+    ) -> StoreSpec:
+        """Plain values by key."""
+        return _spec("key_value", name, key_serde, value_serde, store_type, logging, caching)
+
+    @staticmethod
+    def timestamped_key_value(
+        name: str, key_serde: Serde[Any], value_serde: Serde[Any], *, store_type: StoreType = "rocksdb", logging: bool = True, caching: bool = False
+    ) -> StoreSpec:
+        """Values with the timestamp of their last update by key."""
+        return _spec("timestamped", name, key_serde, value_serde, store_type, logging, caching)
+
+    @staticmethod
+    def lru(name: str, max_entries: int, key_serde: Serde[Any], value_serde: Serde[Any], *, logging: bool = True, caching: bool = False) -> StoreSpec:
+        """Plain values of the keys that were used last, in memory."""
+        if max_entries < 0:
+            raise ConfigError(f"max_entries of store {name} must not be negative, but is {max_entries}")
+        return _spec("lru", name, key_serde, value_serde, "in_memory", logging, caching, max_entries=max_entries)
+
+    @staticmethod
+    def window(
+        name: str,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        *,
+        retention: Duration,
+        window_size: Duration,
+        retain_duplicates: bool = False,
+        timestamped: bool = False,
+        store_type: StoreType = "rocksdb",
+        logging: bool = True,
+        caching: bool = False,
+    ) -> StoreSpec:
+        """Values by key and window start, kept for ``retention`` of stream time."""
+        retention_ms, size_ms = to_ms(retention, "retention"), to_ms(window_size, "window_size")
+        if retention_ms < 0 or size_ms < 0:
+            raise ConfigError(f"retention and window_size of store {name} must not be negative")
+        if size_ms > retention_ms:
+            raise ConfigError(f"retention of store {name} is {retention_ms} ms, shorter than its window size of {size_ms} ms; make it at least as long")
+        return _spec(
+            "timestamped_window" if timestamped else "window",
+            name,
+            key_serde,
+            value_serde,
+            store_type,
+            logging,
+            caching,
+            retention_ms=retention_ms,
+            window_size_ms=size_ms,
+            retain_duplicates=retain_duplicates,
+            segment_interval_ms=max(retention_ms // 2, _SEGMENT_MS),
+        )
+
+    @staticmethod
+    def session(
+        name: str,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        *,
+        retention: Duration,
+        store_type: StoreType = "rocksdb",
+        logging: bool = True,
+        caching: bool = False,
+    ) -> StoreSpec:
+        """Values by key and session (start, end), kept for ``retention`` of stream time after their end."""
+        retention_ms = to_ms(retention, "retention")
+        if retention_ms < 0:
+            raise ConfigError(f"retention of store {name} must not be negative, but is {retention_ms} ms")
+        return _spec(
+            "session",
+            name,
+            key_serde,
+            value_serde,
+            store_type,
+            logging,
+            caching,
+            retention_ms=retention_ms,
+            segment_interval_ms=max(retention_ms // 2, _SEGMENT_MS),
+        )
+
+    @staticmethod
+    def versioned(
+        name: str,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        *,
+        history_retention: Duration,
+        segment_interval: Duration | None = None,
+        logging: bool = True,
+    ) -> StoreSpec:
+        """All versions of a key that were valid within ``history_retention`` of stream time (KIP-889)."""
+        retention_ms = to_ms(history_retention, "history_retention")
+        if retention_ms < 0:
+            raise ConfigError(f"history_retention of store {name} must not be negative, but is {retention_ms} ms")
+        segment_ms = 0 if segment_interval is None else to_ms(segment_interval, "segment_interval")
+        return _spec(
+            "versioned", name, key_serde, value_serde, "rocksdb", logging, False, retention_ms=retention_ms, segment_interval_ms=segment_ms
+        )
+
+
+def _spec(
+    kind: StoreKind,
+    name: str,
+    key_serde: Serde[Any],
+    value_serde: Serde[Any],
+    store_type: StoreType,
+    logging: bool,
+    caching: bool,
+    **more: Any,
+) -> StoreSpec:
+    check_name(name, "store name")
+    if store_type not in ("rocksdb", "in_memory"):
+        raise ConfigError(f'store_type of store {name} must be "rocksdb" or "in_memory", not {store_type!r}')
+    return StoreSpec(
+        name=name,
+        kind=kind,
+        key_serde=key_serde,
+        value_serde=value_serde,
+        persistent=store_type == "rocksdb",
+        logged=logging,
+        cached=caching,
+        **more,
+    )

@@ -1,0 +1,1 @@
+"""Schemas, values and tables of the reference application."""
