@@ -1,0 +1,32 @@
+"""The DSL: `StreamsBuilder` and the streams and tables that it gives."""
+
+from streamapp.dsl.branched import BranchedKStream
+from streamapp.dsl.builder import StreamsBuilder
+from streamapp.dsl.cogroup import (
+    CogroupedKStream,
+    SessionWindowedCogroupedKStream,
+    TimeWindowedCogroupedKStream,
+)
+from streamapp.dsl.grouped import KGroupedStream, KGroupedTable
+from streamapp.dsl.joins import StreamJoined
+from streamapp.dsl.kstream import KStream
+from streamapp.dsl.ktable import GlobalKTable, KTable
+from streamapp.dsl.materialize import Materialized
+from streamapp.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
+
+__all__ = [
+    "BranchedKStream",
+    "CogroupedKStream",
+    "GlobalKTable",
+    "KGroupedStream",
+    "KGroupedTable",
+    "KStream",
+    "KTable",
+    "Materialized",
+    "SessionWindowedCogroupedKStream",
+    "SessionWindowedKStream",
+    "StreamJoined",
+    "StreamsBuilder",
+    "TimeWindowedCogroupedKStream",
+    "TimeWindowedKStream",
+]

@@ -1,0 +1,89 @@
+"""`KStream.split`: one stream into several, each record into the first branch that takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from streamapp.dsl.nodes import ProcessorNode
+from streamapp.dsl.steps import Fixed, Step
+from streamapp.dsl.stream import require_function
+from streamapp.engine.operator import Operator
+from streamapp.engine.operators.stateless import Branch, PassThrough
+from streamapp.errors import TopologyError
+from streamapp.names import check_name
+
+if TYPE_CHECKING:
+    from streamapp.dsl.kstream import KStream
+
+__all__ = ["BranchedKStream"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class _BranchStep(Step):
+    def __init__(self) -> None:
+        self.predicates: list[Callable[[Any, Any], bool]] = []
+        self.children: list[str] = []
+
+    def operator(self, versioned: bool) -> Operator:
+        return Branch(tuple(self.predicates), tuple(self.children))
+
+
+class BranchedKStream(Generic[K, V]):
+    """The branches of a stream, in the order in which they are tried. (Kafka Streams: ``BranchedKStream``.)
+
+    A record goes to the first branch whose predicate holds; one that no branch takes goes to the default
+    branch, or is dropped without one.
+    """
+
+    def __init__(self, source: KStream[K, V], name: str | None) -> None:
+        self._source = source
+        self._step = _BranchStep()
+        self._name = source._context.names.given_or_new(name, "KSTREAM-BRANCH-")
+        self._node = ProcessorNode(self._name, self._step)
+        self._branches: dict[str, KStream[K, V]] = {}
+        self._closed = False
+        source._context.graph.add(self._node, source._node)
+
+    def branch(self, predicate: Callable[[K, V], bool], name: str | None = None) -> BranchedKStream[K, V]:
+        """Adds a branch. Its key in the result is the split's name + ``name`` (default: its number from
+        1)."""
+        require_function(predicate, self._name, "a predicate of key and value")
+        self._add(str(len(self._step.predicates) + 1) if name is None else name, predicate)
+        return self
+
+    def default_branch(self, name: str | None = None) -> dict[str, KStream[K, V]]:
+        """Adds the branch of all other records (default name: 0) and returns all branches."""
+        self._add("0" if name is None else name, None)
+        self._closed = True
+        return dict(self._branches)
+
+    def no_default_branch(self) -> dict[str, KStream[K, V]]:
+        """Drops all other records and returns the branches."""
+        self._closed = True
+        return dict(self._branches)
+
+    def _add(self, name: str, predicate: Callable[[K, V], bool] | None) -> None:
+        from streamapp.dsl.kstream import KStream
+
+        if self._closed:
+            raise TopologyError(f"the split {self._name} is complete; add branches before its default branch")
+        source, context = self._source, self._source._context
+        child = check_name(self._name + name)
+        if predicate is not None:
+            self._step.predicates.append(predicate)
+        self._step.children.append(child)
+        context.names.new(child)
+        node = ProcessorNode(child, Fixed(PassThrough()))
+        context.graph.add(node, self._node)
+        self._branches[child] = KStream(
+            context,
+            child,
+            node,
+            source._sources,
+            source.key_serde,
+            source.value_serde,
+            repartition_required=source.repartition_required,
+        )

@@ -1,0 +1,239 @@
+"""`StreamsBuilder`: where a topology begins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from streamapp.config import StreamsConfig
+from streamapp.dsl.context import Context
+from streamapp.dsl.kstream import KStream
+from streamapp.dsl.ktable import GlobalKTable, KTable
+from streamapp.dsl.materialize import Materialized, key_value_spec, named_store
+from streamapp.dsl.nodes import GlobalStoreNode, SourceNode, StoreNode, TableSourceNode
+from streamapp.dsl.optimize import optimize
+from streamapp.dsl.steps import SourceStep
+from streamapp.engine.operators.table import TableSource
+from streamapp.errors import TopologyError
+from streamapp.names import check_topic_name
+from streamapp.serdes.base import Serde
+from streamapp.state.spec import StoreSpec
+from streamapp.topology import Topology
+
+__all__ = ["StreamsBuilder"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+TimestampExtractor = Callable[[Any, int], int]
+
+
+class StreamsBuilder:
+    """Describes a topology in terms of streams and tables.
+
+    The configuration supplies default serdes, store types and optimisations. (Kafka Streams:
+    ``StreamsBuilder``.)
+
+    >>> from streamapp import StringSerde, TopologyTestDriver
+    >>> builder = StreamsBuilder()
+    >>> flights = builder.stream("flights", key_serde=StringSerde(), value_serde=StringSerde())
+    >>> flights.map_values(str.upper).to("loud")
+    >>> with TopologyTestDriver(builder.build()) as driver:
+    ...     driver.create_input_topic("flights", StringSerde(), StringSerde()).pipe_input("UA1", "delayed")
+    ...     driver.create_output_topic("loud", StringSerde(), StringSerde()).read_key_values()
+    [('UA1', 'DELAYED')]
+    """
+
+    def __init__(self, config: StreamsConfig | None = None) -> None:
+        self._context = Context(config or StreamsConfig())
+
+    def stream(
+        self,
+        topic: str | Sequence[str] | re.Pattern[str],
+        *,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V]:
+        """A stream of one topic, of several, or of all whose whole name matches a compiled pattern.
+
+        Two streams of the same topic share one source. ``timestamp_extractor(record, partition_time)`` gives
+        the timestamp in ms (default: the record's own). (Kafka Streams: ``StreamsBuilder.stream``.)
+        """
+        topics, pattern = _topics(topic)
+        node_name = self._context.names.given_or_new(name, "KSTREAM-SOURCE-")
+        node = SourceNode(
+            node_name,
+            topics,
+            self._context.key_serde(key_serde, node_name),
+            self._context.value_serde(value_serde, node_name),
+            timestamp_extractor,
+            pattern,
+        )
+        self._context.graph.add(node)
+        return KStream(self._context, node_name, node, frozenset((node_name,)), key_serde, value_serde)
+
+    def table(
+        self,
+        topic: str,
+        *,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
+        materialized: Materialized | None = None,
+        name: str | None = None,
+    ) -> KTable[K, V]:
+        """A topic as a table: the latest value by key; None deletes the row, records without key are dropped.
+
+        An update with a smaller timestamp than the row's is applied all the same, as it comes; only versioned
+        tables (``Materialized(history_retention=...)``) put it in its place. (Kafka Streams:
+        ``StreamsBuilder.table``.)
+        """
+        spec, step, source, node_name = self._table_parts(topic, key_serde, value_serde, materialized, name)
+        assert spec.key_serde is not None
+        assert spec.value_serde is not None
+        node = TableSourceNode(
+            node_name, source, topic, step, spec.key_serde, spec.value_serde, timestamp_extractor
+        )
+        node.output_versioned = spec.kind == "versioned"
+        self._context.graph.add(node)
+        queryable = materialized.name if materialized is not None else None
+        return KTable(
+            self._context,
+            node_name,
+            node,
+            frozenset((source,)),
+            spec.key_serde,
+            spec.value_serde,
+            step,
+            queryable,
+        )
+
+    def global_table(
+        self,
+        topic: str,
+        *,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
+        materialized: Materialized | None = None,
+        name: str | None = None,
+    ) -> GlobalKTable[K, V]:
+        """A topic as a table that every process keeps whole, so that streams join it by any key.
+
+        It is read to its end before anything else is processed, and updated at once; it has no changelog
+        of its own. (Kafka Streams: ``StreamsBuilder.globalTable``.)
+        """
+        if materialized is not None and materialized.versioned:
+            raise TopologyError(f"global table {topic} cannot be versioned; leave history_retention out")
+        wanted = replace(materialized or Materialized(), logging=False, caching=False)
+        spec, _, source, node_name = self._table_parts(topic, key_serde, value_serde, wanted, name)
+        self._add_global(
+            spec,
+            source,
+            topic,
+            node_name,
+            TableSource(spec.name),
+            key_serde,
+            value_serde,
+            timestamp_extractor,
+        )
+        return GlobalKTable(spec.name, wanted.name if materialized is not None else spec.name)
+
+    def add_state_store(self, store: StoreSpec) -> StreamsBuilder:
+        """Adds a store for processors that name it (``process``, ``process_values``,
+        ``transform_values``)."""
+        self._context.graph.add(StoreNode(store))
+        return self
+
+    def add_global_store(
+        self,
+        store: StoreSpec,
+        topic: str,
+        processor_supplier: Callable[[], Any],
+        *,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
+        name: str | None = None,
+    ) -> StreamsBuilder:
+        """Adds a store that every process fills from a topic by a processor; all processors may read it."""
+        names = self._context.names
+        source = names.suffixed_or_new(name, "-source", "KSTREAM-SOURCE-")
+        node_name = names.given_or_new(name, "KTABLE-SOURCE-")
+        spec = replace(store, logged=False)
+        self._add_global(
+            spec, source, topic, node_name, processor_supplier, key_serde, value_serde, timestamp_extractor
+        )
+        return self
+
+    def build(self) -> Topology:
+        """The topology as described so far, optimised as configured. May be called more than once."""
+        config = self._context.config
+        graph = self._context.graph.copy()
+        optimize(graph, config.optimizations)
+        topology = Topology()
+        topology.set_config(config)
+        graph.write(topology)
+        if config.ensure_explicit_internal_resource_naming:
+            self._context.names.require_explicit()
+        return topology
+
+    def _table_parts(
+        self,
+        topic: str,
+        key_serde: Serde[Any] | None,
+        value_serde: Serde[Any] | None,
+        materialized: Materialized | None,
+        name: str | None,
+    ) -> tuple[StoreSpec, SourceStep, str, str]:
+        check_topic_name(topic, "topic")
+        context, names = self._context, self._context.names
+        store_name = named_store(context, materialized, f"{topic}-")
+        source = names.suffixed_or_new(name, "-source", "KSTREAM-SOURCE-")
+        node_name = names.given_or_new(name, "KTABLE-SOURCE-")
+        m = materialized or Materialized()
+        m = replace(
+            m,
+            key_serde=context.key_serde(key_serde or m.key_serde, node_name),
+            value_serde=context.value_serde(value_serde or m.value_serde, node_name),
+        )
+        spec = key_value_spec(context, store_name, m, None, None)
+        return spec, SourceStep(spec, m.name is not None), source, node_name
+
+    def _add_global(
+        self,
+        spec: StoreSpec,
+        source: str,
+        topic: str,
+        node_name: str,
+        supplier: Any,
+        key_serde: Serde[Any] | None,
+        value_serde: Serde[Any] | None,
+        timestamp_extractor: TimestampExtractor | None,
+    ) -> None:
+        context = self._context
+        node = GlobalStoreNode(
+            spec,
+            source,
+            topic,
+            node_name,
+            supplier,
+            context.key_serde(key_serde or spec.key_serde, node_name),
+            context.value_serde(value_serde or spec.value_serde, node_name),
+            timestamp_extractor,
+        )
+        context.graph.add(node)
+
+
+def _topics(topic: str | Sequence[str] | re.Pattern[str]) -> tuple[tuple[str, ...], re.Pattern[str] | None]:
+    if isinstance(topic, re.Pattern):
+        return (), topic
+    topics = (topic,) if isinstance(topic, str) else tuple(topic)
+    if not topics:
+        raise TopologyError("stream() needs at least one topic")
+    for one in topics:
+        check_topic_name(one, "topic")
+    return tuple(dict.fromkeys(topics)), None

@@ -1,0 +1,231 @@
+"""Co-grouping: several grouped streams aggregated into one table (KIP-150)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from streamapp.dsl.aggregation import AnyWindows, WindowKind
+from streamapp.dsl.graph import Node
+from streamapp.dsl.ktable import KTable
+from streamapp.dsl.materialize import Materialized, key_value_spec, named_store
+from streamapp.dsl.nodes import ProcessorNode
+from streamapp.dsl.steps import AggregateStep, CogroupStep
+from streamapp.dsl.stream import require_function
+from streamapp.engine.operator import Operator
+from streamapp.engine.operators.aggregate import StreamAggregate
+from streamapp.engine.operators.views import StoreView, TableView
+from streamapp.errors import TopologyError
+from streamapp.records import Windowed
+from streamapp.serdes.base import Serde
+from streamapp.state.spec import StoreSpec
+from streamapp.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+
+if TYPE_CHECKING:
+    from streamapp.dsl.grouped import KGroupedStream
+
+__all__ = ["CogroupedKStream", "SessionWindowedCogroupedKStream", "TimeWindowedCogroupedKStream"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+VA = TypeVar("VA")
+
+Aggregator = Callable[[Any, Any, Any], Any]
+MakeOperator = Callable[[str, Aggregator, bool], Operator]
+
+
+class CogroupedKStream(Generic[K, VA]):
+    """Grouped streams, each with its aggregator, that feed one aggregate per key. (Kafka Streams:
+    ``CogroupedKStream``.)
+
+    Begins with `KGroupedStream.cogroup`. Records without key or value are dropped, as in each stream's own
+    aggregation.
+    """
+
+    def __init__(self, first: KGroupedStream[K, Any]) -> None:
+        self._context = first._context
+        self._groups: dict[KGroupedStream[K, Any], Aggregator] = {}
+        self._parents: dict[KGroupedStream[K, Any], Node] = {}
+
+    def cogroup(
+        self, grouped: KGroupedStream[K, V], aggregator: Callable[[K, V, VA], VA]
+    ) -> CogroupedKStream[K, VA]:
+        """Adds a grouped stream and its ``aggregator(key, value, aggregate)``.
+        (``CogroupedKStream.cogroup``)"""
+        require_function(aggregator, "cogroup()", "an aggregator of key, value and aggregate")
+        self._groups[grouped] = aggregator
+        return self
+
+    def aggregate(
+        self,
+        initializer: Callable[[], VA],
+        *,
+        materialized: Materialized | None = None,
+        name: str | None = None,
+    ) -> KTable[K, VA]:
+        """The table of the aggregates, from ``initializer()`` on. (``CogroupedKStream.aggregate``)"""
+        require_function(initializer, "aggregate()", "an initializer without arguments")
+        m = materialized or Materialized()
+        store = named_store(self._context, materialized, "COGROUPKSTREAM-AGGREGATE-")
+        key_serde, value_serde = self._serdes(m, store)
+        spec = key_value_spec(self._context, store, materialized, key_serde, value_serde)
+
+        def make_operator(store: str, aggregator: Aggregator, send_old: bool) -> Operator:
+            return StreamAggregate(
+                store=store, initializer=initializer, aggregator=aggregator, send_old=send_old
+            )
+
+        return self._build(
+            spec, make_operator, StoreView(store), name, m.name, key_serde, value_serde, None, m.versioned
+        )
+
+    @overload
+    def windowed_by(self, windows: SessionWindows) -> SessionWindowedCogroupedKStream[K, VA]: ...
+    @overload
+    def windowed_by(
+        self, windows: TimeWindows | UnlimitedWindows | SlidingWindows
+    ) -> TimeWindowedCogroupedKStream[K, VA]: ...
+    def windowed_by(
+        self, windows: AnyWindows
+    ) -> TimeWindowedCogroupedKStream[K, VA] | SessionWindowedCogroupedKStream[K, VA]:
+        """Groups by time as well. (``CogroupedKStream.windowedBy``)"""
+        if isinstance(windows, SessionWindows):
+            return SessionWindowedCogroupedKStream(self, windows)
+        if isinstance(windows, TimeWindows | UnlimitedWindows | SlidingWindows):
+            return TimeWindowedCogroupedKStream(self, windows)
+        raise TopologyError(
+            "windowed_by() takes TimeWindows, SlidingWindows, SessionWindows or UnlimitedWindows, not "
+            f"{windows!r}"
+        )
+
+    def _windowed(
+        self,
+        windows: AnyWindows,
+        initializer: Callable[[], Any],
+        merger: Callable[[Any, Any, Any], Any] | None,
+        materialized: Materialized | None,
+        name: str | None,
+    ) -> KTable[Any, Any]:
+        require_function(initializer, "aggregate()", "an initializer without arguments")
+        m, kind = materialized or Materialized(), WindowKind(windows)
+        store = named_store(self._context, materialized, "COGROUPKSTREAM-AGGREGATE-")
+        key_serde, value_serde = self._serdes(m, store)
+        spec = kind.spec(self._context, store, materialized, key_serde, value_serde, False)
+
+        def make_operator(store: str, aggregator: Aggregator, send_old: bool) -> Operator:
+            return kind.operator(store, initializer, aggregator, merger, False, send_old)
+
+        return self._build(
+            spec,
+            make_operator,
+            kind.view(store),
+            name,
+            m.name,
+            kind.key_serde(key_serde),
+            value_serde,
+            kind.grace_ms,
+            None,
+        )
+
+    def _serdes(self, m: Materialized, store: str) -> tuple[Serde[Any], Serde[Any]]:
+        given = (group.key_serde for group in self._groups if group.key_serde is not None)
+        operator = f"the co-grouped aggregation of store {store}"
+        key_serde = self._context.key_serde(m.key_serde or next(given, None), operator)
+        return key_serde, self._context.value_serde(m.value_serde, operator)
+
+    def _build(
+        self,
+        spec: StoreSpec,
+        make_operator: MakeOperator,
+        view: TableView,
+        name: str | None,
+        queryable: str | None,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        grace_ms: int | None,
+        versioned: bool | None,
+    ) -> KTable[Any, Any]:
+        """One aggregation for each stream, all on one store, and a node where they come together."""
+        context, names = self._context, self._context.names
+        self._add_parents(spec.name, queryable is not None)
+        steps, nodes = [], []
+        for number, (grouped, aggregator) in enumerate(self._groups.items()):
+            node_name = names.suffixed_or_new(name, f"-cogroup-agg-{number}", "COGROUPKSTREAM-AGGREGATE-")
+            step = AggregateStep(spec, _Bound(make_operator, spec.name, aggregator), view)
+            node = ProcessorNode(node_name, step)
+            node.grace_ms, node.output_versioned = grace_ms, versioned
+            context.graph.add(node, self._parents[grouped])
+            steps.append(step)
+            nodes.append(node)
+        merge_name = names.suffixed_or_new(name, "-cogroup-merge", "COGROUPKSTREAM-MERGE-")
+        merge_step = CogroupStep(steps)
+        merge = ProcessorNode(merge_name, merge_step)
+        context.graph.add(merge, *nodes)
+        sources = frozenset().union(*(self._sources(group) for group in self._groups))
+        return KTable(context, merge_name, merge, sources, key_serde, value_serde, merge_step, queryable)
+
+    def _add_parents(self, store: str, store_is_named: bool) -> None:
+        for grouped in self._groups:
+            if not grouped.repartition_required:
+                self._parents[grouped] = grouped._node
+                continue
+            node = grouped._repartition(store, store_is_named)
+            if grouped not in self._parents:
+                self._context.graph.add(node, grouped._node)
+                self._parents[grouped] = node
+        self._context.graph.copartitions.append(
+            frozenset().union(*(self._sources(group) for group in self._groups))
+        )
+
+    def _sources(self, grouped: KGroupedStream[K, Any]) -> frozenset[str]:
+        if grouped.repartition_required:
+            return frozenset((self._parents[grouped].name,))
+        return grouped._sources
+
+
+class _Bound:
+    def __init__(self, make_operator: MakeOperator, store: str, aggregator: Aggregator) -> None:
+        self._make_operator, self._store, self._aggregator = make_operator, store, aggregator
+
+    def __call__(self, send_old: bool) -> Operator:
+        return self._make_operator(self._store, self._aggregator, send_old)
+
+
+class TimeWindowedCogroupedKStream(Generic[K, VA]):
+    """Co-grouped streams by tumbling, hopping, sliding or unlimited windows. (Kafka Streams:
+    ``TimeWindowedCogroupedKStream``.)"""
+
+    def __init__(
+        self, cogrouped: CogroupedKStream[K, VA], windows: TimeWindows | UnlimitedWindows | SlidingWindows
+    ) -> None:
+        self._cogrouped, self._windows = cogrouped, windows
+
+    def aggregate(
+        self,
+        initializer: Callable[[], VA],
+        *,
+        materialized: Materialized | None = None,
+        name: str | None = None,
+    ) -> KTable[Windowed, VA]:
+        """The table of the aggregates by key and window. (``TimeWindowedCogroupedKStream.aggregate``)"""
+        return self._cogrouped._windowed(self._windows, initializer, None, materialized, name)
+
+
+class SessionWindowedCogroupedKStream(Generic[K, VA]):
+    """Co-grouped streams by sessions. (Kafka Streams: ``SessionWindowedCogroupedKStream``.)"""
+
+    def __init__(self, cogrouped: CogroupedKStream[K, VA], windows: SessionWindows) -> None:
+        self._cogrouped, self._windows = cogrouped, windows
+
+    def aggregate(
+        self,
+        initializer: Callable[[], VA],
+        merger: Callable[[K, VA, VA], VA],
+        *,
+        materialized: Materialized | None = None,
+        name: str | None = None,
+    ) -> KTable[Windowed, VA]:
+        """The table of the aggregates by key and session; ``merger(key, first, second)`` makes one of two.
+        (``SessionWindowedCogroupedKStream.aggregate``)"""
+        require_function(merger, "aggregate()", "a merger of key and two aggregates")
+        return self._cogrouped._windowed(self._windows, initializer, merger, materialized, name)

@@ -1,0 +1,44 @@
+"""What all streams and tables of one builder share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamapp.config import StreamsConfig
+from streamapp.dsl.graph import Graph
+from streamapp.dsl.naming import Names
+from streamapp.errors import TopologyError
+from streamapp.serdes.base import Serde
+from streamapp.state.spec import StoreSpec
+
+__all__ = ["Context"]
+
+
+class Context:
+    """Configuration, names and graph of one `StreamsBuilder`."""
+
+    def __init__(self, config: StreamsConfig) -> None:
+        self.config = config
+        self.names = Names()
+        self.graph = Graph()
+        self.stores: dict[str, StoreSpec] = {}
+        """Every store that an operator has described, by name."""
+
+    def key_serde(self, serde: Serde[Any] | None, operator: str) -> Serde[Any]:
+        """The serde, or the configured default; `TopologyError` if there is neither."""
+        return _required(serde, self.config.default_key_serde, "key", operator)
+
+    def value_serde(self, serde: Serde[Any] | None, operator: str) -> Serde[Any]:
+        """The serde, or the configured default; `TopologyError` if there is neither."""
+        return _required(serde, self.config.default_value_serde, "value", operator)
+
+
+def _required(serde: Serde[Any] | None, default: Serde[Any] | None, part: str, operator: str) -> Serde[Any]:
+    found = serde if serde is not None else default
+    if found is None:
+        raise TopologyError(
+            f"{operator} has to write or read {part}s but knows no serde for them; give {part}_serde=... "
+            "there (for a "
+            f"table: Materialized({part}_serde=...)), or set default_{part}_serde in StreamsConfig"
+        )
+    return found

@@ -1,0 +1,305 @@
+"""`KGroupedStream` and `KGroupedTable`: streams and tables grouped by key, to be aggregated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+from streamapp.dsl.aggregation import add_one, subtract_one, zero
+from streamapp.dsl.cogroup import CogroupedKStream
+from streamapp.dsl.context import Context
+from streamapp.dsl.graph import Node
+from streamapp.dsl.ktable import KTable
+from streamapp.dsl.materialize import Materialized, key_value_spec, named_store
+from streamapp.dsl.nodes import GroupedTableRepartitionNode, ProcessorNode, RepartitionNode
+from streamapp.dsl.repartition import REPARTITION_SUFFIX, repartition_node
+from streamapp.dsl.steps import AggregateStep, TableStep
+from streamapp.dsl.stream import Described, require_function
+from streamapp.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
+from streamapp.engine.operator import Operator
+from streamapp.engine.operators.aggregate import StreamAggregate, StreamReduce
+from streamapp.engine.operators.table import TableAggregate, TableReduce
+from streamapp.engine.operators.views import StoreView
+from streamapp.errors import TopologyError
+from streamapp.serdes import LongSerde
+from streamapp.serdes.base import Serde
+from streamapp.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+
+__all__ = ["KGroupedStream", "KGroupedTable"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+VA = TypeVar("VA")
+
+
+class KGroupedStream(Described[K, V]):
+    """A stream grouped by key. (Kafka Streams: ``KGroupedStream``.)
+
+    Aggregations without windows drop records whose key or value is None. A result's timestamp is the largest
+    of the records that went in.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        node: Node,
+        sources: frozenset[str],
+        key_serde: Serde[Any] | None,
+        value_serde: Serde[Any] | None,
+        *,
+        repartition_required: bool,
+        repartition_name: str | None,
+    ) -> None:
+        super().__init__(context, name, node, sources, key_serde, value_serde)
+        self.repartition_required = repartition_required
+        self.repartition_name = repartition_name
+        self._repartitioned: RepartitionNode | None = None
+
+    def count(self, *, materialized: Materialized | None = None, name: str | None = None) -> KTable[K, int]:
+        """How many records each key has had. (``KGroupedStream.count``)
+
+        >>> from streamapp import StreamsBuilder, StringSerde
+        >>> flights = StreamsBuilder().stream("flights", key_serde=StringSerde(), value_serde=StringSerde())
+        >>> flights.group_by_key().count(name="by-plane")
+        <KTable by-plane>
+        """
+        if materialized is not None and materialized.name is None:
+            self._context.names.new_store("KSTREAM-AGGREGATE-")
+        return self._aggregate(
+            "KSTREAM-AGGREGATE-",
+            lambda store, send_old: StreamAggregate(
+                store=store, initializer=zero, aggregator=add_one, send_old=send_old
+            ),
+            LongSerde(),
+            materialized,
+            name,
+        )
+
+    def reduce(
+        self,
+        reducer: Callable[[V, V], V],
+        *,
+        materialized: Materialized | None = None,
+        name: str | None = None,
+    ) -> KTable[K, V]:
+        """Combines the values of each key by ``reducer(aggregate, value)``; the first value is the first
+        result. None deletes the row. (``KGroupedStream.reduce``)"""
+        require_function(reducer, "reduce()", "a reducer of aggregate and value")
+        return self._aggregate(
+            "KSTREAM-REDUCE-",
+            lambda store, send_old: StreamReduce(store=store, reducer=reducer, send_old=send_old),
+            self.value_serde,
+            materialized,
+            name,
+        )
+
+    def aggregate(
+        self,
+        initializer: Callable[[], VA],
+        aggregator: Callable[[K, V, VA], VA],
+        *,
+        materialized: Materialized | None = None,
+        name: str | None = None,
+    ) -> KTable[K, VA]:
+        """Folds the values of each key: ``aggregator(key, value, aggregate)`` from ``initializer()`` on.
+
+        None deletes the row. The result needs a value serde (``Materialized(value_serde=...)``).
+        (``KGroupedStream.aggregate``)
+        """
+        require_function(initializer, "aggregate()", "an initializer without arguments")
+        require_function(aggregator, "aggregate()", "an aggregator of key, value and aggregate")
+        return self._aggregate(
+            "KSTREAM-AGGREGATE-",
+            lambda store, send_old: StreamAggregate(
+                store=store, initializer=initializer, aggregator=aggregator, send_old=send_old
+            ),
+            None,
+            materialized,
+            name,
+        )
+
+    @overload
+    def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
+    @overload
+    def windowed_by(
+        self, windows: TimeWindows | UnlimitedWindows | SlidingWindows
+    ) -> TimeWindowedKStream[K, V]: ...
+    def windowed_by(
+        self, windows: TimeWindows | UnlimitedWindows | SlidingWindows | SessionWindows
+    ) -> TimeWindowedKStream[K, V] | SessionWindowedKStream[K, V]:
+        """Groups by time as well. (``KGroupedStream.windowedBy``)"""
+        if isinstance(windows, SessionWindows):
+            return SessionWindowedKStream(self, windows)
+        if isinstance(windows, TimeWindows | UnlimitedWindows | SlidingWindows):
+            return TimeWindowedKStream(self, windows)
+        raise TopologyError(
+            "windowed_by() takes TimeWindows, SlidingWindows, SessionWindows or UnlimitedWindows, not "
+            f"{windows!r}"
+        )
+
+    def cogroup(self, aggregator: Callable[[K, V, VA], VA]) -> CogroupedKStream[K, VA]:
+        """Begins to aggregate this and other grouped streams into one table. (``KGroupedStream.cogroup``)"""
+        return CogroupedKStream[K, VA](self).cogroup(self, aggregator)
+
+    def _aggregate(
+        self,
+        prefix: str,
+        make_operator: Callable[[str, bool], Operator],
+        value_serde: Serde[Any] | None,
+        materialized: Materialized | None,
+        name: str | None,
+    ) -> KTable[Any, Any]:
+        context = self._context
+        m = materialized or Materialized()
+        store = named_store(context, materialized, prefix)
+        node_name = context.names.given_or_new(name, prefix)
+        key_serde = context.key_serde(m.key_serde or self.key_serde, node_name)
+        value_serde = context.value_serde(m.value_serde or value_serde, node_name)
+        spec = key_value_spec(context, store, materialized, key_serde, value_serde)
+        step = AggregateStep(spec, lambda send_old: make_operator(store, send_old), StoreView(store))
+        node = ProcessorNode(node_name, step)
+        node.output_versioned = m.versioned
+        return self._add_aggregation(node, step, store, m.name, key_serde, value_serde)
+
+    def _add_aggregation(
+        self,
+        node: Node,
+        step: TableStep,
+        store: str,
+        queryable: str | None,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+    ) -> KTable[Any, Any]:
+        """Appends an aggregation, behind a repartition topic if the key has changed."""
+        parent, sources = self._node, self._sources
+        if self.repartition_required:
+            parent = self._repartition(store, queryable is not None)
+            self._context.graph.add(parent, self._node)
+            sources = frozenset((parent.name,))
+        self._context.graph.add(node, parent)
+        return KTable(self._context, node.name, node, sources, key_serde, value_serde, step, queryable)
+
+    def _repartition(self, store: str, store_is_named: bool) -> RepartitionNode:
+        """The repartition node, named after the grouping or else the store; a named one is shared."""
+        context = self._context
+        node = repartition_node(
+            context.names,
+            self.repartition_name or store,
+            context.key_serde(self.key_serde, f"the grouping of {self.name}"),
+            context.value_serde(self.value_serde, f"the grouping of {self.name}"),
+            named=self.repartition_name is not None or store_is_named,
+        )
+        if self._repartitioned is None or self.repartition_name is None:
+            self._repartitioned = node
+        return self._repartitioned
+
+
+class KGroupedTable(Described[K, V]):
+    """A table grouped by another key than its own. (Kafka Streams: ``KGroupedTable``.)
+
+    When a row changes, its old value is taken out of its group's aggregate, then the new one is put in. Rows
+    whose new key or value is None do not take part.
+    """
+
+    _repartitioned: GroupedTableRepartitionNode | None = None
+
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        node: Node,
+        sources: frozenset[str],
+        key_serde: Serde[Any] | None,
+        value_serde: Serde[Any] | None,
+        repartition_name: str | None,
+    ) -> None:
+        super().__init__(context, name, node, sources, key_serde, value_serde)
+        self.repartition_name = repartition_name
+
+    def count(self, *, materialized: Materialized | None = None, name: str | None = None) -> KTable[K, int]:
+        """How many rows each group has. (``KGroupedTable.count``)"""
+        return self._aggregate(
+            "KTABLE-AGGREGATE-",
+            lambda store, send_old: TableAggregate(store, zero, add_one, subtract_one, send_old),
+            LongSerde(),
+            materialized,
+            name,
+        )
+
+    def reduce(
+        self,
+        adder: Callable[[V, V], V],
+        subtractor: Callable[[V, V], V],
+        *,
+        materialized: Materialized | None = None,
+        name: str | None = None,
+    ) -> KTable[K, V]:
+        """Combines the values of each group: ``subtractor(aggregate, old)``, then ``adder(aggregate, new)``.
+        (``KGroupedTable.reduce``)"""
+        require_function(adder, "reduce()", "an adder of aggregate and value")
+        require_function(subtractor, "reduce()", "a subtractor of aggregate and value")
+        return self._aggregate(
+            "KTABLE-REDUCE-",
+            lambda store, send_old: TableReduce(store, adder, subtractor, send_old),
+            self.value_serde,
+            materialized,
+            name,
+        )
+
+    def aggregate(
+        self,
+        initializer: Callable[[], VA],
+        adder: Callable[[K, V, VA], VA],
+        subtractor: Callable[[K, V, VA], VA],
+        *,
+        materialized: Materialized | None = None,
+        name: str | None = None,
+    ) -> KTable[K, VA]:
+        """Folds the rows of each group: ``subtractor(key, old, aggregate)``, then ``adder(key, new,
+        aggregate)``, from ``initializer()`` on. (``KGroupedTable.aggregate``)"""
+        require_function(initializer, "aggregate()", "an initializer without arguments")
+        require_function(adder, "aggregate()", "an adder of key, value and aggregate")
+        require_function(subtractor, "aggregate()", "a subtractor of key, value and aggregate")
+        return self._aggregate(
+            "KTABLE-AGGREGATE-",
+            lambda store, send_old: TableAggregate(store, initializer, adder, subtractor, send_old),
+            None,
+            materialized,
+            name,
+        )
+
+    def _aggregate(
+        self,
+        prefix: str,
+        make_operator: Callable[[str, bool], Operator],
+        value_serde: Serde[Any] | None,
+        materialized: Materialized | None,
+        name: str | None,
+    ) -> KTable[Any, Any]:
+        context, names = self._context, self._context.names
+        m = materialized or Materialized()
+        # Java names the stores of reductions AGGREGATE too.
+        store = named_store(context, materialized, "KTABLE-AGGREGATE-")
+        sink = names.suffixed_or_new(name, "-sink", "KSTREAM-SINK-")
+        source = names.suffixed_or_new(name, "-source", "KSTREAM-SOURCE-")
+        node_name = names.given_or_new(name, prefix)
+        key_serde = context.key_serde(m.key_serde or self.key_serde, node_name)
+        result_serde = context.value_serde(m.value_serde or value_serde, node_name)
+        if self._repartitioned is None or self.repartition_name is None:
+            self._repartitioned = GroupedTableRepartitionNode(
+                (self.repartition_name or store) + REPARTITION_SUFFIX,
+                sink,
+                source,
+                context.key_serde(self.key_serde, node_name),
+                context.value_serde(self.value_serde, node_name),
+            )
+        repartition = self._repartitioned
+        context.graph.add(repartition, self._node)
+        spec = key_value_spec(context, store, materialized, key_serde, result_serde)
+        step = AggregateStep(spec, lambda send_old: make_operator(store, send_old), StoreView(store))
+        node = ProcessorNode(node_name, step)
+        node.output_versioned = m.versioned
+        context.graph.add(node, repartition)
+        sources = frozenset((repartition.name,))
+        return KTable(context, node_name, node, sources, key_serde, result_serde, step, m.name)

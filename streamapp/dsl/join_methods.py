@@ -1,0 +1,181 @@
+"""The joins of a `KStream`, as methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from streamapp.dsl import joins
+from streamapp.dsl.joins import StreamJoined
+from streamapp.dsl.ktable import GlobalKTable, KTable
+from streamapp.dsl.stream import Described, require_function
+from streamapp.durations import Duration
+from streamapp.errors import TopologyError
+from streamapp.serdes.base import Serde
+from streamapp.windows import JoinWindows
+
+if TYPE_CHECKING:
+    from streamapp.dsl.kstream import KStream
+
+__all__ = ["JoinMethods"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+V2 = TypeVar("V2")
+VR = TypeVar("VR")
+
+
+class JoinMethods(Described[K, V]):
+    """What a stream can be joined with, and how."""
+
+    def join(
+        self,
+        other: KStream[K, V2] | KTable[K, V2] | GlobalKTable[Any, V2],
+        joiner: Callable[..., VR],
+        windows: JoinWindows | None = None,
+        *,
+        with_key: bool = False,
+        stream_joined: StreamJoined | None = None,
+        key_selector: Callable[[K, V], Any] | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[V2] | None = None,
+        grace: Duration | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]:
+        """Joins each record with matching ones of another stream, or with a row of a table.
+
+        ``joiner(left, right)``, or ``joiner(key, left, right)`` if ``with_key``, makes the result's value.
+
+        - With a stream: all pairs with the same key that are as close in time as ``windows`` says. The result
+          has the later timestamp. ``stream_joined`` names the join and its stores.
+        - With a table: the row of the same key when the record is processed. With ``grace``, for versioned
+          tables, records wait that long and are joined with the row as of their timestamp.
+        - With a global table: the row of ``key_selector(key, value)``.
+
+        Records without key or match are dropped. (``KStream.join``)
+
+        >>> from streamapp import StreamsBuilder, StringSerde
+        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
+        >>> builder = StreamsBuilder()
+        >>> flights, gates = builder.stream("flights", **text), builder.table("gates", **text)
+        >>> flights.join(gates, lambda flight, gate: f"{flight} at {gate}", name="at-gate")
+        <KStream at-gate>
+        """
+        return self._join(
+            "inner",
+            other,
+            joiner,
+            windows,
+            with_key=with_key,
+            stream_joined=stream_joined,
+            key_selector=key_selector,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            other_value_serde=other_value_serde,
+            grace=grace,
+            name=name,
+        )
+
+    def left_join(
+        self,
+        other: KStream[K, V2] | KTable[K, V2] | GlobalKTable[Any, V2],
+        joiner: Callable[..., VR],
+        windows: JoinWindows | None = None,
+        *,
+        with_key: bool = False,
+        stream_joined: StreamJoined | None = None,
+        key_selector: Callable[[K, V], Any] | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[V2] | None = None,
+        grace: Duration | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]:
+        """As `join`, but records without key or match are kept: the joiner gets None for the right side.
+
+        With a stream they come out once their window is closed, with a table at once. (``KStream.leftJoin``)
+        """
+        return self._join(
+            "left",
+            other,
+            joiner,
+            windows,
+            with_key=with_key,
+            stream_joined=stream_joined,
+            key_selector=key_selector,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            other_value_serde=other_value_serde,
+            grace=grace,
+            name=name,
+        )
+
+    def outer_join(
+        self,
+        other: KStream[K, V2],
+        joiner: Callable[..., VR],
+        windows: JoinWindows,
+        *,
+        with_key: bool = False,
+        stream_joined: StreamJoined | None = None,
+    ) -> KStream[K, VR]:
+        """As `join` with a stream, but the records of both sides are kept.
+
+        Those without key or match come out with None for the other side, once their window is closed.
+        (``KStream.outerJoin``)
+        """
+        return self._join("outer", other, joiner, windows, with_key=with_key, stream_joined=stream_joined)
+
+    def _join(
+        self,
+        kind: Literal["inner", "left", "outer"],
+        other: KStream[Any, Any] | KTable[Any, Any] | GlobalKTable[Any, Any],
+        joiner: Callable[..., Any],
+        windows: JoinWindows | None,
+        *,
+        with_key: bool,
+        stream_joined: StreamJoined | None,
+        key_selector: Callable[[Any, Any], Any] | None = None,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+        other_value_serde: Serde[Any] | None = None,
+        grace: Duration | None = None,
+        name: str | None = None,
+    ) -> KStream[K, Any]:
+        from streamapp.dsl.kstream import KStream
+
+        assert isinstance(self, KStream)
+        require_function(joiner, f"the join of {self.name}", "a joiner of left and right value")
+        if isinstance(other, KStream):
+            self._refuse("with a stream", name=name, grace=grace, key_selector=key_selector)
+            if windows is None:
+                raise TopologyError(
+                    f"joining {self.name} with stream {other.name} needs windows: JoinWindows"
+                )
+            given = stream_joined or StreamJoined(
+                key_serde=key_serde, value_serde=value_serde, other_value_serde=other_value_serde
+            )
+            return joins.join_streams(self, other, joiner, windows, with_key, given, kind)
+        self._refuse("with a table", windows=windows, stream_joined=stream_joined)
+        if kind == "outer":
+            raise TopologyError(f"{self.name} has an outer join with another stream only; use left_join()")
+        left = kind == "left"
+        if isinstance(other, GlobalKTable):
+            self._refuse("with a global table", grace=grace)
+            if key_selector is None:
+                raise TopologyError(
+                    f"joining {self.name} with a global table needs key_selector, a function of key and value"
+                )
+            return joins.join_global_table(self, other, key_selector, joiner, with_key, left, name)
+        if not isinstance(other, KTable):
+            raise TopologyError(f"{self.name} joins with a KStream, KTable or GlobalKTable, not {other!r}")
+        self._refuse("with a table", key_selector=key_selector)
+        return joins.join_table(self, other, joiner, with_key, left, key_serde, value_serde, grace, name)
+
+    def _refuse(self, join: str, **arguments: object) -> None:
+        """Arguments of other kinds of joins would have no effect, which is never what was meant."""
+        given = [argument for argument, value in arguments.items() if value is not None]
+        if given:
+            hint = "; name it with stream_joined=StreamJoined(name)" if "name" in given else ""
+            raise TopologyError(f"{self.name}: a join {join} takes no {', '.join(given)}{hint}")

@@ -1,0 +1,297 @@
+"""Joins of a stream: with another stream, a table, a global table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from streamapp.dsl.materialize import window_segment_ms
+from streamapp.dsl.nodes import ProcessorNode, StreamJoinNode
+from streamapp.dsl.steps import Fixed
+from streamapp.dsl.stream import require_function, with_key_joiner
+from streamapp.durations import Duration, to_ms
+from streamapp.engine.operators.stream_join import StreamJoinWindow, StreamStreamJoin, StreamStreamSelfJoin
+from streamapp.engine.operators.stream_table_join import StreamGlobalTableJoin, StreamTableJoin
+from streamapp.engine.operators.views import StoreView
+from streamapp.errors import ConfigError, TopologyError
+from streamapp.names import check_name
+from streamapp.serdes.base import Serde
+from streamapp.state.formats import LeftOrRightSerde
+from streamapp.state.spec import StoreSpec
+from streamapp.windows import JoinWindows
+
+if TYPE_CHECKING:
+    from streamapp.dsl.kstream import KStream
+    from streamapp.dsl.ktable import GlobalKTable, KTable
+
+__all__ = ["StreamJoined", "join_global_table", "join_streams", "join_table"]
+
+
+@dataclass(frozen=True)
+class StreamJoined:
+    """Names, serdes and stores of a stream-stream join. (Kafka Streams: ``StreamJoined``.)
+
+    ``name`` names the join's operators and repartition topics, ``store_name`` its stores and so their
+    changelogs. Serdes that are not given are those of the streams.
+    """
+
+    name: str | None = None
+    store_name: str | None = None
+    _: KW_ONLY
+    key_serde: Serde[Any] | None = None
+    value_serde: Serde[Any] | None = None
+    other_value_serde: Serde[Any] | None = None
+    store_type: Literal["rocksdb", "in_memory"] | None = None
+    logging: bool = True
+    topic_config: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for given in (self.name, self.store_name):
+            if given is not None:
+                check_name(given)
+        if self.store_type not in (None, "rocksdb", "in_memory"):
+            raise ConfigError(f"store_type has to be 'rocksdb' or 'in_memory', got {self.store_type!r}")
+
+
+def join_streams(
+    left: KStream[Any, Any],
+    right: KStream[Any, Any],
+    joiner: Callable[..., Any],
+    windows: JoinWindows,
+    with_key: bool,
+    stream_joined: StreamJoined | None,
+    kind: Literal["inner", "left", "outer"],
+) -> KStream[Any, Any]:
+    """Two window stores, a join on each side of them, and a merger (``KStreamImplJoin``)."""
+    from streamapp.dsl.kstream import KStream
+
+    if not isinstance(windows, JoinWindows):
+        raise TopologyError(f"joining {left.name} with {right.name} needs JoinWindows, got {windows!r}")
+    require_function(joiner, f"the join of {left.name}", "a joiner of left and right value")
+    given = stream_joined or StreamJoined()
+    context, names = left._context, left._context.names
+    for_left, for_right = given.name and f"{given.name}-left", given.name and f"{given.name}-right"
+    named = given.name is not None
+    if left.repartition_required:
+        left = left._repartition_for_join(for_left or left.name, named, given.key_serde, given.value_serde)
+    if right.repartition_required:
+        right = right._repartition_for_join(
+            for_right or right.name, named, given.key_serde, given.other_value_serde
+        )
+    left._copartition(right)
+
+    left_outer, right_outer = kind != "inner", kind == "outer"
+    this_suffix = "-outer-this-join" if right_outer else "-this-join"
+    other_suffix = "-outer-other-join" if left_outer else "-other-join"
+    this_window = names.suffixed_or_new(given.name, "-this-windowed", "KSTREAM-WINDOWED-")
+    other_window = names.suffixed_or_new(given.name, "-other-windowed", "KSTREAM-WINDOWED-")
+    this_generated = names.new("KSTREAM-OUTERTHIS-" if right_outer else "KSTREAM-JOINTHIS-")
+    other_generated = names.new("KSTREAM-OUTEROTHER-" if left_outer else "KSTREAM-JOINOTHER-")
+    this_name = f"{given.name}{this_suffix}" if given.name else this_generated
+    other_name = f"{given.name}{other_suffix}" if given.name else other_generated
+    merge_name = names.suffixed_or_new(given.name, "-merge", "KSTREAM-MERGE-")
+
+    operator = f"the join {merge_name}"
+    key_serde = context.key_serde(given.key_serde or left.key_serde or right.key_serde, operator)
+    left_serde = context.value_serde(given.value_serde or left.value_serde, operator)
+    right_serde = context.value_serde(given.other_value_serde or right.value_serde, operator)
+    stores = _Stores(given, windows, key_serde, given.store_type or context.config.dsl_store_type)
+    base = given.store_name
+    this_store = stores.window(f"{base}{this_suffix}" if base else this_generated, left_serde)
+    other_store = stores.window(f"{base}{other_suffix}" if base else other_generated, right_serde)
+    outer_store = None
+    if left_outer:
+        shared = "-outer-shared-join" if right_outer else "-left-shared-join"
+        number = this_generated.rpartition("-")[2]
+        outer_name = f"{base}{shared}" if base else f"KSTREAM-OUTERSHARED-{number}"
+        outer_store = stores.outer(outer_name, left_serde, right_serde)
+    for store in (this_store, other_store, outer_store):
+        if store is not None:
+            context.stores[store.name] = store
+            if base is None:
+                changelog = f"{store.name}-changelog" if store.logged else None
+                names.note_generated(store=store.name, changelog=changelog)
+
+    left_node = ProcessorNode(this_window, Fixed(StreamJoinWindow(this_store.name), this_store))
+    context.graph.add(left_node, left._node)
+    right_node = ProcessorNode(other_window, Fixed(StreamJoinWindow(other_store.name), other_store))
+    context.graph.add(right_node, right._node)
+    keyed = with_key_joiner(joiner, with_key)
+    # With legacy windows, records without a match are not kept: they are emitted at once.
+    kept = outer_store if outer_store is not None and not windows.legacy else None
+    outer_name_or_none = None if kept is None else kept.name
+    outer_stores = () if outer_store is None else (outer_store,)
+    common = {
+        "before_ms": windows.before_ms,
+        "after_ms": windows.after_ms,
+        "grace_ms": windows.grace_ms,
+        "joiner": keyed,
+    }
+    this = StreamStreamJoin(
+        is_left=True,
+        other_store=other_store.name,
+        outer=left_outer,
+        outer_store=outer_name_or_none,
+        shared=merge_name,
+        **common,
+    )
+    other = StreamStreamJoin(
+        is_left=False,
+        other_store=this_store.name,
+        outer=right_outer,
+        outer_store=outer_name_or_none,
+        shared=merge_name,
+        **common,
+    )
+    node = StreamJoinNode(
+        merge_name,
+        this_window,
+        other_window,
+        (this_name, Fixed(this, other_store, *outer_stores)),
+        (other_name, Fixed(other, this_store, *outer_stores)),
+        Fixed(
+            StreamStreamSelfJoin(
+                store=this_store.name,
+                before_ms=windows.before_ms,
+                after_ms=windows.after_ms,
+                retention_ms=this_store.retention_ms,
+                joiner=keyed,
+            ),
+            this_store,
+        ),
+    )
+    node.relaxed_null_keys = left_outer
+    context.graph.add(node, left._node, right._node)
+    return KStream(context, merge_name, node, left._sources | right._sources, key_serde, None)
+
+
+@dataclass(frozen=True)
+class _Stores:
+    given: StreamJoined
+    windows: JoinWindows
+    key_serde: Serde[Any]
+    store_type: str
+
+    def window(self, name: str, value_serde: Serde[Any]) -> StoreSpec:
+        retention_ms = self.windows.size_ms + self.windows.grace_ms
+        return StoreSpec(
+            name=f"{name}-store",
+            kind="window",
+            key_serde=self.key_serde,
+            value_serde=value_serde,
+            persistent=self.store_type == "rocksdb",
+            logged=self.given.logging,
+            retention_ms=retention_ms,
+            window_size_ms=self.windows.size_ms,
+            segment_interval_ms=window_segment_ms(retention_ms),
+            retain_duplicates=True,
+            topic_config={**self.given.topic_config, "cleanup.policy": "delete"},
+        )
+
+    def outer(self, name: str, left_serde: Serde[Any], right_serde: Serde[Any]) -> StoreSpec:
+        return StoreSpec(
+            name=f"{name}-store",
+            kind="list",
+            key_serde=self.key_serde,
+            value_serde=LeftOrRightSerde(left_serde, right_serde),
+            persistent=self.store_type == "rocksdb",
+            logged=self.given.logging,
+            topic_config=dict(self.given.topic_config),
+        )
+
+
+def join_table(
+    stream: KStream[Any, Any],
+    table: KTable[Any, Any],
+    joiner: Callable[..., Any],
+    with_key: bool,
+    left: bool,
+    key_serde: Serde[Any] | None,
+    value_serde: Serde[Any] | None,
+    grace: Duration | None,
+    name: str | None,
+) -> KStream[Any, Any]:
+    """A look-up in the table for each record, at once or a grace period later."""
+    from streamapp.dsl.kstream import KStream
+
+    if name is not None:
+        check_name(name)
+    if stream.repartition_required:
+        stream = stream._repartition_for_join(name or stream.name, name is not None, key_serde, value_serde)
+    sources = stream._copartition(table)
+    context = stream._context
+    node_name = context.names.given_or_new(name, "KSTREAM-LEFTJOIN-" if left else "KSTREAM-JOIN-")
+    view = table._step.view()
+    key_serde = key_serde or stream.key_serde
+    grace_ms = buffer = None
+    if grace is not None:
+        grace_ms = to_ms(grace, "the grace period")
+        _check_grace(stream, table, grace_ms, view.store_names)
+        buffer = StoreSpec(
+            name=f"{node_name}-Buffer",
+            kind="time_ordered_buffer",
+            key_serde=context.key_serde(key_serde, node_name),
+            value_serde=context.value_serde(value_serde or stream.value_serde, node_name),
+            retention_ms=grace_ms,
+        )
+        context.stores[buffer.name] = buffer
+        if name is None:
+            context.names.note_generated(store=buffer.name, changelog=f"{buffer.name}-changelog")
+    operator = StreamTableJoin(
+        table=view,
+        joiner=with_key_joiner(joiner, with_key),
+        left=left,
+        grace_ms=grace_ms,
+        buffer_store=None if buffer is None else buffer.name,
+    )
+    node = ProcessorNode(node_name, Fixed(operator, *(() if buffer is None else (buffer,))), view.store_names)
+    node.relaxed_null_keys = left
+    context.graph.add(node, stream._node)
+    return KStream(context, node_name, node, sources, key_serde, None)
+
+
+def _check_grace(
+    stream: KStream[Any, Any], table: KTable[Any, Any], grace_ms: int, store_names: tuple[str, ...]
+) -> None:
+    join = f"joining {stream.name} with {table.name} after a grace period"
+    if grace_ms < 0:
+        raise ConfigError(f"{join}: the grace period must not be negative, got {grace_ms} ms")
+    for store in store_names:
+        spec = stream._context.stores[store]
+        if spec.kind != "versioned":
+            raise TopologyError(
+                f"{join} needs a versioned table; give it Materialized(history_retention=...), or leave "
+                "grace out"
+            )
+        if spec.retention_ms < grace_ms:
+            raise ConfigError(
+                f"{join}: the table's history of {spec.retention_ms} ms has to reach back at least the "
+                "grace period of "
+                f"{grace_ms} ms; make history_retention larger"
+            )
+
+
+def join_global_table(
+    stream: KStream[Any, Any],
+    table: GlobalKTable[Any, Any],
+    key_selector: Callable[[Any, Any], Any],
+    joiner: Callable[..., Any],
+    with_key: bool,
+    left: bool,
+    name: str | None,
+) -> KStream[Any, Any]:
+    """A look-up in the global table for each record, by any key."""
+    require_function(key_selector, f"the join of {stream.name}", "a key selector of key and value")
+    context = stream._context
+    # Java names both kinds of global joins LEFTJOIN.
+    node_name = context.names.given_or_new(name, "KSTREAM-LEFTJOIN-")
+    operator = StreamGlobalTableJoin(
+        table=StoreView(table.store_name),
+        key_selector=key_selector,
+        joiner=with_key_joiner(joiner, with_key),
+        left=left,
+    )
+    node = ProcessorNode(node_name, Fixed(operator))
+    node.relaxed_null_keys = left
+    return stream._next(node, stream.key_serde, None, stream.repartition_required)

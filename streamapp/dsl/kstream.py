@@ -1,0 +1,397 @@
+"""`KStream`: a stream of independent records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeVar, overload
+
+from streamapp.dsl.branched import BranchedKStream
+from streamapp.dsl.context import Context
+from streamapp.dsl.graph import Node
+from streamapp.dsl.grouped import KGroupedStream
+from streamapp.dsl.join_methods import JoinMethods
+from streamapp.dsl.ktable import KTable
+from streamapp.dsl.materialize import Materialized, key_value_spec, named_store
+from streamapp.dsl.nodes import Partitioner, ProcessorNode, RepartitionNode, SinkNode
+from streamapp.dsl.repartition import repartition_node
+from streamapp.dsl.steps import Fixed, SourceStep
+from streamapp.dsl.stream import require_function
+from streamapp.engine.operator import Operator
+from streamapp.engine.operators.processor import ProcessorOperator
+from streamapp.engine.operators.stateless import (
+    Filter,
+    FlatMap,
+    FlatMapValues,
+    ForEach,
+    Map,
+    MapValues,
+    PassThrough,
+    Peek,
+    SelectKey,
+)
+from streamapp.errors import TopologyError
+from streamapp.names import check_name, check_topic_name
+from streamapp.serdes.base import Serde
+
+__all__ = ["KStream"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+K2 = TypeVar("K2")
+V2 = TypeVar("V2")
+
+
+class KStream(JoinMethods[K, V]):
+    """A stream of records with keys of type K and values of type V.
+
+    Each method adds one operator and returns a new stream; the stream itself does not change and may be used
+    any number of times. Keys and values may be None unless a method says otherwise; timestamps and headers stay
+    with the record. ``name`` names the operator (default: generated, as Kafka Streams does). (Kafka Streams:
+    ``KStream``.)
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        node: Node,
+        sources: frozenset[str],
+        key_serde: Serde[Any] | None,
+        value_serde: Serde[Any] | None,
+        *,
+        repartition_required: bool = False,
+    ) -> None:
+        super().__init__(context, name, node, sources, key_serde, value_serde)
+        self.repartition_required = repartition_required
+        """The key may have changed, so that what goes by key needs a repartition topic first."""
+        self._repartitioned: RepartitionNode | None = None
+
+    # ------------------------------------------------------------------ one record at a time
+
+    def filter(self, predicate: Callable[[K, V], bool], *, name: str | None = None) -> KStream[K, V]:
+        """Keeps the records for which ``predicate(key, value)`` holds. (``KStream.filter``)"""
+        require_function(predicate, "filter()", "a predicate of key and value")
+        return self._keep(Filter(predicate), "KSTREAM-FILTER-", name)
+
+    def filter_not(self, predicate: Callable[[K, V], bool], *, name: str | None = None) -> KStream[K, V]:
+        """Drops the records for which ``predicate(key, value)`` holds. (``KStream.filterNot``)"""
+        require_function(predicate, "filter_not()", "a predicate of key and value")
+        return self._keep(Filter(predicate, negate=True), "KSTREAM-FILTER-", name)
+
+    def map(self, fn: Callable[[K, V], tuple[K2, V2]], *, name: str | None = None) -> KStream[K2, V2]:
+        """One new (key, value) pair for each record; grouping or joining repartitions. (``KStream.map``)"""
+        require_function(fn, "map()", "a function of key and value that returns (key, value)")
+        return self._change_key(Map(fn), "KSTREAM-MAP-", name, None)
+
+    @overload
+    def map_values(
+        self, fn: Callable[[V], V2], *, with_key: Literal[False] = False, name: str | None = None
+    ) -> KStream[K, V2]: ...
+    @overload
+    def map_values(
+        self, fn: Callable[[K, V], V2], *, with_key: Literal[True], name: str | None = None
+    ) -> KStream[K, V2]: ...
+    def map_values(
+        self, fn: Callable[..., V2], *, with_key: bool = False, name: str | None = None
+    ) -> KStream[K, V2]:
+        """One new value for each record: ``fn(value)``, or ``fn(key, value)``; called for None too.
+
+        Prefer it to `map`: the key stays, so that nothing has to be repartitioned. (``KStream.mapValues``)
+        """
+        require_function(fn, "map_values()", "a function of the value")
+        return self._change_value(MapValues(fn, with_key), "KSTREAM-MAPVALUES-", name)
+
+    def flat_map(
+        self, fn: Callable[[K, V], Iterable[tuple[K2, V2]]], *, name: str | None = None
+    ) -> KStream[K2, V2]:
+        """Any number of (key, value) pairs for each record; grouping or joining repartitions.
+
+        (``KStream.flatMap``)
+        """
+        require_function(fn, "flat_map()", "a function of key and value that returns (key, value) pairs")
+        return self._change_key(FlatMap(fn), "KSTREAM-FLATMAP-", name, None)
+
+    @overload
+    def flat_map_values(
+        self, fn: Callable[[V], Iterable[V2]], *, with_key: Literal[False] = False, name: str | None = None
+    ) -> KStream[K, V2]: ...
+    @overload
+    def flat_map_values(
+        self, fn: Callable[[K, V], Iterable[V2]], *, with_key: Literal[True], name: str | None = None
+    ) -> KStream[K, V2]: ...
+    def flat_map_values(
+        self, fn: Callable[..., Iterable[V2]], *, with_key: bool = False, name: str | None = None
+    ) -> KStream[K, V2]:
+        """Any number of values for each record, all with its key. (``KStream.flatMapValues``)
+
+        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> builder.stream("lines", key_serde=text, value_serde=text).flat_map_values(str.split).to(
+        ...     "words", value_serde=text)
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.create_input_topic("lines", text, text).pipe_input("a", "to be")
+        ...     driver.create_output_topic("words", text, text).read_key_values()
+        [('a', 'to'), ('a', 'be')]
+        """
+        require_function(fn, "flat_map_values()", "a function of the value that returns values")
+        return self._change_value(FlatMapValues(fn, with_key), "KSTREAM-FLATMAPVALUES-", name)
+
+    def select_key(self, fn: Callable[[K, V], K2], *, name: str | None = None) -> KStream[K2, V]:
+        """A new key for each record; grouping or joining repartitions. (``KStream.selectKey``)"""
+        require_function(fn, "select_key()", "a function of key and value that returns the new key")
+        return self._change_key(SelectKey(fn), "KSTREAM-KEY-SELECT-", name, self.value_serde)
+
+    def peek(self, fn: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
+        """Calls ``fn(key, value)`` with each record in passing. (``KStream.peek``)"""
+        require_function(fn, "peek()", "a function of key and value")
+        return self._keep(Peek(fn), "KSTREAM-PEEK-", name)
+
+    def foreach(self, fn: Callable[[K, V], object], *, name: str | None = None) -> None:
+        """Calls ``fn(key, value)`` with each record, as the last operator. (``KStream.foreach``)"""
+        require_function(fn, "foreach()", "a function of key and value")
+        self._keep(ForEach(fn), "KSTREAM-FOREACH-", name)
+
+    def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
+        """The records of both streams, in no particular order between them. (``KStream.merge``)"""
+        node_name = self._context.names.given_or_new(name, "KSTREAM-MERGE-")
+        node = ProcessorNode(node_name, Fixed(PassThrough()), merge=True)
+        self._context.graph.add(node, self._node, other._node)
+        return KStream(
+            self._context,
+            node_name,
+            node,
+            self._sources | other._sources,
+            self.key_serde if self.key_serde is other.key_serde else None,
+            self.value_serde if self.value_serde is other.value_serde else None,
+            repartition_required=self.repartition_required or other.repartition_required,
+        )
+
+    def split(self, name: str | None = None) -> BranchedKStream[K, V]:
+        """Begins to split the stream into branches. (``KStream.split``)
+
+        >>> from streamapp import StreamsBuilder, StringSerde
+        >>> text = StringSerde()
+        >>> flights = StreamsBuilder().stream("flights", key_serde=text, value_serde=text)
+        >>> sorted(flights.split("by-").branch(lambda k, v: v == "late", "late").default_branch("other"))
+        ['by-late', 'by-other']
+        """
+        return BranchedKStream(self, name)
+
+    def process(
+        self, supplier: Callable[[], Any], *store_names: str, name: str | None = None
+    ) -> KStream[Any, Any]:
+        """Runs a `Processor` of its own for each task, with the named stores. (``KStream.process``)
+
+        It may change the key, so that grouping or joining repartitions.
+        """
+        node = self._processor(supplier, store_names, "KSTREAM-PROCESSOR-", name, fixed_key=False)
+        return self._next(node, None, None, True)
+
+    def process_values(
+        self, supplier: Callable[[], Any], *store_names: str, name: str | None = None
+    ) -> KStream[K, Any]:
+        """Runs a `FixedKeyProcessor` of its own for each task, with the named stores.
+
+        It keeps the key, so that nothing has to be repartitioned. (``KStream.processValues``)
+        """
+        node = self._processor(supplier, store_names, "KSTREAM-PROCESSVALUES-", name, fixed_key=True)
+        return self._next(node, self.key_serde, None, self.repartition_required)
+
+    # ------------------------------------------------------------------ topics and tables
+
+    def to(
+        self,
+        topic: str | Callable[[K, V, Any], str],
+        *,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        partitioner: Partitioner | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Writes the records to a topic, or to the topic that ``topic(key, value, context)`` names for each.
+
+        ``partitioner(topic, key, value, partitions)`` may choose the partition; None leaves it to the key's
+        bytes. Windowed keys go by the key without its window. (``KStream.to``)
+        """
+        node_name = self._context.names.given_or_new(name, "KSTREAM-SINK-")
+        if isinstance(topic, str):
+            check_topic_name(topic, "topic")
+        else:
+            require_function(topic, node_name, "a topic, or a function of key, value and context")
+        node = SinkNode(
+            node_name,
+            topic,
+            self._context.key_serde(key_serde or self.key_serde, node_name),
+            self._context.value_serde(value_serde or self.value_serde, node_name),
+            partitioner,
+        )
+        self._context.graph.add(node, self._node)
+
+    def repartition(
+        self,
+        *,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        partitions: int | None = None,
+        partitioner: Partitioner | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V]:
+        """Sends the records through an internal topic, ``<application id>-<name>-repartition``.
+
+        ``partitions``: how many it has (default: as many as its input). (``KStream.repartition``)
+        """
+        if partitions is not None and partitions < 1:
+            raise TopologyError(f"a repartition topic needs at least one partition, not {partitions}")
+        context = self._context
+        prefix = check_name(name) if name is not None else context.names.new("KSTREAM-REPARTITION-")
+        key_serde, value_serde = key_serde or self.key_serde, value_serde or self.value_serde
+        node = repartition_node(
+            context.names,
+            prefix,
+            context.key_serde(key_serde, prefix),
+            context.value_serde(value_serde, prefix),
+            named=name is not None,
+            partitioner=partitioner,
+            partitions=partitions,
+            optimizable=False,
+        )
+        context.graph.add(node, self._node)
+        return KStream(context, node.name, node, frozenset((node.name,)), key_serde, value_serde)
+
+    def to_table(
+        self,
+        *,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        materialized: Materialized | None = None,
+        name: str | None = None,
+    ) -> KTable[K, V]:
+        """The stream as a table: each record updates the row of its key, None deletes it.
+
+        Records without key are dropped. (``KStream.toTable``)
+        """
+        context, names = self._context, self._context.names
+        node_name = names.given_or_new(name, "KSTREAM-TOTABLE-")
+        store_name = named_store(context, materialized, "KSTREAM-TOTABLE-")
+        m = materialized or Materialized()
+        key_serde = m.key_serde or key_serde or self.key_serde
+        value_serde = m.value_serde or value_serde or self.value_serde
+        parent, sources = self._node, self._sources
+        if self.repartition_required:
+            parent = repartition_node(
+                names,
+                node_name,
+                context.key_serde(key_serde, node_name),
+                context.value_serde(value_serde, node_name),
+                named=name is not None,
+            )
+            context.graph.add(parent, self._node)
+            sources = frozenset((parent.name,))
+        spec = key_value_spec(context, store_name, materialized, key_serde, value_serde)
+        step = SourceStep(spec, m.name is not None)
+        node = ProcessorNode(node_name, step)
+        node.output_versioned = m.versioned
+        context.graph.add(node, parent)
+        return KTable(context, node_name, node, sources, key_serde, value_serde, step, m.name)
+
+    def group_by_key(
+        self,
+        *,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        name: str | None = None,
+    ) -> KGroupedStream[K, V]:
+        """Groups by the key, to be aggregated. (``KStream.groupByKey``)
+
+        ``name`` names the repartition topic, if one is needed.
+        """
+        if name is not None:
+            check_name(name)
+        return KGroupedStream(
+            self._context,
+            self.name,
+            self._node,
+            self._sources,
+            key_serde or self.key_serde,
+            value_serde or self.value_serde,
+            repartition_required=self.repartition_required,
+            repartition_name=name,
+        )
+
+    def group_by(
+        self,
+        fn: Callable[[K, V], K2],
+        *,
+        key_serde: Serde[K2] | None = None,
+        value_serde: Serde[V] | None = None,
+        name: str | None = None,
+    ) -> KGroupedStream[K2, V]:
+        """Groups by a new key ``fn(key, value)``, through a repartition topic. (``KStream.groupBy``)
+
+        Records that get None as their key are dropped.
+        """
+        return self.select_key(fn, name=name).group_by_key(
+            key_serde=key_serde, value_serde=value_serde, name=name
+        )
+
+    # ------------------------------------------------------------------ inside
+
+    def _keep(self, operator: Operator, prefix: str, name: str | None) -> KStream[K, V]:
+        node = ProcessorNode(self._context.names.given_or_new(name, prefix), Fixed(operator))
+        return self._next(node, self.key_serde, self.value_serde, self.repartition_required)
+
+    def _change_value(self, operator: Operator, prefix: str, name: str | None) -> KStream[K, Any]:
+        node_name = self._context.names.given_or_new(name, prefix)
+        node = ProcessorNode(node_name, Fixed(operator), value_changing=True)
+        return self._next(node, self.key_serde, None, self.repartition_required)
+
+    def _change_key(
+        self, operator: Operator, prefix: str, name: str | None, value_serde: Serde[Any] | None
+    ) -> KStream[Any, Any]:
+        node_name = self._context.names.given_or_new(name, prefix)
+        node = ProcessorNode(node_name, Fixed(operator), key_changing=True)
+        return self._next(node, None, value_serde, True)
+
+    def _processor(
+        self, supplier: Any, stores: tuple[str, ...], prefix: str, name: str | None, *, fixed_key: bool
+    ) -> ProcessorNode:
+        require_function(
+            supplier, "process()", "a supplier: a function or class that returns a new Processor"
+        )
+        node_name = check_name(name) if name is not None else self._context.names.new(prefix)
+        return ProcessorNode(node_name, Fixed(ProcessorOperator(supplier, fixed_key=fixed_key)), stores)
+
+    def _next(
+        self, node: Node, key_serde: Serde[Any] | None, value_serde: Serde[Any] | None, repartition: bool
+    ) -> KStream[Any, Any]:
+        """Appends a node and returns the stream behind it."""
+        self._context.graph.add(node, self._node)
+        return KStream(
+            self._context,
+            node.name,
+            node,
+            self._sources,
+            key_serde,
+            value_serde,
+            repartition_required=repartition,
+        )
+
+    def _repartition_for_join(
+        self, prefix: str, named: bool, key_serde: Serde[Any] | None, value_serde: Serde[Any] | None
+    ) -> KStream[K, V]:
+        """This stream behind a repartition topic, which joins that give it no name share."""
+        context = self._context
+        key_serde, value_serde = key_serde or self.key_serde, value_serde or self.value_serde
+        operator = f"the join of {self.name}"
+        node = repartition_node(
+            context.names,
+            prefix,
+            context.key_serde(key_serde, operator),
+            context.value_serde(value_serde, operator),
+            named=named,
+        )
+        if self._repartitioned is None or prefix != self.name:
+            self._repartitioned = node
+            context.graph.add(node, self._node)
+        node = self._repartitioned
+        return KStream(context, node.name, node, frozenset((node.name,)), key_serde, value_serde)

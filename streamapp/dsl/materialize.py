@@ -1,0 +1,235 @@
+"""`Materialized`: how the user wants a table kept, and the `StoreSpec` that this makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Literal
+
+from streamapp.dsl.context import Context
+from streamapp.durations import Duration, to_ms
+from streamapp.errors import ConfigError
+from streamapp.names import check_name
+from streamapp.serdes.base import Serde
+from streamapp.state.spec import StoreKind, StoreSpec
+from streamapp.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+
+__all__ = [
+    "Materialized",
+    "key_value_spec",
+    "named_store",
+    "session_spec",
+    "window_segment_ms",
+    "window_spec",
+]
+
+_MIN_SEGMENT_MS = 60_000
+
+
+@dataclass(frozen=True)
+class Materialized:
+    """How a table is kept: under which name, by which serdes, in which kind of store.
+
+    With a name the store can be queried by it (`KTable.queryable_store_name`); without one the name is
+    generated, and tables that need no store get none. What is not given is taken from the operator and the
+    configuration.
+
+    ``store_type``: ``rocksdb``, ``in_memory``, or ``lru``, which keeps ``max_entries`` rows and forgets the
+    rest. ``caching``: whether updates go downstream once a commit rather than each (default: yes, while
+    ``statestore_cache_max_bytes`` is not 0). ``logging``: whether there is a changelog; ``topic_config`` is
+    for its topic. ``retention``: how long windows are kept, at least their size + grace.
+    ``history_retention`` makes the table versioned (KIP-889). ``timestamped=False``: a store that forgets
+    the rows' timestamps. (Kafka Streams: ``Materialized``.)
+
+    >>> Materialized("delays", caching=False).name
+    'delays'
+    """
+
+    name: str | None = None
+    _: KW_ONLY
+    key_serde: Serde[Any] | None = None
+    value_serde: Serde[Any] | None = None
+    store_type: Literal["rocksdb", "in_memory", "lru"] | None = None
+    max_entries: int | None = None
+    caching: bool | None = None
+    logging: bool = True
+    retention: Duration | None = None
+    history_retention: Duration | None = None
+    segment_interval: Duration | None = None
+    timestamped: bool = True
+    topic_config: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            check_name(self.name, "store name")
+        if self.store_type not in (None, "rocksdb", "in_memory", "lru"):
+            raise ConfigError(
+                f"store_type has to be 'rocksdb', 'in_memory' or 'lru', got {self.store_type!r}"
+            )
+        if (self.store_type == "lru") != (self.max_entries is not None):
+            raise ConfigError("store_type='lru' and max_entries belong together: give both or neither")
+        if self.max_entries is not None and self.max_entries < 1:
+            raise ConfigError(f"max_entries has to be at least 1, got {self.max_entries}")
+        for what in ("retention", "history_retention", "segment_interval"):
+            duration = getattr(self, what)
+            if duration is not None and to_ms(duration, what) < (1 if what == "segment_interval" else 0):
+                raise ConfigError(f"{what} is too short: {duration}")
+        if self.versioned and (self.store_type in ("lru", "in_memory") or not self.timestamped):
+            raise ConfigError("a versioned table (history_retention) is kept in rocksdb, with timestamps")
+
+    @property
+    def versioned(self) -> bool:
+        return self.history_retention is not None
+
+
+def named_store(
+    context: Context, materialized: Materialized | None, prefix: str, name: str | None = None
+) -> str:
+    """The store's name: the given one, or the next generated one."""
+    given = materialized.name if materialized is not None else None
+    if given is not None:
+        return given
+    generated = context.names.new_store(prefix)
+    logged = materialized is None or materialized.logging
+    context.names.note_generated(store=generated, changelog=f"{generated}-changelog" if logged else None)
+    return generated
+
+
+def key_value_spec(
+    context: Context,
+    name: str,
+    materialized: Materialized | None,
+    key_serde: Serde[Any] | None,
+    value_serde: Serde[Any] | None,
+) -> StoreSpec:
+    """The store of a table by key."""
+    m = materialized or Materialized()
+    kind: StoreKind = "timestamped" if m.timestamped else "key_value"
+    retention_ms = segment_ms = 0
+    if m.history_retention is not None:
+        kind = "versioned"
+        retention_ms = to_ms(m.history_retention, "history_retention")
+        segment_ms = _version_segment_ms(retention_ms)
+        if m.segment_interval is not None:
+            segment_ms = to_ms(m.segment_interval, "segment_interval")
+    elif m.store_type == "lru":
+        kind = "lru"
+    spec = StoreSpec(
+        name=name,
+        kind=kind,
+        key_serde=m.key_serde or key_serde or context.config.default_key_serde,
+        value_serde=m.value_serde or value_serde or context.config.default_value_serde,
+        persistent=_persistent(context, m),
+        logged=m.logging,
+        cached=kind != "versioned" and _cached(context, m),
+        retention_ms=retention_ms,
+        segment_interval_ms=segment_ms,
+        max_entries=m.max_entries or 0,
+        topic_config=dict(m.topic_config),
+    )
+    context.stores[name] = spec
+    return spec
+
+
+def window_spec(
+    context: Context,
+    name: str,
+    materialized: Materialized | None,
+    key_serde: Serde[Any] | None,
+    value_serde: Serde[Any] | None,
+    windows: TimeWindows | UnlimitedWindows | SlidingWindows,
+    emit_final: bool,
+) -> StoreSpec:
+    """The store of a windowed aggregation; its retention is checked against the windows."""
+    m = materialized or Materialized()
+    if isinstance(windows, SlidingWindows):
+        size_ms, needed_ms, reason = (
+            windows.difference_ms,
+            2 * windows.difference_ms,
+            "twice the time difference",
+        )
+    else:
+        size_ms, needed_ms, reason = windows.size_ms, windows.size_ms, "the window size"
+    needed_ms += windows.grace_ms
+    retention_ms = _retention_ms(m, name, needed_ms, f"{reason} plus the grace period")
+    spec = StoreSpec(
+        name=name,
+        kind="timestamped_window",
+        key_serde=key_serde,
+        value_serde=value_serde,
+        persistent=_persistent(context, m),
+        logged=m.logging,
+        cached=not emit_final and _cached(context, m),
+        retention_ms=retention_ms,
+        window_size_ms=size_ms,
+        segment_interval_ms=window_segment_ms(retention_ms, m.segment_interval),
+        time_ordered=emit_final,
+        topic_config=dict(m.topic_config),
+    )
+    context.stores[name] = spec
+    return spec
+
+
+def session_spec(
+    context: Context,
+    name: str,
+    materialized: Materialized | None,
+    key_serde: Serde[Any] | None,
+    value_serde: Serde[Any] | None,
+    windows: SessionWindows,
+    emit_final: bool,
+) -> StoreSpec:
+    """The store of a session aggregation; its retention is checked against the gap."""
+    m = materialized or Materialized()
+    needed_ms = windows.gap_ms + windows.grace_ms
+    retention_ms = _retention_ms(m, name, needed_ms, "the inactivity gap plus the grace period")
+    spec = StoreSpec(
+        name=name,
+        kind="session",
+        key_serde=key_serde,
+        value_serde=value_serde,
+        persistent=_persistent(context, m),
+        logged=m.logging,
+        cached=not emit_final and _cached(context, m),
+        retention_ms=retention_ms,
+        segment_interval_ms=window_segment_ms(retention_ms, m.segment_interval),
+        time_ordered=emit_final,
+        topic_config=dict(m.topic_config),
+    )
+    context.stores[name] = spec
+    return spec
+
+
+def window_segment_ms(retention_ms: int, given: Duration | None = None) -> int:
+    """Kafka Streams' default segment of window and session stores."""
+    if given is not None:
+        return to_ms(given, "segment_interval")
+    return max(retention_ms // 2, _MIN_SEGMENT_MS)
+
+
+def _version_segment_ms(retention_ms: int) -> int:
+    for limit, parts, least in ((60_000, 3, 2_000), (300_000, 5, 20_000), (3_600_000, 12, 60_000)):
+        if retention_ms <= limit:
+            return max(retention_ms // parts, least)
+    return max(retention_ms // 24, 300_000)
+
+
+def _retention_ms(m: Materialized, name: str, needed_ms: int, reason: str) -> int:
+    if m.retention is None:
+        return needed_ms
+    retention_ms = to_ms(m.retention, "retention")
+    if retention_ms < needed_ms:
+        raise ConfigError(
+            f"store {name} has a retention of {retention_ms} ms, but needs at least {needed_ms} ms: "
+            f"{reason}. "
+            "Give Materialized(retention=...) at least that, or leave it out"
+        )
+    return retention_ms
+
+
+def _persistent(context: Context, m: Materialized) -> bool:
+    return (m.store_type or context.config.dsl_store_type) == "rocksdb"
+
+
+def _cached(context: Context, m: Materialized) -> bool:
+    return m.caching is not False and context.config.statestore_cache_max_bytes > 0

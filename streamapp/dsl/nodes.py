@@ -1,0 +1,330 @@
+"""The kinds of nodes in the DSL's graph, and what each writes into the topology."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from streamapp.dsl.graph import Node
+from streamapp.dsl.steps import Fixed, JoinStep, SourceStep, Step
+from streamapp.engine.operators.change import ChangeSerde
+from streamapp.engine.operators.stateless import DropNullKeys, PassThrough
+from streamapp.engine.timestamps import fail_on_invalid_timestamp
+from streamapp.errors import TopologyError
+from streamapp.partitioning import partition_for
+from streamapp.serdes.base import Serde
+from streamapp.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
+from streamapp.state.spec import StoreSpec
+from streamapp.topology import Topology
+
+__all__ = [
+    "GlobalStoreNode",
+    "GroupedTableRepartitionNode",
+    "ProcessorNode",
+    "RepartitionNode",
+    "SinkNode",
+    "SourceNode",
+    "StoreNode",
+    "StreamJoinNode",
+    "TableJoinNode",
+    "TableSourceNode",
+]
+
+Extractor = Callable[..., int]
+Partitioner = Callable[[str, Any, Any, int], int | None]
+
+
+class SourceNode(Node):
+    """Reads topics as a stream."""
+
+    def __init__(
+        self,
+        name: str,
+        topics: tuple[str, ...],
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        timestamp_extractor: Extractor | None = None,
+        pattern: re.Pattern[str] | None = None,
+    ) -> None:
+        super().__init__(name)
+        self.topics, self.pattern = topics, pattern
+        self._key_serde, self._value_serde, self._extractor = key_serde, value_serde, timestamp_extractor
+
+    def write(self, topology: Topology) -> None:
+        topology.add_source(
+            self.name,
+            *self.topics,
+            key_serde=self._key_serde,
+            value_serde=self._value_serde,
+            timestamp_extractor=self._extractor,
+            pattern=self.pattern,
+        )
+
+
+class ProcessorNode(Node):
+    """One operator with its own stores, connected to further ones."""
+
+    def __init__(
+        self,
+        name: str,
+        step: Step,
+        connected: Sequence[str] = (),
+        *,
+        key_changing: bool = False,
+        value_changing: bool = False,
+        merge: bool = False,
+        checks_versions: bool = False,
+    ) -> None:
+        super().__init__(name)
+        self.step, self._connected = step, tuple(connected)
+        self.key_changing, self.value_changing, self.merge = key_changing, value_changing, merge
+        self.checks_versions = checks_versions
+
+    def write(self, topology: Topology) -> None:
+        _write_step(topology, self.name, self.step, self.parent_names, bool(self.versioned_parents))
+        if self._connected:
+            topology.connect_processor_and_state_stores(self.name, *self._connected)
+
+
+class StoreNode(Node):
+    """A store that processors name."""
+
+    def __init__(self, spec: StoreSpec) -> None:
+        super().__init__(spec.name)
+        self._spec = spec
+
+    def write(self, topology: Topology) -> None:
+        topology.add_state_store(self._spec)
+
+
+class GlobalStoreNode(Node):
+    """A store that every process fills from a topic."""
+
+    def __init__(
+        self,
+        spec: StoreSpec,
+        source: str,
+        topic: str,
+        processor: str,
+        supplier: Any,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        timestamp_extractor: Extractor | None,
+    ) -> None:
+        super().__init__(processor)
+        self._spec, self._source, self._topic, self._supplier = spec, source, topic, supplier
+        self._key_serde, self._value_serde, self._extractor = key_serde, value_serde, timestamp_extractor
+
+    def write(self, topology: Topology) -> None:
+        topology.add_global_store(
+            self._spec,
+            self._source,
+            self._topic,
+            self.name,
+            self._supplier,
+            key_serde=self._key_serde,
+            value_serde=self._value_serde,
+            timestamp_extractor=self._extractor,
+        )
+
+
+class TableSourceNode(Node):
+    """Reads a topic as a table."""
+
+    reuse_topic = False
+    """The topic doubles as the changelog (``reuse.ktable.source.topics``)."""
+
+    def __init__(
+        self,
+        name: str,
+        source: str,
+        topic: str,
+        step: SourceStep,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        timestamp_extractor: Extractor | None,
+    ) -> None:
+        super().__init__(name)
+        self._source, self._topic, self._step = source, topic, step
+        self._key_serde, self._value_serde, self._extractor = key_serde, value_serde, timestamp_extractor
+
+    def write(self, topology: Topology) -> None:
+        topology.add_source(
+            self._source,
+            self._topic,
+            key_serde=self._key_serde,
+            value_serde=self._value_serde,
+            timestamp_extractor=self._extractor,
+        )
+        topology.add_processor(self.name, self._step.operator(False), self._source)
+        for spec in self._step.stores():
+            topology.add_state_store(replace(spec, logged=False) if self.reuse_topic else spec, self.name)
+            if self.reuse_topic:
+                topology.connect_source_store_and_topic(spec.name, self._topic)
+
+
+class SinkNode(Node):
+    """Writes to a topic."""
+
+    def __init__(
+        self,
+        name: str,
+        topic: str | Callable[..., str],
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        partitioner: Partitioner | None = None,
+        internal: bool = False,
+    ) -> None:
+        super().__init__(name)
+        self._topic, self._internal = topic, internal
+        self._key_serde, self._value_serde = key_serde, value_serde
+        self._partitioner = partitioner
+        if partitioner is None and isinstance(key_serde, TimeWindowedSerde | SessionWindowedSerde):
+            self._partitioner = WindowedPartitioner(key_serde.inner)
+
+    def write(self, topology: Topology) -> None:
+        if self._internal:
+            assert isinstance(self._topic, str)
+            topology.add_internal_topic(self._topic)
+        topology.add_sink(
+            self.name,
+            self._topic,
+            *self.parent_names,
+            key_serde=self._key_serde,
+            value_serde=self._value_serde,
+            partitioner=self._partitioner,
+        )
+
+
+class WindowedPartitioner:
+    """Sends all windows of a key to the key's partition, as Kafka Streams does."""
+
+    def __init__(self, inner: Serde[Any]) -> None:
+        self._inner = inner
+
+    def __call__(self, topic: str, key: Any, value: Any, partitions: int) -> int | None:
+        return None if key is None else partition_for(self._inner.serialize(key.key), partitions)
+
+
+class RepartitionNode(Node):
+    """Writes a stream to an internal topic and reads it back; named like its source."""
+
+    drop_null_keys = False
+
+    def __init__(
+        self,
+        topic: str,
+        filter_name: str,
+        sink: str,
+        source: str,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        partitioner: Partitioner | None = None,
+        partitions: int | None = None,
+        optimizable: bool = True,
+    ) -> None:
+        super().__init__(source)
+        self.topic, self.optimizable = topic, optimizable
+        self.key_serde, self.value_serde = key_serde, value_serde
+        self._filter, self._sink = filter_name, sink
+        self._partitioner, self._partitions = partitioner, partitions
+
+    def write(self, topology: Topology) -> None:
+        serdes = {"key_serde": self.key_serde, "value_serde": self.value_serde}
+        topology.add_internal_topic(self.topic, self._partitions)
+        topology.add_processor(
+            self._filter, DropNullKeys() if self.drop_null_keys else PassThrough(), *self.parent_names
+        )
+        topology.add_sink(self._sink, self.topic, self._filter, partitioner=self._partitioner, **serdes)
+        topology.add_source(self.name, self.topic, timestamp_extractor=fail_on_invalid_timestamp, **serdes)
+
+
+class GroupedTableRepartitionNode(Node):
+    """Writes the changes of a grouped table to an internal topic and reads them back."""
+
+    def __init__(
+        self, topic: str, sink: str, source: str, key_serde: Serde[Any], value_serde: Serde[Any]
+    ) -> None:
+        super().__init__(source)
+        self._topic, self._sink = topic, sink
+        self._serdes = {"key_serde": key_serde, "value_serde": ChangeSerde(value_serde)}
+
+    def write(self, topology: Topology) -> None:
+        topology.add_internal_topic(self._topic)
+        topology.add_sink(self._sink, self._topic, *self.parent_names, **self._serdes)
+        topology.add_source(
+            self.name, self._topic, timestamp_extractor=fail_on_invalid_timestamp, **self._serdes
+        )
+
+
+class TableJoinNode(Node):
+    """A table-table join: two sides and their merger, which names the node."""
+
+    checks_versions = True
+
+    def __init__(
+        self,
+        name: str,
+        this_name: str,
+        other_name: str,
+        step: JoinStep,
+        this_parent: tuple[str, Node],
+        other_parent: tuple[str, Node],
+    ) -> None:
+        super().__init__(name)
+        self._this, self._other, self._step = this_name, other_name, step
+        self._this_parent, self._other_parent = this_parent, other_parent
+        self._this_stores = step.this.reads.store_names
+        self._other_stores = step.other.reads.store_names
+
+    def write(self, topology: Topology) -> None:
+        for name, (parent, node), side in (
+            (self._this, self._this_parent, self._step.this),
+            (self._other, self._other_parent, self._step.other),
+        ):
+            topology.add_processor(name, side.operator(node.name in self.versioned_parents), parent)
+        _write_step(topology, self.name, self._step, (self._this, self._other), False)
+        topology.connect_processor_and_state_stores(self._this, *self._this_stores)
+        topology.connect_processor_and_state_stores(self._other, *self._other_stores)
+
+
+class StreamJoinNode(Node):
+    """A stream-stream join: two sides and their merger, or one node if a stream joins itself."""
+
+    self_join = False
+
+    def __init__(
+        self,
+        name: str,
+        this_window: str,
+        other_window: str,
+        this: tuple[str, Fixed],
+        other: tuple[str, Fixed],
+        itself: Fixed,
+    ) -> None:
+        super().__init__(name)
+        self.this_window, self.other_window = this_window, other_window
+        self._this, self._other, self._itself = this, other, itself
+
+    def write(self, topology: Topology) -> None:
+        if self.self_join:
+            _write_step(topology, self.name, self._itself, (self.this_window,), False)
+            return
+        _write_step(topology, *self._this, (self.this_window,), False)
+        _write_step(topology, *self._other, (self.other_window,), False)
+        topology.add_processor(self.name, PassThrough(), self._this[0], self._other[0])
+
+
+def _write_step(topology: Topology, name: str, step: Step, parents: tuple[str, ...], versioned: bool) -> None:
+    topology.add_processor(name, step.operator(versioned), *parents)
+    for spec in step.stores():
+        for part in ("key", "value"):
+            if getattr(spec, f"{part}_serde") is None:
+                raise TopologyError(
+                    f"store {spec.name} of {name} knows no {part} serde; give "
+                    f"Materialized({part}_serde=...), or "
+                    f"set default_{part}_serde in StreamsConfig"
+                )
+        topology.add_state_store(spec, name)

@@ -1,0 +1,186 @@
+"""What happens to the graph before it is written: duplicate sources merge, optimisations apply.
+
+All of it works on a copy of the user's graph, in the order in which Kafka Streams does it, because the order
+decides which name survives.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Set
+
+from streamapp.dsl.graph import Graph, Node
+from streamapp.dsl.nodes import RepartitionNode, SourceNode, StreamJoinNode, TableSourceNode
+from streamapp.dsl.repartition import repartition_node
+from streamapp.errors import TopologyError
+
+__all__ = ["optimize"]
+
+
+def optimize(graph: Graph, optimizations: Set[str]) -> None:
+    """Applies what the configuration asks for, and what is always done, to the graph in place."""
+    repartitions = _repartitions_by_key_changer(graph)
+    _merge_duplicate_sources(graph)
+    if "reuse.ktable.source.topics" in optimizations:
+        for node in graph.nodes:
+            if isinstance(node, TableSourceNode):
+                node.reuse_topic = True
+    if "merge.repartition.topics" in optimizations:
+        _merge_repartitions(graph, repartitions)
+    if "single.store.self.join" in optimizations:
+        _rewrite_self_joins(graph)
+    _drop_null_keys(graph)
+    _mark_versioned(graph)
+
+
+# ---------------------------------------------------------------------- sources
+
+
+def _merge_duplicate_sources(graph: Graph) -> None:
+    """Two streams of the same topics (or the same pattern) become one source."""
+    by_topic: dict[str, SourceNode] = {}
+    by_pattern: dict[re.Pattern[str], SourceNode] = {}
+    for node in list(graph.root.children):
+        if not isinstance(node, SourceNode):
+            continue
+        if node.pattern is not None:
+            first = by_pattern.setdefault(node.pattern, node)
+            if first is not node:
+                _absorb(graph, first, node)
+            continue
+        for topic in node.topics:
+            first = by_topic.setdefault(topic, node)
+            if first is node:
+                continue
+            if set(first.topics) != set(node.topics):
+                raise TopologyError(
+                    f"sources {first.name} and {node.name} both read topic {topic}, but not the same "
+                    "topics in "
+                    f"all ({', '.join(first.topics)} and {', '.join(node.topics)}); read each topic in one "
+                    "stream() and merge() or branch from there"
+                )
+            _absorb(graph, first, node)
+
+
+def _absorb(graph: Graph, first: Node, second: Node) -> None:
+    for child in list(second.children):
+        second.remove_child(child)
+        first.add_child(child)
+    graph.root.remove_child(second)
+    _rename_in_copartitions(graph, second.name, first.name)
+
+
+def _rename_in_copartitions(graph: Graph, old: str, new: str) -> None:
+    graph.copartitions = [
+        frozenset(new if name == old else name for name in group) for group in graph.copartitions
+    ]
+
+
+# ---------------------------------------------------------------------- repartition topics
+
+
+def _repartitions_by_key_changer(graph: Graph) -> dict[Node, dict[RepartitionNode, None]]:
+    """The repartition nodes that each key-changing operation causes.
+
+    A repartition that has a value-changing operation in between is left alone: one topic for all would have
+    to hold the value from before it, whose serde nobody gave.
+    """
+    found: dict[Node, dict[RepartitionNode, None]] = {}
+    for node in graph.nodes:
+        if node.key_changing:
+            found[node] = {}
+        elif isinstance(node, RepartitionNode) and node.optimizable:
+            changer = node.find_above(lambda n: n.key_changing)
+            nearest = node.find_above(lambda n: n.key_changing or n.value_changing)
+            if changer is not None and changer is nearest:
+                found[changer][node] = None
+    return found
+
+
+def _merge_repartitions(graph: Graph, by_changer: dict[Node, dict[RepartitionNode, None]]) -> None:
+    """One repartition topic right behind a key-changing operation instead of one for each reader."""
+    _move_to_merges(graph, by_changer)
+    for changer, repartitions in by_changer.items():
+        if not repartitions:
+            continue
+        first = next(iter(repartitions))
+        merged = repartition_node(None, first.topic, first.key_serde, first.value_serde)
+        merged.priority = changer.priority
+        graph.nodes.append(merged)
+        for replaced in repartitions:
+            below_changer = _child_above(replaced, changer)
+            if below_changer is None:
+                raise TopologyError(f"{changer.name} is not above its repartition node {replaced.name}")
+            merged.add_child(below_changer)
+            changer.remove_child(below_changer)
+            parents = list(replaced.parents)
+            for child in list(replaced.children):
+                for parent in parents:
+                    parent.add_child(child)
+                replaced.remove_child(child)
+            for parent in parents:
+                parent.remove_child(replaced)
+            _rename_in_copartitions(graph, replaced.name, merged.name)
+        changer.add_child(merged)
+
+
+def _move_to_merges(graph: Graph, by_changer: dict[Node, dict[RepartitionNode, None]]) -> None:
+    """Where streams with changed keys are merged, the topic has to come after the merge."""
+    moved: dict[Node, dict[RepartitionNode, None]] = {}
+    done: set[Node] = set()
+    for merge in (node for node in graph.nodes if node.merge):
+        moved[merge] = {}
+        for changer, repartitions in by_changer.items():
+            below_merge = all(_child_above(r, merge) for r in repartitions)
+            if below_merge and _child_above(merge, changer):
+                moved[merge].update(repartitions)
+                done.add(changer)
+    by_changer.update(moved)
+    for changer in done:
+        del by_changer[changer]
+
+
+def _child_above(node: Node, ancestor: Node) -> Node | None:
+    """The child of the ancestor that the node is or hangs below; None if it does not hang below it."""
+    return node.find_above(lambda above: ancestor in above.parents)
+
+
+# ---------------------------------------------------------------------- joins
+
+
+def _rewrite_self_joins(graph: Graph) -> None:
+    """A stream joined with itself needs one window store, not two."""
+    for join in graph.nodes:
+        if not isinstance(join, StreamJoinNode) or len(join.parents) != 1:
+            continue
+        (parent,) = join.parents
+        for child in list(parent.children):
+            if child.name == join.other_window and child.priority < join.priority:
+                parent.remove_child(child)
+        join.self_join = True
+
+
+def _drop_null_keys(graph: Graph) -> None:
+    """Records without key are kept out of repartition topics that no left or outer join reads (KIP-962)."""
+    needed: set[Node] = set()
+    visited: set[Node] = set()
+
+    def visit(node: Node) -> None:
+        if node in visited:
+            return
+        for child in node.children:
+            visit(child)
+            if child.relaxed_null_keys or child in needed:
+                needed.add(node)
+        visited.add(node)
+
+    visit(graph.root)
+    for node in visited:
+        if isinstance(node, RepartitionNode) and node not in needed:
+            node.drop_null_keys = True
+
+
+def _mark_versioned(graph: Graph) -> None:
+    for node in graph.nodes:
+        if node.checks_versions:
+            node.versioned_parents = {parent.name for parent in node.parents if parent.is_versioned()}

@@ -1,0 +1,245 @@
+"""How tables come about, as long as their description is still growing.
+
+What comes later in the topology decides how an operator works: a join needs its tables materialized, a
+grouping wants old values. A step keeps these decisions; when the topology is written it makes the immutable
+operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from streamapp.engine.operator import Operator
+from streamapp.engine.operators.stateless import PassThrough
+from streamapp.engine.operators.table import TableSource
+from streamapp.engine.operators.table_join import TableJoin, TableJoinMerger
+from streamapp.engine.operators.views import JoinView, StoreView, TableView
+from streamapp.state.spec import StoreSpec
+
+__all__ = [
+    "AggregateStep",
+    "CogroupStep",
+    "DerivedStep",
+    "Fixed",
+    "JoinSideStep",
+    "JoinStep",
+    "SourceStep",
+    "Step",
+    "SuppressStep",
+    "TableStep",
+]
+
+
+class Step:
+    """What a node of the graph does."""
+
+    def operator(self, versioned: bool) -> Operator:
+        """The operator; ``versioned``: what it reads is versioned."""
+        raise NotImplementedError
+
+    def stores(self) -> Sequence[StoreSpec]:
+        """The stores that come with the operator."""
+        return ()
+
+
+class Fixed(Step):
+    """An operator that is known from the start."""
+
+    def __init__(self, operator: Any, *stores: StoreSpec) -> None:
+        self._operator, self._stores = operator, stores
+
+    def operator(self, versioned: bool) -> Operator:
+        return self._operator  # type: ignore[no-any-return]
+
+    def stores(self) -> Sequence[StoreSpec]:
+        return self._stores
+
+
+class TableStep(Step):
+    """What a table does: it may be asked for old values, and to be readable."""
+
+    def __init__(self) -> None:
+        self.send_old = False
+
+    def enable_old_values(self, force: bool) -> bool:
+        """Asks for old values in the changes; ``force``: materialize a source if that is needed for it.
+
+        Returns whether they will be sent.
+        """
+        raise NotImplementedError
+
+    def view(self) -> TableView:
+        """The table as joins read it."""
+        raise NotImplementedError
+
+
+class SourceStep(TableStep):
+    """A topic or stream read as a table; materialized if named, joined, or asked for old values."""
+
+    def __init__(self, spec: StoreSpec, materialized: bool) -> None:
+        super().__init__()
+        self.spec, self.materialized = spec, materialized
+
+    def enable_old_values(self, force: bool) -> bool:
+        if not force and not self.materialized:
+            return False
+        self.send_old = self.materialized = True
+        return True
+
+    def view(self) -> TableView:
+        self.materialized = True
+        return StoreView(self.spec.name)
+
+    def operator(self, versioned: bool) -> Operator:
+        return TableSource(self.spec.name if self.materialized else None, self.send_old)
+
+    def stores(self) -> Sequence[StoreSpec]:
+        return (self.spec,) if self.materialized else ()
+
+
+class DerivedStep(TableStep):
+    """A table computed row by row from another: filtered, mapped, transformed."""
+
+    def __init__(
+        self,
+        parent: TableStep,
+        spec: StoreSpec | None,
+        make_operator: Callable[[str | None, bool, bool], Operator],
+        make_view: Callable[[TableView], TableView],
+        wants_old: bool = False,
+    ) -> None:
+        super().__init__()
+        self._parent, self._spec = parent, spec
+        self._make_operator, self._make_view = make_operator, make_view
+        if wants_old:
+            self.send_old = parent.enable_old_values(False)
+
+    def enable_old_values(self, force: bool) -> bool:
+        if self._spec is not None or self._parent.enable_old_values(force):
+            self.send_old = True
+        return self.send_old
+
+    def view(self) -> TableView:
+        return self._make_view(self._parent.view()) if self._spec is None else StoreView(self._spec.name)
+
+    def operator(self, versioned: bool) -> Operator:
+        return self._make_operator(None if self._spec is None else self._spec.name, self.send_old, versioned)
+
+    def stores(self) -> Sequence[StoreSpec]:
+        return () if self._spec is None else (self._spec,)
+
+
+class AggregateStep(TableStep):
+    """An aggregation; always materialized."""
+
+    def __init__(self, spec: StoreSpec, make_operator: Callable[[bool], Operator], view: TableView) -> None:
+        super().__init__()
+        self._spec, self._make_operator, self._view = spec, make_operator, view
+
+    def enable_old_values(self, force: bool) -> bool:
+        self.send_old = True
+        return True
+
+    def view(self) -> TableView:
+        return self._view
+
+    def operator(self, versioned: bool) -> Operator:
+        return self._make_operator(self.send_old)
+
+    def stores(self) -> Sequence[StoreSpec]:
+        return (self._spec,)
+
+
+class CogroupStep(TableStep):
+    """Brings the aggregations of co-grouped streams together, which share one store."""
+
+    def __init__(self, parents: Sequence[AggregateStep]) -> None:
+        super().__init__()
+        self._parents = parents
+
+    def enable_old_values(self, force: bool) -> bool:
+        for parent in self._parents:
+            parent.enable_old_values(force)
+        return True
+
+    def view(self) -> TableView:
+        return self._parents[0].view()
+
+    def operator(self, versioned: bool) -> Operator:
+        return PassThrough()
+
+
+class JoinSideStep(Step):
+    """One side of a table-table join."""
+
+    def __init__(
+        self,
+        this: TableStep,
+        other: TableView,
+        joiner: Callable[[Any, Any], Any],
+        alone: bool,
+        other_alone: bool,
+    ) -> None:
+        self.table, self.reads, self._joiner = this, other, joiner
+        self._alone, self._other_alone = alone, other_alone
+        self.send_old = False
+
+    def enable_old_values(self) -> None:
+        self.table.enable_old_values(True)
+        self.send_old = True
+
+    def operator(self, versioned: bool) -> Operator:
+        return TableJoin(self.reads, self._joiner, self._alone, self._other_alone, self.send_old, versioned)
+
+
+class JoinStep(TableStep):
+    """A table-table join: the merger of its two sides."""
+
+    def __init__(
+        self, this: JoinSideStep, other: JoinSideStep, spec: StoreSpec | None, view: JoinView
+    ) -> None:
+        super().__init__()
+        self.this, self.other = this, other
+        self._spec, self._view = spec, view
+
+    def enable_old_values(self, force: bool) -> bool:
+        self.this.enable_old_values()
+        self.other.enable_old_values()
+        self.send_old = True
+        return True
+
+    def view(self) -> TableView:
+        return self._view if self._spec is None else StoreView(self._spec.name)
+
+    def operator(self, versioned: bool) -> Operator:
+        return TableJoinMerger(None if self._spec is None else self._spec.name, self.send_old)
+
+    def stores(self) -> Sequence[StoreSpec]:
+        return () if self._spec is None else (self._spec,)
+
+
+class SuppressStep(TableStep):
+    """Holds a table's changes back in a buffer."""
+
+    def __init__(
+        self,
+        parent: TableStep,
+        spec: StoreSpec,
+        operator: Operator,
+        make_view: Callable[[TableView], TableView],
+    ) -> None:
+        super().__init__()
+        self._parent, self._spec, self._operator, self._make_view = parent, spec, operator, make_view
+
+    def enable_old_values(self, force: bool) -> bool:
+        return self._parent.enable_old_values(force)
+
+    def view(self) -> TableView:
+        return self._make_view(self._parent.view())
+
+    def operator(self, versioned: bool) -> Operator:
+        return self._operator
+
+    def stores(self) -> Sequence[StoreSpec]:
+        return (self._spec,)

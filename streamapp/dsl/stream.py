@@ -1,0 +1,73 @@
+"""What streams and tables of the DSL have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from streamapp.dsl.context import Context
+from streamapp.dsl.graph import Node
+from streamapp.errors import TopologyError
+from streamapp.serdes.base import Serde
+
+__all__ = ["Described", "require_function", "with_key_joiner"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Described(Generic[K, V]):
+    """A node of the graph with the types of its records: what streams, tables and groupings are."""
+
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        node: Node,
+        sources: frozenset[str],
+        key_serde: Serde[Any] | None,
+        value_serde: Serde[Any] | None,
+    ) -> None:
+        self._context, self._node, self._sources = context, node, sources
+        self.name = name
+        self.key_serde = key_serde
+        self.value_serde = value_serde
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    def _copartition(self, *others: Described[Any, Any]) -> frozenset[str]:
+        """Records that all these have to be partitioned alike; returns their sources."""
+        for other in others:
+            if other._context is not self._context:
+                raise TopologyError(
+                    f"{self.name} and {other.name} come from different builders; describe one topology "
+                    "with one "
+                    "StreamsBuilder"
+                )
+        sources = self._sources.union(*(other._sources for other in others))
+        self._context.graph.copartitions.append(sources)
+        return sources
+
+
+def require_function(function: Any, operator: str, what: str) -> None:
+    """Raises `TopologyError` for what cannot be called, where it is given rather than at the first record."""
+    if not callable(function):
+        raise TopologyError(f"{operator} needs {what}, got {function!r}")
+
+
+def with_key_joiner(joiner: Callable[..., Any], with_key: bool) -> Callable[[Any, Any, Any], Any]:
+    """The joiner as a function of key, left and right value."""
+    if with_key:
+        return joiner
+    return WithoutKey(joiner)
+
+
+class WithoutKey:
+    """Calls a joiner without the key. A class and not a lambda so that a topology can be pickled."""
+
+    def __init__(self, joiner: Callable[[Any, Any], Any]) -> None:
+        self._joiner = joiner
+
+    def __call__(self, key: Any, left: Any, right: Any) -> Any:
+        return self._joiner(left, right)

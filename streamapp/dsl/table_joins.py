@@ -1,0 +1,67 @@
+"""Joins of two tables by the same key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from streamapp.dsl.materialize import Materialized, key_value_spec, named_store
+from streamapp.dsl.nodes import TableJoinNode
+from streamapp.dsl.steps import JoinSideStep, JoinStep
+from streamapp.engine.operators.views import JoinView
+
+if TYPE_CHECKING:
+    from streamapp.dsl.ktable import KTable
+
+__all__ = ["join_tables"]
+
+
+def join_tables(
+    this: KTable[Any, Any],
+    other: KTable[Any, Any],
+    joiner: Callable[[Any, Any], Any],
+    kind: Literal["inner", "left", "outer"],
+    materialized: Materialized | None,
+    name: str | None,
+) -> KTable[Any, Any]:
+    """Both sides look each other up, a merger brings the results together (``KTableImpl.doJoin``)."""
+    from streamapp.dsl.ktable import KTable
+
+    context, names = this._context, this._context.names
+    store = None if materialized is None else named_store(context, materialized, "KTABLE-MERGE-")
+    merge_name = names.given_or_new(name, "KTABLE-MERGE-")
+    sources = this._copartition(other)
+    left_alone, right_alone = kind != "inner", kind == "outer"
+    if left_alone:
+        this._step.enable_old_values(True)
+    if right_alone:
+        other._step.enable_old_values(True)
+    m = materialized or Materialized()
+    key_serde, value_serde, spec = this.key_serde, None, None
+    if store is not None:
+        key_serde = context.key_serde(m.key_serde or this.key_serde, merge_name)
+        value_serde = context.value_serde(m.value_serde, merge_name)
+        spec = key_value_spec(context, store, m, key_serde, value_serde)
+    this_view, other_view = this._step.view(), other._step.view()
+    this_side = JoinSideStep(this._step, other_view, joiner, left_alone, right_alone)
+    other_side = JoinSideStep(other._step, this_view, _Swapped(joiner), right_alone, left_alone)
+    this_name = names.suffixed_or_new(name, "-join-this", "KTABLE-JOINTHIS-")
+    other_name = names.suffixed_or_new(name, "-join-other", "KTABLE-JOINOTHER-")
+    view = JoinView(this_view, other_view, joiner, left_alone, right_alone)
+    step = JoinStep(this_side, other_side, spec, view)
+    node = TableJoinNode(
+        merge_name, this_name, other_name, step, (this.name, this._node), (other.name, other._node)
+    )
+    node.output_versioned = m.versioned
+    context.graph.add(node, this._node, other._node)
+    return KTable(context, merge_name, node, sources, key_serde, value_serde, step, store)
+
+
+class _Swapped:
+    """The joiner as the right side calls it: its own value first. A class so that it can be pickled."""
+
+    def __init__(self, joiner: Callable[[Any, Any], Any]) -> None:
+        self._joiner = joiner
+
+    def __call__(self, right: Any, left: Any) -> Any:
+        return self._joiner(left, right)

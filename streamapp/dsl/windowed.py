@@ -1,0 +1,213 @@
+"""Windowed streams: grouped by key and time, to be aggregated into a table with `Windowed` keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from streamapp.dsl.aggregation import (
+    AnyWindows,
+    Reducing,
+    ReducingMerger,
+    WindowKind,
+    add_one,
+    nothing,
+    sum_of_both,
+    zero,
+)
+from streamapp.dsl.ktable import KTable
+from streamapp.dsl.materialize import Materialized, named_store
+from streamapp.dsl.nodes import ProcessorNode
+from streamapp.dsl.steps import AggregateStep
+from streamapp.dsl.stream import require_function
+from streamapp.errors import ConfigError
+from streamapp.records import Windowed
+from streamapp.serdes import LongSerde
+from streamapp.serdes.base import Serde
+from streamapp.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+
+if TYPE_CHECKING:
+    from streamapp.dsl.grouped import KGroupedStream
+
+__all__ = ["SessionWindowedKStream", "TimeWindowedKStream"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+VA = TypeVar("VA")
+
+
+class _WindowedKStream(Generic[K, V]):
+    def __init__(self, grouped: KGroupedStream[K, V], windows: AnyWindows, emit_final: bool) -> None:
+        self._grouped, self._emit_final = grouped, emit_final
+        self._kind = WindowKind(windows)
+
+    def _burn_count_name(self, materialized: Materialized | None) -> None:
+        """Java uses up a number for counts with unnamed Materialized, but not with sliding windows."""
+        unnamed = materialized is not None and materialized.name is None
+        if unnamed and not isinstance(self._kind.windows, SlidingWindows):
+            self._grouped._context.names.new_store("KSTREAM-AGGREGATE-")
+
+    def _aggregate(
+        self,
+        prefix: str,
+        initializer: Callable[[], Any],
+        aggregator: Callable[[Any, Any, Any], Any],
+        merger: Callable[[Any, Any, Any], Any] | None,
+        value_serde: Serde[Any] | None,
+        materialized: Materialized | None,
+        name: str | None,
+    ) -> KTable[Any, Any]:
+        grouped, kind, emit_final = self._grouped, self._kind, self._emit_final
+        context = grouped._context
+        m = materialized or Materialized()
+        store = named_store(context, materialized, prefix)
+        node_name = context.names.given_or_new(name, prefix)
+        key_serde = context.key_serde(m.key_serde or grouped.key_serde, node_name)
+        value_serde = context.value_serde(m.value_serde or value_serde, node_name)
+        spec = kind.spec(context, store, materialized, key_serde, value_serde, emit_final)
+        step = AggregateStep(
+            spec,
+            lambda send_old: kind.operator(store, initializer, aggregator, merger, emit_final, send_old),
+            kind.view(store),
+        )
+        node = ProcessorNode(node_name, step)
+        node.output_versioned, node.grace_ms = False, kind.grace_ms
+        return grouped._add_aggregation(node, step, store, m.name, kind.key_serde(key_serde), value_serde)
+
+
+class TimeWindowedKStream(_WindowedKStream[K, V]):
+    """A stream grouped by key and by tumbling, hopping, sliding or unlimited windows.
+
+    Records without key are dropped, as are those whose windows are all closed; sliding windows also drop
+    records without value. A result's timestamp is the largest of the window's records. (Kafka Streams:
+    ``TimeWindowedKStream``.)
+    """
+
+    def __init__(
+        self,
+        grouped: KGroupedStream[K, V],
+        windows: TimeWindows | UnlimitedWindows | SlidingWindows,
+        emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
+    ) -> None:
+        super().__init__(grouped, windows, emit is EmitStrategy.ON_WINDOW_CLOSE)
+        self._windows = windows
+
+    def emit_strategy(self, emit: EmitStrategy) -> TimeWindowedKStream[K, V]:
+        """When results come out: with each update, or once, when their window is closed.
+        (``TimeWindowedKStream.emitStrategy``)"""
+        if isinstance(self._windows, UnlimitedWindows) and emit is EmitStrategy.ON_WINDOW_CLOSE:
+            raise ConfigError(
+                "unlimited windows never close, so ON_WINDOW_CLOSE would never emit; use TimeWindows"
+            )
+        return TimeWindowedKStream(self._grouped, self._windows, emit)
+
+    def count(
+        self, *, materialized: Materialized | None = None, name: str | None = None
+    ) -> KTable[Windowed, int]:
+        """How many records each key has in each window. (``TimeWindowedKStream.count``)
+
+        >>> from streamapp import StreamsBuilder, StringSerde, TimeWindows
+        >>> flights = StreamsBuilder().stream("flights", key_serde=StringSerde(), value_serde=StringSerde())
+        >>> hourly = TimeWindows.of_size_with_no_grace(3_600_000)
+        >>> flights.group_by_key().windowed_by(hourly).count(name="hourly")
+        <KTable hourly>
+        """
+        self._burn_count_name(materialized)
+        return self._aggregate("KSTREAM-AGGREGATE-", zero, add_one, None, LongSerde(), materialized, name)
+
+    def reduce(
+        self,
+        reducer: Callable[[V, V], V],
+        *,
+        materialized: Materialized | None = None,
+        name: str | None = None,
+    ) -> KTable[Windowed, V]:
+        """Combines the values of each key and window by ``reducer(aggregate, value)``.
+        (``TimeWindowedKStream.reduce``)"""
+        require_function(reducer, "reduce()", "a reducer of aggregate and value")
+        serde = self._grouped.value_serde
+        return self._aggregate("KSTREAM-REDUCE-", nothing, Reducing(reducer), None, serde, materialized, name)
+
+    def aggregate(
+        self,
+        initializer: Callable[[], VA],
+        aggregator: Callable[[K, V, VA], VA],
+        *,
+        materialized: Materialized | None = None,
+        name: str | None = None,
+    ) -> KTable[Windowed, VA]:
+        """Folds the values of each key and window: ``aggregator(key, value, aggregate)`` from
+        ``initializer()`` on. (``TimeWindowedKStream.aggregate``)"""
+        require_function(initializer, "aggregate()", "an initializer without arguments")
+        require_function(aggregator, "aggregate()", "an aggregator of key, value and aggregate")
+        return self._aggregate("KSTREAM-AGGREGATE-", initializer, aggregator, None, None, materialized, name)
+
+
+class SessionWindowedKStream(_WindowedKStream[K, V]):
+    """A stream grouped by key and by sessions.
+
+    When sessions merge, the result of each is deleted before the merged one comes out, also when a session
+    only grows. A result's timestamp is the session's end. Records without key are dropped. (Kafka Streams:
+    ``SessionWindowedKStream``.)
+    """
+
+    def __init__(
+        self,
+        grouped: KGroupedStream[K, V],
+        windows: SessionWindows,
+        emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
+    ) -> None:
+        super().__init__(grouped, windows, emit is EmitStrategy.ON_WINDOW_CLOSE)
+        self._windows = windows
+
+    def emit_strategy(self, emit: EmitStrategy) -> SessionWindowedKStream[K, V]:
+        """When results come out: with each update, or once, when their session is closed.
+        (``SessionWindowedKStream.emitStrategy``)"""
+        return SessionWindowedKStream(self._grouped, self._windows, emit)
+
+    def count(
+        self, *, materialized: Materialized | None = None, name: str | None = None
+    ) -> KTable[Windowed, int]:
+        """How many records each session has. (``SessionWindowedKStream.count``)"""
+        self._burn_count_name(materialized)
+        return self._aggregate(
+            "KSTREAM-AGGREGATE-", zero, add_one, sum_of_both, LongSerde(), materialized, name
+        )
+
+    def reduce(
+        self,
+        reducer: Callable[[V, V], V],
+        *,
+        materialized: Materialized | None = None,
+        name: str | None = None,
+    ) -> KTable[Windowed, V]:
+        """Combines the values of each session by ``reducer(aggregate, value)``, which also merges sessions.
+        (``SessionWindowedKStream.reduce``)"""
+        require_function(reducer, "reduce()", "a reducer of aggregate and value")
+        return self._aggregate(
+            "KSTREAM-REDUCE-",
+            nothing,
+            Reducing(reducer),
+            ReducingMerger(reducer),
+            self._grouped.value_serde,
+            materialized,
+            name,
+        )
+
+    def aggregate(
+        self,
+        initializer: Callable[[], VA],
+        aggregator: Callable[[K, V, VA], VA],
+        merger: Callable[[K, VA, VA], VA],
+        *,
+        materialized: Materialized | None = None,
+        name: str | None = None,
+    ) -> KTable[Windowed, VA]:
+        """Folds the values of each session; ``merger(key, first, second)`` makes one aggregate of two
+        sessions. (``SessionWindowedKStream.aggregate``)"""
+        require_function(initializer, "aggregate()", "an initializer without arguments")
+        require_function(aggregator, "aggregate()", "an aggregator of key, value and aggregate")
+        require_function(merger, "aggregate()", "a merger of key and two aggregates")
+        return self._aggregate(
+            "KSTREAM-AGGREGATE-", initializer, aggregator, merger, None, materialized, name
+        )
