@@ -2,27 +2,37 @@
 
 `OuterJoinStore` (kind ``list``): unmatched records of outer and left stream-stream joins, by time.
 
-    append(timestamp, is_left, key, value, logged_at=None)   adds a value to the list of (timestamp, is_left, key)
-    delete(timestamp, is_left, key, logged_at=None)          deletes the list, and logs that in any case
-    delete_if_present(timestamp, is_left, key, logged_at)    the same, but does and logs nothing if there is none
-    all() -> (timestamp, is_left, key, value) ...            each value, by timestamp, right side first, key bytes
+    append(timestamp, is_left, key, value, logged_at=None)
+        adds a value to the list of (timestamp, is_left, key)
+    delete(timestamp, is_left, key, logged_at=None)
+        deletes the list, and logs that in any case
+    delete_if_present(timestamp, is_left, key, logged_at=None)
+        the same, but does and logs nothing if there is none
+    all() -> (timestamp, is_left, key, value), ...
+        each value, by timestamp, right side first, key bytes
 
-`TimeOrderedBuffer` (kind ``time_ordered_buffer``): stream records that wait for the grace period of a stream-table join.
+`TimeOrderedBuffer` (kind ``time_ordered_buffer``): stream records that wait for the grace period of a
+stream-table join.
 
-    put(key, value, timestamp, headers) -> bool              False: it is later than the grace period, not taken
-    evict(callback)                                          hands out and deletes all that left the grace period, by
-                                                             time: callback(key, value, context: BufferContext)
-    num_records, min_timestamp
+    put(key, value, timestamp, headers) -> bool
+        False: it is later than the grace period and was not taken
+    evict(callback)
+        hands out, by time, and deletes all that left the grace period: callback(key, value, context)
 
-`SuppressBuffer` (kind ``suppress_buffer``): the latest update per key, by the time at which the key was first buffered.
+`SuppressBuffer` (kind ``suppress_buffer``): the latest update per key, by the time for which the key was first
+buffered.
 
-    put(time, key, new, old, timestamp, headers)             replaces the key's update, keeps its place
-    evict_while(predicate, callback)                         while predicate(): callback(key, new, old, context)
-    prior_value(key) -> (value,) | None                      what readers still see of a buffered key; None: not buffered
-    num_records, buffer_size, min_timestamp                  bytes as Kafka Streams counts them; MAX_LONG when empty
+    put(time, key, new, old, timestamp, headers)
+        replaces the key's update; it keeps its place
+    evict_while(predicate, callback)
+        while predicate(): hands out and deletes the first: callback(key, new, old, context)
+    prior_value(key) -> (value,) | None
+        what readers still see of a buffered key; None: it is not buffered
+    num_records, buffer_size, min_timestamp
+        the size is in bytes as Kafka Streams counts them; the time is MAX_LONG when the buffer is empty
 
-``context`` has timestamp, offset, topic, partition and headers of the record that was put; timestamp and headers are
-given, the rest is taken from the task. The value serde of an outer-join store is a `LeftOrRightSerde`, its values are
+``context`` is a `BufferContext`: timestamp and headers as they were put, topic, partition and offset of the record
+that the task was processing. The value serde of an outer-join store is a `LeftOrRightSerde`, whose values are
 ``(is_left, value)``.
 """
 
@@ -99,7 +109,7 @@ class OuterJoinStore(Store):
 class TimeOrderedBuffer(Store):
     """Stream records that wait for a stream-table join's grace period; see the module's table.
 
-    ``spec.retention_ms`` is the grace period. A row's key is 0, 8-byte timestamp, key, 4-byte sequence number.
+    ``spec.retention_ms`` is the grace period. A row's key is 0, 8-byte timestamp, key, 4-byte sequence.
     """
 
     def __init__(self, spec: StoreSpec, table: OrderedBytes, task: StoreContext) -> None:

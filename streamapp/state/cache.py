@@ -1,8 +1,9 @@
-"""Record caches: downstream hears of the last update per key and commit only (Kafka Streams' ``statestore.cache.max.bytes``).
+"""Record caches: downstream hears of the last update per key and commit only.
 
-A cached store takes every write at once, so reads need no extra layer; what the cache holds is the news: for each key that
-changed since the last flush what it was before, and the record that changed it last. `Store.flush` tells the listener,
-in the order of the last updates, with the task's topic, offset, timestamp and headers set to those of that record.
+A cached store takes every write at once, so reads need no extra layer. What the cache holds is the news: for each
+key that changed since the last flush what it was before, and the record that changed it last. `Store.flush`
+tells the listener, in the order of the last updates, with the task's topic, offset, timestamp and headers set to
+those of that record. The limit is Kafka Streams' ``statestore.cache.max.bytes``.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class RecordCache:
         self.used = 0
 
 
-# What a row was before, what it is, and the topic, offset, timestamp and headers of the record that changed it.
+# What a row was before, what it is; topic, offset, timestamp and headers of the record that changed it.
 _News = tuple[Row, Row, str | None, int, int, Headers]
 
 

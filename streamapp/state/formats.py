@@ -1,7 +1,7 @@
 """Byte formats of changelogs, those of Kafka Streams, and how stores keep keys and values in memory.
 
-Key formats: window ``key | 8-byte start | 4-byte sequence``, session ``key | 8-byte end | 8-byte start``, outer
-join ``8-byte timestamp | 1-byte is-left | key``. Numbers are big endian, so that the order of the bytes is the order of the times.
+Keys: of a window ``key | 8-byte start | 4-byte sequence``, of a session ``key | 8-byte end | 8-byte start``, of an
+outer join ``8-byte timestamp | 1-byte is-left | key``. Numbers are big endian: bytes are in the order of the times.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ MAX_LONG = 2**63 - 1
 LONG = struct.Struct(">q")
 _INT = struct.Struct(">i")
 
-# Serdes whose values may wait in memory as they are: one exact class, immutable, equal exactly if their bytes are
-# (floats are not: 0.0 == -0.0). With other values bytes wait, so that whoever gets one may change it, and one
-# that cannot be serialized fails where it is put and not at the commit.
+# Serdes whose values may wait in memory as they are: one exact class, immutable, equal exactly if their bytes
+# are (floats are not: 0.0 == -0.0). With other values bytes wait, so that whoever gets one may change it, and
+# one that cannot be serialized fails where it is put and not at the commit.
 _KEPT_CLASSES: dict[type, type] = {StringSerde: str, LongSerde: int, IntegerSerde: int, BytesSerde: bytes}
 
 
@@ -46,7 +46,7 @@ class Codec:
     """How one side of a store, keys or values, is kept in memory: as the objects or as their bytes.
 
     ``kept_class`` is the class of objects that are kept as they are (None: bytes are kept). ``keep`` makes the
-    kept form of a value, ``show`` the value of the kept form; ``to_bytes`` and ``from_bytes`` convert the kept form.
+    kept form of a value, ``show`` the value of a kept form; ``to_bytes`` and ``from_bytes`` convert kept forms.
     """
 
     __slots__ = ("from_bytes", "keep", "kept_class", "serialize", "show", "to_bytes")
@@ -107,7 +107,7 @@ class LeftOrRightSerde(Serde["tuple[bool, Any]"]):
 
 
 def pack_list(entries: Iterable[bytes]) -> bytes:
-    """Kafka's list format for values of variable size: 1 byte strategy, 4 bytes count, then length and bytes of each.
+    """Kafka's list format for values of variable size: 1 byte strategy, 4 bytes count, length and bytes of each.
 
     >>> pack_list([b"x"])
     b'\\x01\\x00\\x00\\x00\\x01\\x00\\x00\\x00\\x01x'

@@ -16,16 +16,18 @@ __all__ = ["KeyValueStore", "TimestampedKeyValueStore"]
 class KeyValueStore(WriteBehindStore):
     """Values by key (`StoreKind` ``key_value``).
 
-    =====================================  ==========================================================
-    ``get(key)``                           the value, or None
-    ``put(key, value, timestamp=None)``    sets it, None deletes; the timestamp goes to the changelog
-    ``put_if_absent(key, value, ...)``     sets it if there is none; returns the value that was there
-    ``delete(key)``                        deletes it and returns what it was
-    ``range(low, high, reverse=False)``    (key, value) pairs in the order of the key bytes, both ends
-                                           inclusive, None is open
-    ``all(reverse=False)``                 all of them
-    ``prefix_scan(prefix)``                those whose key bytes begin with the bytes (or serialized key)
-    =====================================  ==========================================================
+    get(key)
+        the value, or None
+    put(key, value, timestamp=None)
+        sets it, None deletes; the timestamp (default: of the record in process) goes to the changelog
+    put_if_absent(key, value, timestamp=None)
+        sets it if there is none; returns the value that was there
+    delete(key, timestamp=None)
+        deletes it; returns the value that was there
+    range(low=None, high=None, reverse=False), all(reverse=False)
+        (key, value) in the order of the key bytes; both ends inclusive, None is open
+    prefix_scan(prefix)
+        (key, value) of the keys whose bytes begin with the prefix, bytes or what the key serde takes
     """
 
     timestamped = False

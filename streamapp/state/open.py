@@ -36,16 +36,17 @@ _KINDS: dict[str, type[Store]] = {
 def open_store(
     spec: StoreSpec, table: OrderedBytes, task: StoreContext, cache: RecordCache | None = None
 ) -> Any:
-    """The store of one task over its table in the task's `StateBackend`; a `Store` of the class that ``spec.kind`` says.
+    """The store of one task over its table in the task's `StateBackend`: a `Store` as ``spec.kind`` says.
 
-    With a `RecordCache`, one for all stores of a task, and ``spec.cached`` the store has a record cache.
+    ``cache`` is the budget that the record caches of a task share; without one, a cached store has the task's
+    ``cache_max_bytes`` for itself.
     """
     if spec.kind not in _KINDS:
         raise InvalidStoreError(
             f"store {spec.name!r} has the unknown kind {spec.kind!r}; one of {sorted(_KINDS)}"
         )
-    if spec.cached and cache is not None:
-        store = cached_store(spec, table, task, cache)
+    if spec.cached:
+        store = cached_store(spec, table, task, cache or RecordCache(task.cache_max_bytes))
         if store is not None:
             return store
     return _KINDS[spec.kind](spec, table, task)

@@ -20,21 +20,23 @@ _END_START = struct.Struct(">qq")
 class SessionStore(TimeBucketedStore):
     """Values by key and session (`StoreKind` ``session``).
 
-    ============================================================  ==================================================
-    ``get(key, start, end)``                                      the value, or None
-    ``put(key, start, end, value, timestamp=None)``               sets it, None deletes
-    ``remove(key, start, end, timestamp=None)``                   deletes it
-    ``find_sessions(key, earliest_end, latest_start, reverse)``   (start, end, value) of one key, of the sessions
-                                                                  with end >= earliest_end and start <= latest_start
-    ``find_sessions_range(low, high, earliest_end, latest_start)``  (Windowed, value) of the keys from low to high
-    ``fetch(key, reverse=False)``                                 (start, end, value), all of one key
-    ``fetch_range(low, high, reverse=False)``                     (Windowed, value) of the keys from low to high
-    ``find_closed(end_from, end_to)``                             (Windowed, value) with end_from <= end <= end_to
-    ``all(reverse=False)``                                        (Windowed, value), all
-    ============================================================  ==================================================
+    get(key, start, end)
+        the value, or None
+    put(key, start, end, value, timestamp=None)
+        sets it, None deletes; the timestamp goes to the changelog
+    remove(key, start, end, timestamp=None)
+        deletes it
+    find_sessions(key, earliest_end, latest_start, reverse=False)
+        (start, end, value) of one key's sessions with end >= earliest_end and start <= latest_start
+    find_sessions_range(low, high, earliest_end, latest_start, reverse=False)
+        (Windowed, value) of the same sessions of the keys from low to high, None is open
+    fetch(key, reverse=False), fetch_range(low, high, reverse=False), all(reverse=False)
+        the same, of all times
+    find_closed(end_from, end_to)
+        (Windowed, value) of all sessions with end_from <= end <= end_to
 
-    Times are ms, all ends inclusive. One key's sessions come by end, then start (in memory: start descending). Several
-    keys' rows come by key bytes first within a segment if the store is persistent, else by end, then key bytes.
+    Times are ms, all limits inclusive. One key's sessions come by end, then start (in memory: start descending).
+    Several keys' rows come by key bytes first within a segment if the store is persistent, else by end, then key.
     """
 
     def _row_bytes(self, row_key: Any) -> bytes:

@@ -24,20 +24,21 @@ _Versions = list[tuple[int, Any]]  # (timestamp, kept value or None: deleted), o
 class VersionedStore(Store):
     """Values by key and time (`StoreKind` ``versioned``).
 
-    =========================================  =========================================================
-    ``put(key, value, timestamp)``             adds or replaces a version; None: deleted from then on.
-                                               Returns None if it is now the latest, else the time until which it
-                                               is valid, or `NOT_PUT` (dropped and counted: too old)
-    ``delete(key, timestamp)``                 puts None; returns what ``get`` gave at that time
-    ``get(key, as_of=None)``                   (value, timestamp, valid_to) of the latest version, or of that
-                                               at a time; None if there is none. valid_to is None for the latest
-    ``history(key, time_from, time_to,         the same of all versions that are valid at some time in between, both
-    ascending=True)``                          ends inclusive, None is open
-    ``all()``                                  (key, value, timestamp, valid_to) by key bytes, then time
-    =========================================  =========================================================
+    put(key, value, timestamp) -> None | time | NOT_PUT
+        adds or replaces a version, None deletes from then on. It is now the latest (None), or valid until that
+        time, or was dropped and counted because it is older than the history retention (`NOT_PUT`)
+    delete(key, timestamp)
+        puts None and returns what ``get`` gave at that time
+    get(key, as_of=None)
+        (value, timestamp, valid_to) of the latest version, or of the one at a time; None if there is none.
+        valid_to is None for the latest
+    history(key, time_from=None, time_to=None, ascending=True)
+        the same of all versions that are valid at some time in between, inclusive, None is open
+    all()
+        (key, value, timestamp, valid_to) by key bytes, then time
 
-    The observed stream time is the largest timestamp put so far. What is older than the history retention by it
-    cannot be read, except that the latest version of a key never expires.
+    The observed stream time is the largest timestamp put so far. What by it is older than the history
+    retention cannot be read, but the latest version of a key never expires.
     """
 
     versioned = True

@@ -1,11 +1,11 @@
 """Window stores: rows by key and window start, which expire by the stream time of the store.
 
-A row is visible while start > observed stream time - retention, the observed stream time being the largest start put so
-far. As in Kafka Streams, a persistent store forgets by segments: a row that is put into a segment which still
-lives is kept (and logged) though it may not be visible, and only one for a dead segment is dropped and counted.
+A row is visible while start > observed stream time - retention, the observed stream time being the largest start
+put so far. As in Kafka Streams, a persistent store forgets by segments: a row that is put into a segment which
+still lives is logged though it may not be visible, and only one for a dead segment is dropped and counted.
 
-In the backend a row's key is its bucket (start // bucket size, 8 bytes) before its changelog key. So a scan by time
-touches few buckets, expiry is one range delete, and what one key has is one short range a bucket.
+In the backend a row's key is its bucket (start // bucket size, 8 bytes) before its changelog key. So a scan by
+time touches few buckets, expiry is one range delete, and what one key has is one short range in each bucket.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_TIME = -1
 
 
 class KeyImage:
-    """All rows of one key from a time on, in memory, so that a lookup by time needs no iterator of the backend."""
+    """All rows of one key from a time on, so that a lookup by time needs no iterator of the backend."""
 
     __slots__ = ("complete_from", "rows", "slots")
 
@@ -63,7 +63,7 @@ class KeyImage:
 
 
 class TimeBucketedStore(WriteBehindStore):
-    """What window and session stores share: buckets, expiry, and images of the keys that are looked up by time."""
+    """What window and session stores share: buckets, expiry, images of the keys that are looked up by time."""
 
     _timestamped_values = False
 
@@ -89,7 +89,7 @@ class TimeBucketedStore(WriteBehindStore):
         return self._observed - self._retention + 1
 
     def _observe(self, time: int) -> bool:
-        """Advances the observed stream time; False, and counted, if a row of that time is too old to be kept."""
+        """Advances the observed stream time; False, and counted, if a row of that time is too old to keep."""
         if time > self._observed:
             self._observed = time
             return True
@@ -210,15 +210,16 @@ class TimeBucketedStore(WriteBehindStore):
 class WindowStore(TimeBucketedStore):
     """Values by key and window start (`StoreKind` ``window``).
 
-    ==================================================  =============================================
-    ``get(key, start)``                                 the value, or None
-    ``put(key, value, start, timestamp=None)``          sets it, None deletes; with
-                                                        ``retain_duplicates`` adds another row
-    ``fetch(key, time_from, time_to, reverse=False)``   (start, value) of one key by start
-    ``fetch_range(low, high, time_from, time_to, ...)`` (Windowed, value) of the keys from low to high
-    ``fetch_all(time_from, time_to, reverse=False)``    (Windowed, value) of all keys
-    ``all(reverse=False)``                              the same, of all times
-    ==================================================  =============================================
+    get(key, start)
+        the value, or None
+    put(key, value, start, timestamp=None)
+        sets it, None deletes, the timestamp goes to the changelog; with ``retain_duplicates`` adds another row
+    fetch(key, time_from, time_to, reverse=False)
+        (start, value) of one key, by start
+    fetch_range(low, high, time_from, time_to, reverse=False)
+        (Windowed, value) of the keys from low to high, None is open
+    fetch_all(time_from, time_to, reverse=False), all(reverse=False)
+        (Windowed, value) of all keys
 
     Times are window starts in ms, both ends inclusive. Rows of several keys come by key bytes, then start,
     within a segment if the store is persistent, else by start, then key bytes.
@@ -238,7 +239,7 @@ class WindowStore(TimeBucketedStore):
         self._size = spec.window_size_ms
 
     def _min_live(self) -> int:
-        # Stores of on_window_close show one millisecond more: they have to find a window that closes by its retention.
+        # Stores of on_window_close show one millisecond more, to find a window that closes as it expires.
         return self._observed - self._retention + (0 if self._inclusive else 1)
 
     def _row_bytes(self, row_key: Any) -> bytes:
@@ -382,7 +383,7 @@ class WindowStore(TimeBucketedStore):
 class TimestampedWindowStore(WindowStore):
     """Window rows with a timestamp (`StoreKind` ``timestamped_window``): the tables of windowed aggregations.
 
-    As `WindowStore`, but ``get`` gives ``(value, timestamp)`` and the rows of the others end with the timestamp.
+    As `WindowStore`, but ``get`` gives ``(value, timestamp)`` and all other rows end with the timestamp.
     """
 
     _timestamped_values = True

@@ -2,10 +2,10 @@
 
 The life of a store between two commits:
 
-    put ...            rows gather in `_dirty`; with `TaskContext.log_each_write` each goes to the changelog at once
-    flush()            a store with a record cache hands its cached updates on (`cache.py`); others do nothing
+    put ...            rows gather in `_dirty`; where the task logs each write, each goes to the changelog at once
+    flush()            a store with a record cache (`cache.py`) tells its listener what changed
     log_dirty()        what is dirty is encoded, once, and sent to the changelog: the last row per key
-    drain(write_set)   after the commit: the encoded rows join the write set; what was written meanwhile stays dirty
+    drain(write_set)   after the commit: the encoded rows join the write set; what was put meanwhile stays dirty
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class StoreContext(Protocol):
     timestamp: int
     headers: Headers
     log_each_write: bool
+    cache_max_bytes: int
 
     def log(
         self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers
@@ -78,7 +79,7 @@ class Store:
         raise NotImplementedError
 
     def drain(self, write_set: WriteSet) -> None:
-        """Moves what the last `log_dirty` marked into the write set. Without one, everything dirty is moved."""
+        """Moves what the last `log_dirty` marked into the write set; without one, everything dirty."""
         raise NotImplementedError
 
     def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
@@ -98,8 +99,8 @@ class Store:
 class WriteBehindStore(Store):
     """Rows by key over an `OrderedBytes`.
 
-    A subclass chooses what a row's key is in memory and says by `_row_bytes` what it is in the changelog and by `_local_key`
-    what it is in the backend.
+    A subclass chooses what a row's key is in memory, and says by `_row_bytes` what it is in the changelog and
+    by `_local_key` what it is in the backend.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class WriteBehindStore(Store):
         self._dirty: dict[Any, Row] = {}
         self._sealed: dict[Any, Row] | None = None
         self._batch: list[tuple[bytes, bytes | None]] = []
-        # Clean rows, in two generations: when the young one is full it becomes the old one, and the old one goes.
+        # Clean rows, in two generations: when the young one is full it becomes the old one, the old one goes.
         self._young: dict[Any, Row] = {}
         self._old: dict[Any, Row] = {}
         self._order: list[tuple[Any, ...]] = []
@@ -133,7 +134,7 @@ class WriteBehindStore(Store):
         return row_bytes
 
     def _encoder(self) -> Callable[[Any], tuple[bytes, bytes | None]]:
-        """What gives a row's changelog key and local key; no local key if it has expired and need not be kept."""
+        """What gives a row's changelog key and local key; None for the latter if the row has expired."""
         row_bytes = self._row_bytes
 
         def encode(row_key: Any) -> tuple[bytes, bytes | None]:
@@ -246,7 +247,7 @@ class WriteBehindStore(Store):
         order, dirty = self._order, self._dirty
         new = len(dirty) - len(order)
         if new:
-            # A dict keeps insertion order and rows leave `_dirty` only in `drain`: what is new stands at the end.
+            # Rows leave `_dirty` only in `drain`, so what is new stands at the end of the dict.
             added = [
                 (self._local_key(row_key, self._row_bytes(row_key)), row_key)
                 for row_key in islice(reversed(dirty), new)

@@ -36,10 +36,13 @@ class FakeTask:
         self.timestamp = 0
         self.headers: Headers = NO_HEADERS
         self.log_each_write = log_each_write
+        self.cache_max_bytes = 10_000
         self.logged: list[tuple[bytes, bytes | None, int | None, Headers]] = []
         self.dropped = 0
 
-    def log(self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers) -> None:
+    def log(
+        self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers
+    ) -> None:
         assert store == "s"
         self.logged.append((key, value, timestamp, headers))
 
@@ -64,11 +67,7 @@ class Life:
         self.reopen()
 
     def reopen(self) -> None:
-        table = self.backend.table("s")
-        if self.cache is None:
-            self.store = open_store(self.spec, table, self.task)
-        else:
-            self.store = open_store(self.spec, table, self.task, self.cache)
+        self.store = open_store(self.spec, self.backend.table("s"), self.task, self.cache)
 
     def persist(self) -> None:
         write_set = WriteSet()
@@ -82,9 +81,14 @@ class Life:
 
     def restored(self) -> Any:
         """A store of another task that was built from this one's changelog."""
-        other = Life(**{field.name: getattr(self.spec, field.name) for field in fields(self.spec) if field.name != "name"})
+        other = Life(
+            **{
+                field.name: getattr(self.spec, field.name)
+                for field in fields(self.spec)
+                if field.name != "name"
+            }
+        )
         write_set = WriteSet()
         other.store.restore(self.task.changelog(), write_set)
         other.backend.write(write_set)
         return other.store
-

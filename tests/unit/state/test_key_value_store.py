@@ -195,7 +195,11 @@ def test_reads_do_not_ask_the_backend_twice():
     assert life.store.get("a") == 1
 
 
-@given(st.lists(st.tuples(st.sampled_from(["put", "get", "delete", "commit"]), KEYS, st.integers(0, 9)), max_size=40))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["put", "get", "delete", "commit"]), KEYS, st.integers(0, 9)), max_size=40
+    )
+)
 def test_an_lru_store_keeps_the_entries_used_last(steps):
     life = Life(True, kind="lru", max_entries=3, persistent=False)
     model: dict[str, int] = {}

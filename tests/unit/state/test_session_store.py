@@ -113,5 +113,5 @@ def test_the_changelog_key_is_key_end_and_start():
     life.task.timestamp = 30
     life.store.put("a", 10, 20, 1)
     life.store.remove("a", 10, 20)
-    key = b"a" + bytes.fromhex("0000000000000014" "000000000000000a")
+    key = b"a" + bytes.fromhex("0000000000000014000000000000000a")
     assert life.task.logged == [(key, bytes(7) + b"\1", 30, ()), (key, None, 30, ())]
