@@ -80,8 +80,6 @@ class Suppressed:
 
     @classmethod
     def until_time_limit(cls, limit: Duration, buffer: BufferConfig, name: str | None = None) -> Suppressed:
-        """At most one update per key within ``limit`` of stream time: the last one."""
-        limit_ms = to_ms(limit, "the time limit of a suppression")
-        if limit_ms < 0:
-            raise ConfigError(f"the time limit of a suppression must not be negative, got {limit_ms} ms")
+        """At most one update per key within ``limit`` of stream time: the last one. A negative limit is zero."""
+        limit_ms = max(0, to_ms(limit, "the time limit of a suppression"))
         return cls("time_limit", buffer, limit_ms, name)

@@ -150,16 +150,7 @@ def join_streams(
         other_window,
         (this_name, Fixed(this, other_store, *outer_stores)),
         (other_name, Fixed(other, this_store, *outer_stores)),
-        Fixed(
-            StreamStreamSelfJoin(
-                store=this_store.name,
-                before_ms=windows.before_ms,
-                after_ms=windows.after_ms,
-                retention_ms=this_store.retention_ms,
-                joiner=keyed,
-            ),
-            this_store,
-        ),
+        Fixed(StreamStreamSelfJoin(window_store=this_store.name, **common), this_store),
     )
     node.relaxed_null_keys = left_outer
     context.graph.add(node, left._node, right._node)
