@@ -19,8 +19,8 @@ stream-table join.
     evict(callback)
         hands out, by time, and deletes all that left the grace period: callback(key, value, context)
 
-`SuppressBuffer` (kind ``suppress_buffer``): the latest update per key, by the time for which the key was first
-buffered.
+`SuppressBuffer` (kind ``suppress_buffer``): the latest update per key, by the time for which the key
+was first buffered.
 
     put(time, key, new, old, timestamp, headers)
         replaces the key's update; it keeps its place
@@ -31,9 +31,9 @@ buffered.
     num_records, buffer_size, min_timestamp
         the size is in bytes as Kafka Streams counts them; the time is MAX_LONG when the buffer is empty
 
-``context`` is a `BufferContext`: timestamp and headers as they were put, topic, partition and offset of the record
-that the task was processing. The value serde of an outer-join store is a `LeftOrRightSerde`, whose values are
-``(is_left, value)``.
+``context`` is a `BufferContext`: timestamp and headers as they were put, topic, partition and offset of
+the record that the task was processing. The value serde of an outer-join store is a `LeftOrRightSerde`,
+whose values are ``(is_left, value)``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Record caches: downstream hears of the last update per key and commit only.
 
-A cached store takes every write at once, so reads need no extra layer. What the cache holds is the news: for each
-key that changed since the last flush what it was before, and the record that changed it last. `Store.flush`
-tells the listener, in the order of the last updates, with the task's topic, offset, timestamp and headers set to
-those of that record. The limit is Kafka Streams' ``statestore.cache.max.bytes``.
+A cached store takes every write at once, so reads need no extra layer. What the cache holds is the
+news: for each key that changed since the last flush what it was before, and the record that changed it
+last. `Store.flush` tells the listener, in the order of the last updates, with the task's topic, offset,
+timestamp and headers set to those of that record. The limit is Kafka Streams'
+``statestore.cache.max.bytes``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Byte formats of changelogs, those of Kafka Streams, and how stores keep keys and values in memory.
 
-Keys: of a window ``key | 8-byte start | 4-byte sequence``, of a session ``key | 8-byte end | 8-byte start``, of an
-outer join ``8-byte timestamp | 1-byte is-left | key``. Numbers are big endian: bytes are in the order of the times.
+Keys: of a window ``key | 8-byte start | 4-byte sequence``, of a session ``key | 8-byte end | 8-byte
+start``, of an outer join ``8-byte timestamp | 1-byte is-left | key``. Numbers are big endian: bytes are
+in the order of the times.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ def _identity(value: Any) -> Any:
 class Codec:
     """How one side of a store, keys or values, is kept in memory: as the objects or as their bytes.
 
-    ``kept_class`` is the class of objects that are kept as they are (None: bytes are kept). ``keep`` makes the
-    kept form of a value, ``show`` the value of a kept form; ``to_bytes`` and ``from_bytes`` convert kept forms.
+    ``kept_class`` is the class of objects that are kept as they are (None: bytes are kept). ``keep``
+    makes the kept form of a value, ``show`` the value of a kept form; ``to_bytes`` and ``from_bytes``
+    convert kept forms.
     """
 
     __slots__ = ("from_bytes", "keep", "kept_class", "serialize", "show", "to_bytes")
@@ -107,7 +109,7 @@ class LeftOrRightSerde(Serde["tuple[bool, Any]"]):
 
 
 def pack_list(entries: Iterable[bytes]) -> bytes:
-    """Kafka's list format for values of variable size: 1 byte strategy, 4 bytes count, length and bytes of each.
+    """Kafka's list format: 1 byte strategy (1: sizes vary), 4 bytes count, then length and bytes of each.
 
     >>> pack_list([b"x"])
     b'\\x01\\x00\\x00\\x00\\x01\\x00\\x00\\x00\\x01x'
@@ -168,7 +170,7 @@ class BufferedChange(NamedTuple):
         return len(self.prior or b"") + old + len(self.new or b"") + self.context.size
 
     def pack(self, time: int) -> bytes:
-        """The value in the changelog: context, prior, old (-2: the same as prior) and new value, buffer time."""
+        """The value in the changelog: context, prior, old (-2: same as prior), new value and buffer time."""
         same = self.old is not None and self.old == self.prior
         old = b"\xff\xff\xff\xfe" if same else sized(self.old)
         return self.context.pack() + sized(self.prior) + old + sized(self.new) + LONG.pack(time)

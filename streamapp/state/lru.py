@@ -18,8 +18,8 @@ __all__ = ["LruStore"]
 class LruStore(KeyValueStore):
     """``get``, ``put``, ``put_if_absent`` and ``delete`` of `KeyValueStore` (`StoreKind` ``lru``).
 
-    It holds the ``spec.max_entries`` entries that were read or written last, all in memory; what it evicts gets
-    a tombstone in the changelog. As in Kafka Streams it cannot be iterated.
+    It holds the ``spec.max_entries`` entries that were read or written last, all in memory; what it
+    evicts gets a tombstone in the changelog. As in Kafka Streams it cannot be iterated.
     """
 
     def __init__(

@@ -35,8 +35,9 @@ class SessionStore(TimeBucketedStore):
     find_closed(end_from, end_to)
         (Windowed, value) of all sessions with end_from <= end <= end_to
 
-    Times are ms, all limits inclusive. One key's sessions come by end, then start (in memory: start descending).
-    Several keys' rows come by key bytes first within a segment if the store is persistent, else by end, then key.
+    Times are ms, all limits inclusive. One key's sessions come by end, then start (in memory: start
+    descending). Several keys' rows come by key bytes first within a segment if the store is persistent,
+    else by end, then key.
     """
 
     def _row_bytes(self, row_key: Any) -> bytes:
@@ -141,7 +142,7 @@ class SessionStore(TimeBucketedStore):
         return self.find_sessions_range(None, None, 0, MAX_LONG, reverse)
 
     def find_closed(self, end_from: int, end_to: int) -> Iterator[tuple[Windowed, Any]]:
-        """By end, then key bytes; unlike the other reads, with rows that expired while their segment lives."""
+        """Unlike the other reads it shows what expired while its segment lives; by end, start, key bytes."""
         oldest = max(0, self._observed - self._retention) // self._segment * self._segment
         if self._exact:
             oldest = self._min_live()

@@ -25,8 +25,9 @@ class VersionedStore(Store):
     """Values by key and time (`StoreKind` ``versioned``).
 
     put(key, value, timestamp) -> None | time | NOT_PUT
-        adds or replaces a version, None deletes from then on. It is now the latest (None), or valid until that
-        time, or was dropped and counted because it is older than the history retention (`NOT_PUT`)
+        adds or replaces a version, None deletes from then on. It is now the latest (None), or valid
+        until that time, or was dropped and counted because it is older than the history retention
+        (`NOT_PUT`)
     delete(key, timestamp)
         puts None and returns what ``get`` gave at that time
     get(key, as_of=None)

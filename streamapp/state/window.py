@@ -1,11 +1,13 @@
 """Window stores: rows by key and window start, which expire by the stream time of the store.
 
-A row is visible while start > observed stream time - retention, the observed stream time being the largest start
-put so far. As in Kafka Streams, a persistent store forgets by segments: a row that is put into a segment which
-still lives is logged though it may not be visible, and only one for a dead segment is dropped and counted.
+A row is visible while start > observed stream time - retention, the observed stream time being the
+largest start put so far. As in Kafka Streams, a persistent store forgets by segments: a row that is put
+into a segment which still lives is logged though it may not be visible, and only one for a dead segment
+is dropped and counted.
 
-In the backend a row's key is its bucket (start // bucket size, 8 bytes) before its changelog key. So a scan by
-time touches few buckets, expiry is one range delete, and what one key has is one short range in each bucket.
+In the backend a row's key is its bucket (start // bucket size, 8 bytes) before its changelog key. So a
+scan by time touches few buckets, expiry is one range delete, and what one key has is one short range in
+each bucket.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ class KeyImage:
 
 
 class TimeBucketedStore(WriteBehindStore):
-    """What window and session stores share: buckets, expiry, images of the keys that are looked up by time."""
+    """What window and session stores share: buckets, expiry, images of keys that are looked up by time."""
 
     _timestamped_values = False
 
@@ -213,7 +215,8 @@ class WindowStore(TimeBucketedStore):
     get(key, start)
         the value, or None
     put(key, value, start, timestamp=None)
-        sets it, None deletes, the timestamp goes to the changelog; with ``retain_duplicates`` adds another row
+        sets it, None deletes, the timestamp goes to the changelog; with ``retain_duplicates`` adds
+        another row
     fetch(key, time_from, time_to, reverse=False)
         (start, value) of one key, by start
     fetch_range(low, high, time_from, time_to, reverse=False)

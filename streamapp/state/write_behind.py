@@ -2,10 +2,10 @@
 
 The life of a store between two commits:
 
-    put ...            rows gather in `_dirty`; where the task logs each write, each goes to the changelog at once
+    put ...            rows gather in `_dirty`; with `log_each_write` each goes to the changelog at once
     flush()            a store with a record cache (`cache.py`) tells its listener what changed
     log_dirty()        what is dirty is encoded, once, and sent to the changelog: the last row per key
-    drain(write_set)   after the commit: the encoded rows join the write set; what was put meanwhile stays dirty
+    drain(write_set)   after the commit: the encoded rows join the write set; what was put since stays dirty
 """
 
 from __future__ import annotations
