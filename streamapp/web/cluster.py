@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
@@ -34,7 +33,9 @@ class Peers:
             yield
         self._session = None
 
-    async def ask(self, worker: str, request: web.Request, partitions: Iterable[int]) -> tuple[int, dict[str, Any]]:
+    async def ask(
+        self, worker: str, request: web.Request, partitions: Iterable[int]
+    ) -> tuple[int, dict[str, Any]]:
         """Status and JSON of another worker's answer to the same request; raises `Unavailable`.
 
         200 and 404 are answers; anything else means that the worker cannot say.
@@ -49,10 +50,12 @@ class Peers:
                 url, headers=headers | {FORWARDED: listed}, allow_redirects=False
             ) as response:
                 body = await response.json()
-        except (aiohttp.ClientError, asyncio.TimeoutError, ValueError) as error:
+        except (TimeoutError, aiohttp.ClientError, ValueError) as error:
             why = str(error) or f"no answer within {self._timeout.total:g} s"
             raise Unavailable(
-                f"partition {listed} is held by {worker}, which cannot be reached: {why}", retry_after=2, **where
+                f"partition {listed} is held by {worker}, which cannot be reached: {why}",
+                retry_after=2,
+                **where,
             ) from error
         if response.status not in (200, 404) or not isinstance(body, dict):
             reason = body.get("error") if isinstance(body, dict) else None

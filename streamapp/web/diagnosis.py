@@ -42,15 +42,34 @@ def _worker(sampler: Sampler) -> Iterator[Finding]:
     because = f": {status.reason}" if status.reason else ""
     match status.state:
         case "failed":
-            yield Finding("error", "worker", f"The worker has failed{because}.",
-                          "Its log has the traceback; it does not process until it is restarted.")
+            yield Finding(
+                "error",
+                "worker",
+                f"The worker has failed{because}.",
+                "Its log has the traceback; it does not process until it is restarted.",
+            )
         case "rebalancing" | "starting" if seconds >= _REBALANCE_SECONDS:
             doing = "rebalancing" if status.state == "rebalancing" else "starting"
-            yield Finding("warning", "worker", f"The worker has been {doing} for {seconds:.0f} s{because}.",
-                          "Is the broker reachable? Does another member of the group join and leave again and again?")
+            yield Finding(
+                "warning",
+                "worker",
+                f"The worker has been {doing} for {seconds:.0f} s{because}.",
+                "Is the broker reachable? Does another member of the group join and leave again and again?",
+            )
+        case "restoring":
+            yield Finding(
+                "info",
+                "worker",
+                "The worker reads its tables back from their changelogs.",
+                "Records are processed, and tables can be read, once that is done.",
+            )
         case "running" if not status.tasks:
-            yield Finding("info", "worker", "No partitions are assigned to this worker.",
-                          "There are at least as many workers as partitions; this one stands by for a failover.")
+            yield Finding(
+                "info",
+                "worker",
+                "No partitions are assigned to this worker.",
+                "There are at least as many workers as partitions; this one stands by for a failover.",
+            )
 
 
 def _unowned(sampler: Sampler, tables: Mapping[str, TableInfo]) -> Iterator[Finding]:
@@ -60,8 +79,12 @@ def _unowned(sampler: Sampler, tables: Mapping[str, TableInfo]) -> Iterator[Find
         missing = sorted(partition for partition, url in table.owners.items() if url is None)
         if missing:
             listed = ", ".join(map(str, missing))
-            yield Finding("warning", table.name, f"No worker is known to hold partition {listed} of {table.name}.",
-                          "Views of these partitions answer 503 until a worker takes them over.")
+            yield Finding(
+                "warning",
+                table.name,
+                f"No worker is known to hold partition {listed} of {table.name}.",
+                "Views of these partitions answer 503 until a worker takes them over.",
+            )
 
 
 def _restores(sampler: Sampler, task: TaskStatus) -> Iterator[Finding]:
@@ -69,8 +92,10 @@ def _restores(sampler: Sampler, task: TaskStatus) -> Iterator[Finding]:
         standstill = sampler.standstill(task, each)
         if each.remaining and standstill >= _SETTLE_SECONDS:
             yield Finding(
-                "warning", f"{each.store} {each.partition}",
-                f"The restore of {each.store} has stood at offset {each.position} of {each.end} for {standstill:.0f} s.",
+                "warning",
+                f"{each.store} {each.partition}",
+                f"The restore of {each.store} has stood at offset {each.position} of {each.end} "
+                f"for {standstill:.0f} s.",
                 f"Can partition {each.partition} of {each.topic} be read? Does it have a leader?",
             )
 
@@ -84,21 +109,29 @@ def _inputs(sampler: Sampler, task: TaskStatus) -> Iterator[Finding]:
             continue
         standstill = sampler.standstill(task, each)
         if standstill >= _SETTLE_SECONDS:
-            message = f"{name} has stood at offset {each.position} for {standstill:.0f} s; {lag} records wait."
+            message = (
+                f"{name} has stood at offset {each.position} for {standstill:.0f} s; {lag:,} records wait."
+            )
             yield Finding("warning", f"task {task.id}", message, _why_it_stands(task, each))
         elif lag >= _GROWING_AFTER and (growth := sampler.lag_growth(task, each)) > 0:
             yield Finding(
-                "warning", f"task {task.id}",
-                f"{name} falls behind: {lag} records wait, {growth:.0f} more each second.",
-                f"Task {task.id} processes {sampler.throughput(task):.0f} records/s. More workers help while there "
-                "are fewer of them than partitions.",
+                "warning",
+                f"task {task.id}",
+                f"{name} falls behind: {lag:,} records wait, {growth:,.0f} more each second.",
+                f"Task {task.id} processes {sampler.throughput(task):,.0f} records/s. More workers help "
+                "while there are fewer of them than partitions.",
             )
 
 
 def _why_it_stands(task: TaskStatus, each: InputStatus) -> str:
     if not each.buffered:
         return "Nothing arrives from the broker: look at the partition's leader and the network."
-    empty = [f"{other.topic}-{other.partition}" for other in task.inputs if other is not each and not other.buffered]
+    empty = [
+        f"{other.topic}-{other.partition}"
+        for other in task.inputs
+        if other is not each and not other.buffered
+    ]
     if empty:
-        return f"The task waits for {' and '.join(empty)}, to take records in order of time; nothing arrives from there."
+        names = " and ".join(empty)
+        return f"The task waits for {names}, to take records in order of time; nothing arrives from there."
     return "Records have arrived but are not taken: one record takes long, or the worker's thread is blocked."

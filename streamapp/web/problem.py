@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
 from streamapp.web.source import NotAvailable
+
+if TYPE_CHECKING:
+    from aiohttp.typedefs import Middleware
 
 __all__ = ["BadParameter", "NotFound", "Problem", "Unavailable", "json_response", "problems_as_json"]
 
@@ -18,7 +21,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Problem(Exception):
     """An answer other than 200: a status, a sentence for people, and details for programs."""
 
-    def __init__(self, status: int, message: str, *, headers: dict[str, str] | None = None, **details: Any) -> None:
+    def __init__(
+        self, status: int, message: str, *, headers: dict[str, str] | None = None, **details: Any
+    ) -> None:
         super().__init__(message)
         self.status, self.message, self.headers, self.details = status, message, headers or {}, details
 
@@ -27,8 +32,7 @@ class BadParameter(Problem):
     """400: which parameter, what was expected, and an example of it."""
 
     def __init__(self, parameter: str, message: str, *, example: str | None = None) -> None:
-        details = {"parameter": parameter} | ({"example": example} if example is not None else {})
-        super().__init__(400, message, **details)
+        super().__init__(400, message, parameter=parameter, example=example)
 
 
 class NotFound(Problem):
@@ -40,7 +44,9 @@ class Unavailable(Problem):
     """503: the answer exists but cannot be given now; ``retry_after`` in seconds."""
 
     def __init__(self, message: str, *, retry_after: int = 1, **details: Any) -> None:
-        super().__init__(503, message, headers={"Retry-After": str(retry_after)}, retry_after=retry_after, **details)
+        super().__init__(
+            503, message, headers={"Retry-After": str(retry_after)}, retry_after=retry_after, **details
+        )
 
 
 def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
@@ -53,8 +59,10 @@ def json_response(body: Any, status: int = 200, headers: dict[str, str] | None =
     )
 
 
-def problems_as_json(prefixes: tuple[str, ...]) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
-    """Middleware: errors below the given paths become ``{"error": ..., "status": ...}``; other paths are left alone."""
+def problems_as_json(
+    prefixes: tuple[str, ...],
+) -> Middleware:
+    """Middleware: errors below the given paths become ``{"error": ..., "status": ...}``, others stay."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -71,12 +79,16 @@ def problems_as_json(prefixes: tuple[str, ...]) -> Callable[[web.Request, Handle
             message = f"{error.method} is not possible here: the views are read-only, use GET"
             return _as_json(Problem(405, message, headers={"Allow": ", ".join(allowed)}, allowed=allowed))
         except web.HTTPNotFound:
-            return _as_json(NotFound(f"there is nothing at {request.path}; the tables are listed at /tables/"))
+            return _as_json(
+                NotFound(f"there is nothing at {request.path}; the tables are listed at /tables/")
+            )
 
     return middleware
 
 
 def _as_json(problem: Problem) -> web.Response:
     return json_response(
-        {"error": problem.message, "status": problem.status} | problem.details, problem.status, problem.headers
+        {"error": problem.message, "status": problem.status} | problem.details,
+        problem.status,
+        problem.headers,
     )

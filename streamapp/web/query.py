@@ -27,7 +27,7 @@ T = TypeVar("T")
 _FAMILIES = {
     "key_value": "key_value",
     "timestamped": "key_value",
-    "lru": "key_value",
+    "lru": "lru",
     "window": "window",
     "timestamped_window": "window",
     "session": "session",
@@ -37,10 +37,12 @@ _TABLE_PARAMETERS = {
     "key_value": {"from", "to", "prefix", "limit", "cursor", "newest"},
     "window": {"from", "to", "limit", "cursor", "newest"},
     "session": {"from", "to", "limit", "cursor", "newest"},
+    "lru": set[str](),
     "versioned": set[str](),
 }
 _KEY_PARAMETERS = {
     "key_value": set[str](),
+    "lru": set[str](),
     "window": {"from", "to", "limit", "cursor"},
     "session": {"from", "to", "limit", "cursor"},
     "versioned": {"as_of", "from", "to", "limit", "cursor"},
@@ -57,8 +59,8 @@ class TypedKey(NamedTuple):
 class Position(NamedTuple):
     """Where an entry stands in the order of a listing, which is that of these fields.
 
-    ``time`` is the start of a window, the end of a session, the timestamp of a version, and 0 in tables without
-    time, whose order is that of the key bytes. ``n`` tells duplicates apart.
+    ``time`` is the start of a window, the end of a session, the timestamp of a version, and 0 in tables
+    without time, whose order is that of the key bytes. ``n`` tells duplicates apart.
     """
 
     time: int
@@ -74,13 +76,19 @@ class Position(NamedTuple):
         Position(time=5, key=b'JFK', start=0, partition=0, n=0)
         """
         fields = [_CURSOR_VERSION, base64.b64encode(self.key).decode(), self.time, *self[2:]]
-        return base64.urlsafe_b64encode(json.dumps(fields, separators=(",", ":")).encode()).decode().rstrip("=")
+        return (
+            base64.urlsafe_b64encode(json.dumps(fields, separators=(",", ":")).encode()).decode().rstrip("=")
+        )
 
     @classmethod
     def parse_cursor(cls, text: str) -> Position:
         try:
             version, key, time, *rest = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-            if version != _CURSOR_VERSION or len(rest) != 3 or not all(isinstance(n, int) for n in (time, *rest)):
+            if (
+                version != _CURSOR_VERSION
+                or len(rest) != 3
+                or not all(isinstance(n, int) for n in (time, *rest))
+            ):
                 raise ValueError("unknown form")
             return cls(time, base64.b64decode(key, validate=True), *rest)
         except (ValueError, TypeError, binascii.Error) as error:
@@ -106,7 +114,7 @@ class Query:
 
 
 def family(table: TableInfo) -> str | None:
-    """How a table can be read: key_value, window, session, versioned; None: it is internal to an operator."""
+    """How a table can be read: key_value, lru, window, session, versioned; None: internal to an operator."""
     return _FAMILIES.get(table.kind)
 
 
@@ -114,10 +122,12 @@ def parse_query(table: TableInfo, parameters: Mapping[str, str], key: str | None
     """The query that a URL's parameters (and the key in its path) describe; raises `BadParameter`."""
     kind = family(table)
     if kind is None:
-        raise BadParameter("name", f"{table.name} ({table.kind}) is internal to an operator and cannot be read")
+        raise BadParameter(
+            "name", f"{table.name} ({table.kind}) is internal to an operator and cannot be read"
+        )
     allowed = (_TABLE_PARAMETERS if key is None else _KEY_PARAMETERS)[kind]
     _refuse_unknown(table, kind, parameters, allowed, key)
-    keyed = kind == "key_value"
+    keyed = kind in ("key_value", "lru")
     low = _take(parameters, "from", lambda text, name: _key(table, text, name)) if keyed else None
     high = _take(parameters, "to", lambda text, name: _key(table, text, name)) if keyed else None
     prefix = _take(parameters, "prefix", lambda text, name: _prefix(table, text, name))
@@ -155,9 +165,9 @@ def _take(parameters: Mapping[str, str], name: str, parse: Callable[[str, str], 
 def _refuse_unknown(
     table: TableInfo, kind: str, parameters: Mapping[str, str], allowed: set[str], key: str | None
 ) -> None:
-    if kind == "versioned" and key is None:
+    if kind in ("versioned", "lru") and key is None:
         raise BadParameter(
-            "key", f"{table.name} is versioned and is read by key", example=f"/tables/{table.name}/KEY?as_of=0"
+            "key", f"{table.name} ({kind}) is read by key only", example=f"/tables/{table.name}/KEY"
         )
     for name in parameters:
         if name not in allowed:
@@ -173,7 +183,8 @@ def _key(table: TableInfo, text: str, parameter: str) -> TypedKey:
 def _prefix(table: TableInfo, text: str, parameter: str) -> TypedKey:
     if key_format(table.key_serde) not in ("string", "hex"):
         raise BadParameter(
-            parameter, f"prefix is for string and bytes keys; the keys of {table.name} are "
+            parameter,
+            f"prefix is for string and bytes keys; the keys of {table.name} are "
             f"{serde_name(table.key_serde)}: use from and to",
         )
     return _key(table, text, parameter)
@@ -181,7 +192,9 @@ def _prefix(table: TableInfo, text: str, parameter: str) -> TypedKey:
 
 def _limit(text: str, parameter: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_LIMIT:
-        raise BadParameter(parameter, f"limit={text!r:.20}: expected 1 to {MAX_LIMIT}", example=str(DEFAULT_LIMIT))
+        raise BadParameter(
+            parameter, f"limit={text!r:.20}: expected 1 to {MAX_LIMIT}", example=str(DEFAULT_LIMIT)
+        )
     return int(text)
 
 
@@ -200,7 +213,8 @@ def _time(text: str, parameter: str) -> int:
         moment = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
     except ValueError as error:
         raise BadParameter(
-            parameter, f"{parameter}={text!r:.40}: expected ms since the epoch or ISO 8601",
+            parameter,
+            f"{parameter}={text!r:.40}: expected ms since the epoch or ISO 8601",
             example="2013-12-01T00:00:00Z",
         ) from error
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)

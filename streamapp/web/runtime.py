@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from streamapp.runners.worker.runtime import StoreNotAvailable, StreamsRuntime
-from streamapp.runners.worker.status import TaskInfo
 from streamapp.runners.worker.status import TableInfo as StoreInfo
+from streamapp.runners.worker.status import TaskInfo
 from streamapp.web.graph import subtopology_graphs
 from streamapp.web.source import (
     InputStatus,
@@ -43,7 +43,9 @@ class RuntimeSource:
     @cached_property
     def _topology(self) -> TopologyGraph:
         topology = self._streams.topology
-        return TopologyGraph(topology.describe(), topology.to_mermaid(), subtopology_graphs(self._streams.plan))
+        return TopologyGraph(
+            topology.describe(), topology.to_mermaid(), subtopology_graphs(self._streams.plan)
+        )
 
     def tables(self) -> Mapping[str, TableInfo]:
         plan = self._streams.plan
@@ -64,12 +66,16 @@ class RuntimeSource:
 
 
 def _task(task: TaskInfo) -> TaskStatus:
-    inputs = tuple(InputStatus(*each.partition, each.position, each.end, each.buffered) for each in task.inputs)
-    restoring = tuple(
-        RestoreStatus(each.store, *each.partition, each.start, each.position, each.end) for each in task.restoring
+    inputs = tuple(
+        InputStatus(*each.partition, each.position, each.end, each.buffered) for each in task.inputs
     )
-    state = "running" if task.running else "restoring"
-    return TaskStatus(task.id, task.partition, state, task.processed, inputs, restoring)
+    restoring = tuple(
+        RestoreStatus(each.store, *each.partition, each.start, each.position, each.end)
+        for each in task.restoring
+    )
+    return TaskStatus(
+        task.id, task.partition, "running" if task.running else "restoring", task.processed, inputs, restoring
+    )
 
 
 def _table(info: StoreInfo, subtopology: int | None) -> TableInfo:

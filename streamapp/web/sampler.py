@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from aiohttp import web
 
@@ -44,8 +45,8 @@ class Track:
 class Sampler:
     """Keeps two minutes of a worker's counters; memory is bounded by the partitions the worker has.
 
-    ``tick`` takes one sample, and `run` does it once a second while the web server is up; ``look`` only brings
-    ``status`` up to date, so that many readers do not make the history shorter.
+    ``tick`` takes one sample, and `run` does it once a second while the web server is up; ``look`` only
+    brings ``status`` up to date, so that many readers do not make the history shorter.
     """
 
     def __init__(self, source: ViewSource, clock: Callable[[], float] = time.monotonic) -> None:
@@ -99,7 +100,7 @@ class Sampler:
         """Records processed in each of the last seconds, the newest last."""
         track = self._tracks.get("processed")
         points = list(track.points) if track else []
-        return [after[1] - before[1] for before, after in zip(points, points[1:], strict=False)]
+        return [after[1] - before[1] for before, after in pairwise(points)]
 
     def throughput(self, task: TaskStatus | None = None) -> float:
         """Records per second over the last ten seconds, of one task or of the worker."""

@@ -22,13 +22,17 @@ COUNT_LIMIT = 1_000
 
 
 class Row(NamedTuple):
-    """One entry, still typed; ``window`` is (start, end) in ms, ``timestamp`` None in plain stores."""
+    """One entry, still typed; ``window`` is (start, end) in ms, ``timestamp`` None in plain stores.
+
+    ``valid_to``: of a version, the time from which it was replaced; None: it is the latest.
+    """
 
     position: Position
     key: Any
     value: Any
     timestamp: int | None
     window: tuple[int, int] | None = None
+    valid_to: int | None = None
 
     @property
     def time(self) -> int:
@@ -47,7 +51,9 @@ def read_page(store: Any, table: TableInfo, partition: int, query: Query) -> Pag
     rows = _rows(store, table, partition, query)
     if query.newest:
         seen = list(islice(rows, NEWEST_SCAN + 1))
-        return Page(nlargest(query.limit, seen[:NEWEST_SCAN], key=lambda row: row.time), len(seen) > NEWEST_SCAN)
+        return Page(
+            nlargest(query.limit, seen[:NEWEST_SCAN], key=lambda row: row.time), len(seen) > NEWEST_SCAN
+        )
     if query.after is not None:
         after = query.after
         rows = (row for row in rows if row.position > after)
@@ -62,8 +68,11 @@ def get(store: Any, table: TableInfo, partition: int, query: Query) -> Row | Non
     found = store.get(key) if query.as_of is None else store.get(key, query.as_of)
     if found is None:
         return None
-    value, timestamp = _timed(table, found)
-    return Row(Position(0, data, partition=partition), key, value, timestamp)
+    position = Position(0, data, partition=partition)
+    if table.kind == "versioned":
+        value, timestamp, valid_to = found
+        return Row(position, key, value, timestamp, valid_to=valid_to)
+    return Row(position, key, *_timed(table, found))
 
 
 def count(store: Any) -> int:
@@ -78,6 +87,8 @@ def row_to_json(table: TableInfo, row: Row) -> dict[str, Any]:
     entry["value"] = to_json(row.value)
     if row.timestamp is not None:
         entry["timestamp"] = row.timestamp
+    if row.valid_to is not None:
+        entry["valid_to"] = row.valid_to
     return entry | {"partition": row.position.partition}
 
 
@@ -95,7 +106,7 @@ def _rows(store: Any, table: TableInfo, partition: int, query: Query) -> Iterato
 
 
 def _in_order(rows: Iterator[Row], disorder: int) -> Iterator[Row]:
-    """Rows by position, out of rows whose time never falls by more than ``disorder``; reads no further than it must."""
+    """Rows by position, out of rows whose time never falls by more than ``disorder``; reads few."""
     waiting: list[tuple[Position, int, Row]] = []
     latest = 0
     for n, row in enumerate(rows):
@@ -119,8 +130,7 @@ def _key_value_rows(store: Any, table: TableInfo, partition: int, query: Query) 
         data = serde.serialize(key)
         if not data.startswith(prefix):
             return
-        value, timestamp = _timed(table, found)
-        yield Row(Position(0, data, partition=partition), key, value, timestamp)
+        yield Row(Position(0, data, partition=partition), key, *_timed(table, found))
 
 
 def _window_rows(store: Any, table: TableInfo, partition: int, query: Query) -> Iterator[Row]:
@@ -159,16 +169,13 @@ def _session_rows(store: Any, table: TableInfo, partition: int, query: Query) ->
 def _version_rows(store: Any, partition: int, query: Query) -> Iterator[Row]:
     assert query.key is not None
     key, data = query.key
-    versions = [(timestamp, value) for value, timestamp, *_ in store.history(key, query.time_from, query.time_to)]
-    for timestamp, value in sorted(versions, key=lambda version: version[0]):
-        yield Row(Position(timestamp, data, partition=partition), key, value, timestamp)
+    for value, timestamp, valid_to in store.history(key, query.time_from, query.time_to):
+        yield Row(Position(timestamp, data, partition=partition), key, value, timestamp, valid_to=valid_to)
 
 
 def _timed(table: TableInfo, found: Any) -> tuple[Any, int | None]:
-    """Value and timestamp of what a store returned; a plain store has no timestamps."""
-    if table.kind in ("timestamped", "versioned"):
-        return found[0], found[1]
-    return found, None
+    """Value and timestamp of what a key-value store returned; a plain one has no timestamps."""
+    return found if table.kind == "timestamped" else (found, None)
 
 
 def _key_serde(table: TableInfo) -> Serde[Any]:

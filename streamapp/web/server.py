@@ -30,7 +30,9 @@ _PAGE_HEADERS = {
 }
 
 
-def add_routes(app: web.Application, source: ViewSource, *, peer_timeout: float = 5.0, read_timeout: float = 5.0) -> None:
+def add_routes(
+    app: web.Application, source: ViewSource, *, peer_timeout: float = 5.0, read_timeout: float = 5.0
+) -> None:
     """Adds the views (`/tables/`, `/status`, `/health`, `/topology`) and the page (`/`) to an application.
 
     They answer as soon as the application runs, in every state of the worker. Time-outs are in seconds: of a
@@ -44,13 +46,16 @@ def add_routes(app: web.Application, source: ViewSource, *, peer_timeout: float 
     app.add_routes(
         [
             web.get("/", partial(_file, "index.html")),
-            *(web.get(f"/static/{path.name}", partial(_file, path.name)) for path in sorted(_STATIC.iterdir())),
+            *(
+                web.get(f"/static/{path.name}", partial(_file, path.name))
+                for path in sorted(_STATIC.iterdir())
+            ),
             web.get("/health/live", status.live),
             web.get("/health/ready", status.ready),
             web.get("/status", status.status),
             web.get("/topology", status.topology),
-            web.get("/tables", tables.list),
-            web.get("/tables/", tables.list),
+            web.get("/tables", tables.listing),
+            web.get("/tables/", tables.listing),
             web.get("/tables/{name}", tables.table),
             web.get("/tables/{name}/", tables.table),
             web.get("/tables/{name}/{key:.+}", tables.key),

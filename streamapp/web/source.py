@@ -39,7 +39,7 @@ class NotAvailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InputStatus:
-    """One source partition of a task. ``position`` is the next offset to process, ``end`` the end of the log."""
+    """One source partition of a task. ``position``: next offset to process, ``end``: the end of the log."""
 
     topic: str
     partition: int
@@ -102,8 +102,9 @@ class WorkerStatus:
 class TableInfo:
     """A state store, as the views see it.
 
-    ``owners`` has the address of the worker that holds each partition (None: nobody, at the moment), ``local``
-    the partitions this worker holds. A global table is whole in every worker: one partition, always local.
+    ``owners`` has the address of the worker that holds each partition (None: nobody, at the moment),
+    ``local`` the partitions this worker holds. A global table is whole in every worker: one partition,
+    always local.
     ``subtopology`` is the one whose tasks feed it; task ``<subtopology>_<partition>`` tells how fresh it is.
     Window and session stores give their rows by time but for ``disorder_ms``, the width of a segment.
     """

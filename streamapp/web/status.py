@@ -27,7 +27,7 @@ class StatusViews:
         return json_response({"live": True})
 
     async def ready(self, _request: web.Request) -> web.Response:
-        """200 when every local table can be read and records are processed; 503 with the reasons until then."""
+        """200 when every local table can be read and records are processed; 503 with reasons until then."""
         status = self._sampler.look()
         if status.state == "running":
             return json_response({"ready": True, "state": status.state})

@@ -1,4 +1,4 @@
-"""`/tables/`: the views. Answers from this worker's partitions, from their owners, or from all of them merged."""
+"""`/tables/`: the views. Answers from this worker's partitions, from their owners, or from all merged."""
 
 from __future__ import annotations
 
@@ -23,17 +23,26 @@ __all__ = ["TableViews"]
 
 R = TypeVar("R")
 
+_HISTORY = {"from", "to", "limit", "cursor"}
+"""With any of these, a key of a versioned table is all its versions instead of the latest."""
+
 
 class TableViews:
     """The handlers; see docs/views.md for the shape of each answer. ``read_timeout`` in seconds."""
 
     def __init__(
-        self, source: ViewSource, sampler: Sampler, status: StatusViews, peers: Peers, *, read_timeout: float = 5.0
+        self,
+        source: ViewSource,
+        sampler: Sampler,
+        status: StatusViews,
+        peers: Peers,
+        *,
+        read_timeout: float = 5.0,
     ) -> None:
         self._source, self._sampler, self._status, self._peers = source, sampler, status, peers
         self._read_timeout = read_timeout
 
-    async def list(self, _request: web.Request) -> web.Response:
+    async def listing(self, _request: web.Request) -> web.Response:
         tables = self._source.tables().values()
         described = await asyncio.gather(*(self._describe(table) for table in tables))
         return json_response({"tables": described})
@@ -56,12 +65,13 @@ class TableViews:
         query = parse_query(table, parameters, text)
         assert query.key is not None
         partition = 0 if table.is_global else self._source.partition_for(table.name, query.key.data)
-        one_value = family(table) == "key_value" or (family(table) == "versioned" and not _is_history(request))
-        if not one_value:
+        if family(table) in ("window", "session") or parameters.keys() & _HISTORY:
             return await self._page(request, table, query, frozenset({partition}))
         return await self._entry(request, table, query, partition)
 
-    async def _entry(self, request: web.Request, table: TableInfo, query: Query, partition: int) -> web.Response:
+    async def _entry(
+        self, request: web.Request, table: TableInfo, query: Query, partition: int
+    ) -> web.Response:
         self._refuse_unless_assigned()
         asked = forwarded_partitions(request)
         if asked is None and partition not in table.local:
@@ -106,7 +116,9 @@ class TableViews:
     async def _remote_part(self, worker: str, request: web.Request, partitions: list[int]) -> dict[str, Any]:
         status, body = await self._peers.ask(worker, request, partitions)
         if status != 200 or "positions" not in body:
-            raise Unavailable(f"{worker} holds partition {partitions} but answered {status}: {body.get('error')}")
+            raise Unavailable(
+                f"{worker} holds partition {partitions} but answered {status}: {body.get('error')}"
+            )
         return body
 
     async def _read(self, table: TableInfo, partition: int, fn: Callable[[Any], R]) -> R:
@@ -119,8 +131,8 @@ class TableViews:
             return await asyncio.wait_for(self._source.read(table.name, partition, fn), self._read_timeout)
         except TimeoutError as error:
             raise Unavailable(
-                f"partition {partition} of {table.name} could not be read within {self._read_timeout:g} s: the "
-                "worker's thread is busy with a batch"
+                f"partition {partition} of {table.name} could not be read within {self._read_timeout:g} s: "
+                "the worker's thread is busy with a batch"
             ) from error
 
     def _lookup(self, request: web.Request) -> TableInfo:
@@ -179,7 +191,7 @@ class TableViews:
         } | ({"window_size_ms": table.window_size_ms} if table.window_size_ms else {})
 
     async def _count(self, table: TableInfo) -> dict[str, Any] | None:
-        """How many entries the local partitions have, as far as they are counted; None where that is not known."""
+        """How many entries the local partitions have, as far as they are counted; None: not known."""
         countable = family(table) == "key_value" and table.local
         if not countable or self._sampler.look().state != "running":
             return None
@@ -195,14 +207,10 @@ def _page_reader(table: TableInfo, partition: int, query: Query) -> Callable[[An
     return lambda store: read_page(store, table, partition, query)
 
 
-def _is_history(request: web.Request) -> bool:
-    return bool(request.query.keys() & {"from", "to", "limit", "cursor"})
-
-
 def _merge(
     request: web.Request, table: TableInfo, query: Query, parts: list[dict[str, Any]], *, positions: bool
 ) -> dict[str, Any]:
-    """One page out of the parts' pages: each has its own first entries, so the first of all are among them."""
+    """One page out of the parts' pages: each has its own first entries, so those of all are among them."""
     found = [pair for part in parts for pair in zip(part["positions"], part["entries"], strict=True)]
     more = any(part["more"] for part in parts)
     if query.newest:
@@ -211,13 +219,23 @@ def _merge(
         found.sort(key=lambda pair: Position.parse_cursor(pair[0]))
         more |= len(found) > query.limit
     found = found[: query.limit]
-    fresh = sorted((each for part in parts for each in part["partitions"]), key=lambda each: each["partition"])
-    body: dict[str, Any] = {"table": table.name, "entries": [entry for _, entry in found], "partitions": fresh}
+    fresh = sorted(
+        (each for part in parts for each in part["partitions"]), key=lambda each: each["partition"]
+    )
+    body: dict[str, Any] = {
+        "table": table.name,
+        "entries": [entry for _, entry in found],
+        "partitions": fresh,
+    }
     if query.newest:
         body |= {"complete": not more} | ({"scanned_per_partition": NEWEST_SCAN} if more else {})
     else:
         cursor = found[-1][0] if more and found else None
-        url = None if cursor is None else str(URL(request.rel_url.raw_path_qs, encoded=True).update_query(cursor=cursor))
+        url = (
+            None
+            if cursor is None
+            else str(URL(request.rel_url.raw_path_qs, encoded=True).update_query(cursor=cursor))
+        )
         body |= {"cursor": cursor, "next": url}
     return body | ({"positions": [position for position, _ in found], "more": more} if positions else {})
 

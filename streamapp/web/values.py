@@ -1,4 +1,4 @@
-"""Keys and values as JSON, and keys out of a URL: one text form for each serde, the same in both directions."""
+"""Keys and values as JSON, and keys out of a URL: one text form for each serde, for both directions."""
 
 from __future__ import annotations
 
@@ -109,7 +109,9 @@ def parse_key(serde: Serde[Any] | None, text: str, parameter: str) -> tuple[Any,
         data = key if serde is None else serde.serialize(key)
     except (ValueError, TypeError, KeyError, StreamsError) as error:
         expected = f"expected a key of this table ({serde_name(serde)}), written as {kind}"
-        raise BadParameter(parameter, f"{parameter}={text!r:.80}: {expected}: {error}", example=example) from error
+        raise BadParameter(
+            parameter, f"{parameter}={text!r:.80}: {expected}: {error}", example=example
+        ) from error
     return key, data
 
 

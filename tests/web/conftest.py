@@ -14,7 +14,7 @@ Serve = Callable[..., Awaitable[TestClient[web.Request, web.Application]]]
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Serve]:
-    """Starts the views over a source (or a server that a test made) and returns a client; as often as wanted."""
+    """Starts the views over a source (or a server that a test made); returns a client."""
     clients: list[TestClient[web.Request, web.Application]] = []
 
     async def start(source: Any, server: TestServer | None = None, **options: Any) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 from zlib import crc32
 
 from streamapp.records import Headers
@@ -25,24 +25,6 @@ from streamapp.web.source import (
 )
 
 
-class Version(NamedTuple):
-    value: Any
-    timestamp: int
-    valid_to: int | None = None
-
-
-class FakeVersions:
-    def __init__(self, rows: dict[Any, list[Version]]) -> None:
-        self.rows = rows
-
-    def get(self, key: Any, as_of: int | None = None) -> Version | None:
-        found = [v for v in self.rows.get(key, []) if as_of is None or v.timestamp <= as_of]
-        return found[-1] if found else None
-
-    def history(self, key: Any, start: int, end: int) -> Iterator[Version]:
-        return (v for v in self.rows.get(key, []) if start <= v.timestamp <= end)
-
-
 class StoreTask:
     """The task that the engine's own stores are opened in."""
 
@@ -59,7 +41,12 @@ class StoreTask:
 def open_empty(name: str, kind: StoreKind, key_serde: Serde[Any] | None = None, **spec: Any) -> Any:
     """One of the engine's stores, over memory."""
     store_spec = StoreSpec(
-        name=name, kind=kind, key_serde=key_serde or StringSerde(), value_serde=JsonText(), logged=False, **spec
+        name=name,
+        kind=kind,
+        key_serde=key_serde or StringSerde(),
+        value_serde=JsonText(),
+        logged=False,
+        **spec,
     )
     return open_store(store_spec, MemoryBackend().table(name), StoreTask())
 
@@ -75,7 +62,7 @@ class JsonText(Serde[Any]):
 
 
 class FakeSource:
-    """A worker with the given partitions of each table. Tests change ``worker``, ``tables_`` and ``stores``."""
+    """A worker with some partitions of each table. Tests change ``worker``, ``tables_`` and ``stores``."""
 
     application_id = "flights"
 
@@ -142,9 +129,12 @@ def placed(source: FakeSource, key_serde: Serde[Any], keys: Iterable[Any]) -> di
 
 
 def key_value_stores(
-    source: FakeSource, entries: Mapping[Any, Any], key_serde: Serde[Any] | None = None, kind: StoreKind = "key_value"
+    source: FakeSource,
+    entries: Mapping[Any, Any],
+    key_serde: Serde[Any] | None = None,
+    kind: StoreKind = "key_value",
 ) -> dict[int, Any]:
-    """A store for each partition with the entries that belong there; the n-th entry has timestamp 1000 + n."""
+    """A store for each partition with the entries that belong there; the n-th has timestamp 1000 + n."""
     serde, stores = key_serde or StringSerde(), {}
     times = {serde.serialize(key): 1_000 + n for n, key in enumerate(entries)}
     for partition, keys in placed(source, serde, entries).items():

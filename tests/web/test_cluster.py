@@ -1,4 +1,4 @@
-"""Several workers: keys are answered by their owner, scans by all, and what cannot be known is not left out."""
+"""Several workers: keys are answered by their owner, scans by all; what cannot be known is not left out."""
 
 from __future__ import annotations
 

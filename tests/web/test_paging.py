@@ -20,7 +20,9 @@ KEYS = st.text(alphabet="ab\x00ü/ %", max_size=4)
 PARTITIONS = 3
 
 
-def walk(source: FakeSource, path: str, between: Callable[[int], None] = lambda page: None) -> list[dict[str, Any]]:
+def walk(
+    source: FakeSource, path: str, between: Callable[[int], None] = lambda page: None
+) -> list[dict[str, Any]]:
     """The entries of all pages, following ``next``; ``between`` runs after each page."""
 
     async def run() -> list[dict[str, Any]]:
@@ -54,16 +56,30 @@ def test_all_entries_in_order_of_their_key_bytes(keys: set[str], limit: int) -> 
 
 
 @settings(max_examples=30, deadline=None)
-@given(keys=st.sets(st.integers(-5, 20), max_size=12), limit=st.integers(1, 5), low=st.integers(0, 9), high=st.integers(0, 20))
+@given(
+    keys=st.sets(st.integers(-5, 20), max_size=12),
+    limit=st.integers(1, 5),
+    low=st.integers(0, 9),
+    high=st.integers(0, 20),
+)
 def test_a_range_of_longs(keys: set[int], limit: int, low: int, high: int) -> None:
-    found = walk(key_value_source(LongSerde(), dict.fromkeys(keys, 1)), f"/tables/t/?limit={limit}&from={low}&to={high}")
+    found = walk(
+        key_value_source(LongSerde(), dict.fromkeys(keys, 1)),
+        f"/tables/t/?limit={limit}&from={low}&to={high}",
+    )
     assert [entry["key"] for entry in found] == sorted(key for key in keys if low <= key <= high)
 
 
 @settings(max_examples=30, deadline=None)
-@given(keys=st.sets(st.text("ab", max_size=4), max_size=12), limit=st.integers(1, 5), prefix=st.text("ab", max_size=2))
+@given(
+    keys=st.sets(st.text("ab", max_size=4), max_size=12),
+    limit=st.integers(1, 5),
+    prefix=st.text("ab", max_size=2),
+)
 def test_a_prefix(keys: set[str], limit: int, prefix: str) -> None:
-    found = walk(key_value_source(StringSerde(), dict.fromkeys(keys, 1)), f"/tables/t/?limit={limit}&prefix={prefix}")
+    found = walk(
+        key_value_source(StringSerde(), dict.fromkeys(keys, 1)), f"/tables/t/?limit={limit}&prefix={prefix}"
+    )
     assert [entry["key"] for entry in found] == sorted(key for key in keys if key.startswith(prefix))
 
 
@@ -93,14 +109,21 @@ ROWS = st.sets(st.tuples(st.text("ab", min_size=1, max_size=2), st.integers(0, 2
 
 
 @settings(max_examples=40, deadline=None)
-@given(rows=ROWS, limit=st.integers(1, 5), low=st.integers(0, 200), persistent=st.booleans(), by_time=st.booleans())
+@given(
+    rows=ROWS,
+    limit=st.integers(1, 5),
+    low=st.integers(0, 200),
+    persistent=st.booleans(),
+    by_time=st.booleans(),
+)
 def test_windows_by_start_then_key(
     rows: set[tuple[str, int]], limit: int, low: int, persistent: bool, by_time: bool
 ) -> None:
     source = FakeSource(PARTITIONS)
     options = {"retention_ms": 1_000, "window_size_ms": 10, "segment_interval_ms": 60}
     stores = {
-        p: open_empty("w", "window", persistent=persistent, time_ordered=by_time, **options) for p in range(PARTITIONS)
+        p: open_empty("w", "window", persistent=persistent, time_ordered=by_time, **options)
+        for p in range(PARTITIONS)
     }
     for key, start in rows:
         stores[source.partition_for("w", key.encode())].put(key, 1, start)
@@ -126,7 +149,9 @@ def test_sessions_by_end_then_key(rows: set[tuple[str, int]], limit: int, low: i
 
 def test_duplicates_of_one_window_are_all_listed_once() -> None:
     source = FakeSource(PARTITIONS)
-    stores = {p: open_empty("d", "window", retention_ms=1_000, retain_duplicates=True) for p in range(PARTITIONS)}
+    stores = {
+        p: open_empty("d", "window", retention_ms=1_000, retain_duplicates=True) for p in range(PARTITIONS)
+    }
     for partition, keys in placed(source, StringSerde(), ["a", "b"]).items():
         for key in keys:
             for value in range(5):

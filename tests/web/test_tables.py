@@ -11,7 +11,7 @@ import pytest
 from streamapp.records import Windowed
 from streamapp.serdes import BytesSerde, LongSerde, StringSerde, TimeWindowedSerde
 
-from .fakes import FakeSource, FakeVersions, Version, key_value_stores, open_empty
+from .fakes import FakeSource, key_value_stores, open_empty
 
 HOUR = 3_600_000
 
@@ -30,7 +30,10 @@ def source() -> FakeSource:
     raw = {b"\x00\xff": "v"}
     source.add_table("raw", "key_value", key_value_stores(source, raw, BytesSerde()), key_serde=BytesSerde())
 
-    hourly = {p: open_empty("hourly", "timestamped_window", retention_ms=24 * HOUR, window_size_ms=HOUR) for p in (0, 1)}
+    hourly = {
+        p: open_empty("hourly", "timestamped_window", retention_ms=24 * HOUR, window_size_ms=HOUR)
+        for p in (0, 1)
+    }
     for key, start, value in WINDOWS:
         hourly[source.partition_for("hourly", text.serialize(key))].put(key, value, start, start + 5)
     source.add_table("hourly", "timestamped_window", hourly, window_size_ms=HOUR, disorder_ms=12 * HOUR)
@@ -38,8 +41,13 @@ def source() -> FakeSource:
     for key, start, end, value in SESSIONS:
         rotations[source.partition_for("rotations", text.serialize(key))].put(key, start, end, value)
     source.add_table("rotations", "session", rotations, disorder_ms=HOUR)
-    versions = FakeVersions({"JFK": [Version("old", 100, 200), Version("new", 200)]})
+    versions = open_empty("planes", "versioned", retention_ms=HOUR)
+    versions.put("JFK", "old", 100)
+    versions.put("JFK", "new", 200)
     source.add_table("planes", "versioned", {0: versions, 1: versions})
+    recent = open_empty("recent", "lru", max_entries=2)
+    recent.put("JFK", 1)
+    source.add_table("recent", "lru", {0: recent, 1: recent})
     source.add_table("buffer", "suppress_buffer", {0: object(), 1: object()})
     return source
 
@@ -56,7 +64,9 @@ async def test_lists_the_tables(serve: Any, source: FakeSource) -> None:
     assert tables["delays"]["entries"] == {"count": 4, "exact": True}
     assert tables["hourly"]["entries"] is None
     assert tables["delays"]["partitions"] == {
-        "total": 2, "local": [0, 1], "owners": {"0": "http://worker-1:6066", "1": "http://worker-1:6066"},
+        "total": 2,
+        "local": [0, 1],
+        "owners": {"0": "http://worker-1:6066", "1": "http://worker-1:6066"},
     }
     assert (tables["ids"]["key"], tables["ids"]["key_format"]) == ("long", "integer")
     assert tables["hourly"]["window_size_ms"] == HOUR
@@ -92,7 +102,9 @@ async def test_an_answer_says_how_fresh_it_is(serve: Any, source: FakeSource) ->
 
 async def test_windowed_keys_are_json(serve: Any, source: FakeSource) -> None:
     serde = TimeWindowedSerde(StringSerde(), HOUR)
-    source.add_table("tops", "key_value", key_value_stores(source, {Windowed("JFK", 0, HOUR): 1}, serde), key_serde=serde)
+    source.add_table(
+        "tops", "key_value", key_value_stores(source, {Windowed("JFK", 0, HOUR): 1}, serde), key_serde=serde
+    )
     client = await serve(source)
     body = await get(client, '/tables/tops/{"key":"JFK","start":0}')
     assert body["key"] == {"key": "JFK", "start": 0, "end": HOUR}
@@ -169,7 +181,19 @@ async def test_versions(serve: Any, source: FakeSource) -> None:
     assert (await get(client, "/tables/planes/JFK?as_of=150"))["value"] == "old"
     await get(client, "/tables/planes/JFK?as_of=1", 404)
     body = await get(client, "/tables/planes/JFK?from=0")
-    assert [(e["timestamp"], e["value"]) for e in body["entries"]] == [(100, "old"), (200, "new")]
+    assert [(e["timestamp"], e.get("valid_to"), e["value"]) for e in body["entries"]] == [
+        (100, 200, "old"),
+        (200, None, "new"),
+    ]
+    body = await get(client, "/tables/planes/JFK?limit=1")
+    assert [e["value"] for e in body["entries"]] == ["old"]
+    assert [e["value"] for e in (await get(client, body["next"]))["entries"]] == ["new"]
+
+
+async def test_a_table_of_recent_keys_is_read_by_key(serve: Any, source: FakeSource) -> None:
+    client = await serve(source)
+    assert (await get(client, "/tables/recent/JFK"))["value"] == 1
+    assert (await get(client, "/tables/recent/?limit=1", 400))["parameter"] == "key"
 
 
 @pytest.mark.parametrize(
@@ -198,7 +222,9 @@ async def test_versions(serve: Any, source: FakeSource) -> None:
         ("/tables/buffer/?limit=5", "name"),
     ],
 )
-async def test_a_bad_request_says_what_is_wrong(serve: Any, source: FakeSource, path: str, parameter: str) -> None:
+async def test_a_bad_request_says_what_is_wrong(
+    serve: Any, source: FakeSource, path: str, parameter: str
+) -> None:
     body = await get(await serve(source), path, 400)
     assert body["parameter"] == parameter
     assert body["error"]
@@ -232,7 +258,7 @@ async def test_refuses_reads_until_running(serve: Any, source: FakeSource, state
     assert int(response.headers["Retry-After"]) == body["retry_after"] >= 1
     assert state in body["error"]
     assert "because" in body["error"]
-    assert len((await get(client, "/tables/"))["tables"]) == 7
+    assert len((await get(client, "/tables/"))["tables"]) == 8
 
 
 async def test_a_partition_without_owner_is_refused_not_left_out(serve: Any, source: FakeSource) -> None:

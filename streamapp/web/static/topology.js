@@ -1,26 +1,29 @@
 // Draws a topology's JSON graph as SVG: sub-topologies as groups, each laid out in layers from left to right.
 
-const NODE = { width: 156, height: 42 };
+const NODE = { width: 164, height: 42 };
 const STORE = { height: 24, gap: 6 };
 const GAP = { x: 46, y: 16 };
 const GROUP = { pad: 18, title: 30, gap: 20 };
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An SVG of the graph. `lagOf(topic)` gives a number for a source topic, `onTable(name)` is called for a chosen store. */
-export function drawTopology(graph, { onTable }) {
+/** An SVG of the graph. `onTable(name)` is called for a chosen store; `application` is left out of internal topics' names. */
+export function drawTopology(graph, { application, onTable }) {
   const writers = topicIndex(graph, "sink");
   const readers = topicIndex(graph, "source");
   const groups = graph.subtopologies.map((sub) => layout(sub));
   const width = Math.max(...groups.map((group) => group.width)) + 2 * GROUP.pad;
   let y = 1;
   const drawn = groups.map((group) => {
-    const element = svg("g", { transform: `translate(1 ${y})` }, drawGroup(group, width, { writers, readers, onTable }));
+    const element = svg("g", { transform: `translate(1 ${y})` }, drawGroup(group, width, { application, writers, readers, onTable }));
     y += group.height + GROUP.title + GROUP.pad + GROUP.gap;
     return element;
   });
   const height = y - GROUP.gap + 1;
   const root = svg("svg", { width: width + 2, height, viewBox: `0 0 ${width + 2} ${height}`, role: "group", "aria-label": "Topology" });
   root.append(arrowHead(), ...drawn);
+  root.style.width = "100%"; // shrinks to fit, but not so far that it cannot be read
+  root.style.minWidth = `${Math.round(0.72 * width)}px`;
+  root.style.maxWidth = `${width + 2}px`;
   return root;
 }
 
@@ -96,24 +99,41 @@ function bend(edge) {
 }
 
 function orderLayers(layers) {
-  const index = () => layers.forEach((layer) => layer.forEach((node, i) => (node.order = i)));
+  let best = null;
   const sortBy = (layer, side) => {
     const weight = new Map(layer.map((node) => [node, mean(node[side].map((other) => other.order)) ?? node.order]));
     layer.sort((a, b) => weight.get(a) - weight.get(b));
     layer.forEach((node, i) => (node.order = i));
   };
-  index();
-  for (let sweep = 0; sweep < 4; sweep += 1) {
+  const keepIfBetter = () => {
+    const crossings = countCrossings(layers);
+    if (best === null || crossings < best.crossings) best = { crossings, layers: layers.map((layer) => [...layer]) };
+  };
+  layers.forEach((layer) => layer.forEach((node, i) => (node.order = i)));
+  keepIfBetter();
+  for (let sweep = 0; sweep < 6; sweep += 1) {
     layers.forEach((layer) => sortBy(layer, "previous"));
-    layers.toReversed().forEach((layer) => sortBy(layer, "next"));
+    keepIfBetter();
+    [...layers].reverse().forEach((layer) => sortBy(layer, "next"));
+    keepIfBetter();
   }
+  best.layers.forEach((layer, i) => (layers[i] = layer));
+}
+
+function countCrossings(layers) {
+  let crossings = 0;
+  for (const layer of layers) {
+    const ends = layer.flatMap((node) => node.next.map((to) => [node.order, to.order]));
+    ends.forEach(([a, b], i) => ends.slice(i + 1).forEach(([c, d]) => (crossings += (a - c) * (b - d) < 0 ? 1 : 0)));
+  }
+  return crossings;
 }
 
 function placeLayers(layers) {
   layers.forEach((layer, i) => layer.forEach((node) => (node.x = i * (NODE.width + GAP.x))));
   layers.forEach((layer) => stack(layer, layer.map(() => 0)));
   for (let sweep = 0; sweep < 4; sweep += 1) {
-    const [order, side] = sweep % 2 ? [layers.toReversed(), "next"] : [layers, "previous"];
+    const [order, side] = sweep % 2 ? [[...layers].reverse(), "next"] : [layers, "previous"];
     for (const layer of order) stack(layer, layer.map((node) => mean(node[side].map((other) => other.y)) ?? node.y));
   }
   const top = Math.min(...layers.flat().map((node) => node.y));
@@ -152,8 +172,8 @@ function drawGroup(group, width, context) {
   const storeLine = (node, store) => {
     const target = owner.get(store);
     const y = target.y + NODE.height + (target.stores.indexOf(store) + 0.5) * (STORE.height + STORE.gap);
-    const side = target.x < node.x ? NODE.width : 0;
-    return svg("path", { class: "edge shared", d: curve([[node.x + NODE.width / 2, node.y + NODE.height], [target.x + side, y]]) });
+    const side = target.x < node.x ? NODE.width - 12 : 12;
+    return svg("path", { class: "edge shared", d: `M ${node.x + NODE.width / 2} ${node.y + NODE.height} L ${target.x + side} ${y}` });
   };
   body.append(
     ...edges.map(drawEdge),
@@ -187,16 +207,18 @@ function curve(points) {
   }, `M ${x0} ${y0}`);
 }
 
-function drawNode(node, { writers, readers, onTable }) {
+function drawNode(node, { application, writers, readers, onTable }) {
   const isTopic = node.kind !== "processor";
   const label = isTopic ? node.topics.join(", ") : shortName(node.name);
+  const short = node.topics.map((topic) => shortTopic(topic, application)).join(", ");
   const elsewhere = node.kind === "sink" ? readers : writers;
   const linked = isTopic ? [...new Set(node.topics.flatMap((topic) => elsewhere.get(topic) ?? []))] : [];
-  const detail = linked.length ? `${node.kind === "sink" ? "to" : "from"} sub-topology ${linked.join(", ")}` : isTopic ? "topic" : "";
+  const repartition = node.topics.some((topic) => topic.endsWith("-repartition")) ? "repartition " : "topic ";
+  const detail = linked.length ? `${repartition}${node.kind === "sink" ? "to" : "from"} ${linked.join(", ")}` : isTopic ? "topic" : "";
   const parts = [
     svg("title", {}, isTopic ? `${label} (${node.name})` : node.name),
     svg("rect", { class: "box", width: NODE.width, height: NODE.height, rx: node.kind === "processor" ? 8 : 21 }),
-    svg("text", { class: "label", x: NODE.width / 2, y: detail ? 19 : 26 }, fit(label, 22)),
+    svg("text", { class: "label", x: NODE.width / 2, y: detail ? 19 : 26 }, fit(isTopic ? short : label, NODE.width - 24, 12.5)),
   ];
   if (detail) parts.push(svg("text", { class: "detail", x: NODE.width / 2, y: 33 }, detail));
   if (node.kind === "source") {
@@ -210,7 +232,7 @@ function drawStore(store, y, onTable) {
   const element = svg("g", { class: "store", transform: `translate(12 ${y})`, tabindex: 0, role: "button", "aria-label": `Show table ${store}` }, [
     svg("title", {}, store),
     svg("rect", { class: "box", width: NODE.width - 24, height: STORE.height, rx: 4 }),
-    svg("text", { class: "label", x: (NODE.width - 24) / 2, y: 16 }, fit(shortName(store), 20)),
+    svg("text", { class: "label", x: (NODE.width - 24) / 2, y: 16 }, fit(shortName(store), NODE.width - 40, 11.5)),
   ]);
   element.addEventListener("click", () => onTable(store));
   element.addEventListener("keydown", (event) => {
@@ -237,8 +259,23 @@ function topicIndex(graph, kind) {
   return index;
 }
 
-/** The end of a long name tells more than its middle. */
-const fit = (text, length) => (text.length <= length ? text : `${text.slice(0, length - 9)}…${text.slice(-8)}`);
+/** `app-delays-repartition` as `delays`: what is left out stands below the name. */
+function shortTopic(topic, application) {
+  const internal = topic.startsWith(`${application}-`) && topic.endsWith("-repartition");
+  return shortName(internal ? topic.slice(application.length + 1, -"-repartition".length) : topic);
+}
+
+const ruler = document.createElement("canvas").getContext("2d");
+
+/** The text cut in its middle until it fits: the end of a long name tells more than its middle. */
+function fit(text, width, size) {
+  ruler.font = `600 ${size}px ${getComputedStyle(document.body).fontFamily}`;
+  let shown = text;
+  for (let cut = text.length - 2; ruler.measureText(shown).width > width && cut > 4; cut -= 1) {
+    shown = `${text.slice(0, Math.ceil(cut / 2))}…${text.slice(-Math.floor(cut / 2))}`;
+  }
+  return shown;
+}
 
 function svg(tag, attributes = {}, children = []) {
   const element = document.createElementNS(SVG, tag);

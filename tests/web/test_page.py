@@ -1,0 +1,157 @@
+"""The page in a real Chromium: what it shows, follows and offers, and that it stays within its own rules."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from .conftest import Serve
+from .example import AIRPORTS, ExampleSource
+
+playwright = pytest.importorskip("playwright.async_api")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+]
+
+
+class Opened:
+    """The page, open, over a source that tests change."""
+
+    def __init__(self, page: Any, source: ExampleSource, complaints: list[str]) -> None:
+        self.page, self.source, self.complaints = page, source, complaints
+
+    async def shows(self, selector: str, text: str) -> None:
+        await playwright.expect(self.page.locator(selector).first).to_contain_text(text, timeout=10_000)
+
+
+@pytest.fixture
+async def opened(serve: Serve) -> AsyncIterator[Opened]:
+    source = ExampleSource()
+    client = await serve(source)
+    async with playwright.async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = await browser.new_page(viewport={"width": 1280, "height": 900})
+        complaints: list[str] = []
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "console", lambda message: complaints.append(message.text) if message.type == "error" else None
+        )
+        await page.goto(str(client.make_url("/")))
+        yield Opened(page, source, complaints)
+        await browser.close()
+
+
+async def test_shows_the_worker_and_follows_it(opened: Opened) -> None:
+    await opened.shows("h1", "flights")
+    await opened.shows("#state", "running")
+    await opened.shows("#partitions", "flights 1")
+    await opened.shows("#topology .badge", "lag")
+    before = await opened.page.locator("#processed").text_content()
+    opened.source.advance(50)
+    await playwright.expect(opened.page.locator("#processed")).not_to_have_text(before)
+    opened.source.restore(40)
+    await opened.shows("#state", "restoring")
+    await opened.shows("#restore", "39.9 %")
+    await opened.shows("#partitions", "delays-by-airport: 40 %")
+    await opened.shows("#entries-note", "cannot be read while the worker is restoring")
+    assert [each for each in opened.complaints if "503" not in each] == []
+
+
+async def test_draws_every_node_and_table_without_overlap(opened: Opened) -> None:
+    await opened.page.wait_for_selector("#topology svg")
+    nodes = [node for sub in opened.source.topology().subtopologies for node in sub.nodes]
+    assert await opened.page.locator("#topology .node").count() == len(nodes)
+    assert await opened.page.locator("#topology .store").count() == len({s for n in nodes for s in n.stores})
+    boxes = await opened.page.eval_on_selector_all(
+        "#topology .node .box",
+        "all => all.map(e => e.getBoundingClientRect()).map(r => [r.x, r.y, r.right, r.bottom])",
+    )
+    overlapping = [
+        (a, b)
+        for n, a in enumerate(boxes)
+        for b in boxes[n + 1 :]
+        if a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+    ]
+    assert overlapping == []
+    assert opened.complaints == []
+
+
+async def test_shows_the_newest_entries_as_they_change(opened: Opened) -> None:
+    await opened.shows("#table-name", "delays-by-airport")
+    await opened.shows("#entries tbody tr", AIRPORTS[-1])
+    store = opened.source.stores["delays-by-airport", opened.source.partition_for("", b"JFK")]
+    store.put("JFK", {"flights": 1_000_000}, 2_000_000_000_000)
+    await opened.shows("#entries tbody tr", "1000000")
+
+
+async def test_looks_up_a_key_with_the_keyboard(opened: Opened) -> None:
+    await opened.shows("#entries tbody tr", AIRPORTS[-1])
+    await opened.page.locator("#lookup-key").focus()
+    await opened.page.keyboard.type("BOS")
+    await opened.page.keyboard.press("Enter")
+    await playwright.expect(opened.page.locator("#entries tbody tr")).to_have_count(1)
+    await opened.shows("#entries tbody tr", "BOS")
+    await opened.page.locator("#lookup-key").fill("XYZ")
+    await opened.page.keyboard.press("Enter")
+    await opened.shows("#entries-note", "no entry for key 'XYZ'")
+
+
+async def test_a_table_is_chosen_in_the_drawing(opened: Opened) -> None:
+    await opened.shows("#table-name", "delays-by-airport")
+    await opened.page.locator('.store[aria-label="Show table delays-by-airport-hour"]').focus()
+    await opened.page.keyboard.press("Enter")
+    await opened.shows("#table-name", "delays-by-airport-hour")
+    await opened.shows("#entries thead", "Window")
+
+
+async def test_text_from_the_worker_is_never_markup(opened: Opened) -> None:
+    await opened.shows("#table-name", "delays-by-airport")
+    nasty = "<img src=x onerror=document.title='taken'>"
+    opened.source.stores["delays-by-airport", 0].put(nasty, nasty, 3_000_000_000_000)
+    await opened.shows("#entries tbody tr", nasty)
+    assert await opened.page.locator("#entries img").count() == 0
+
+
+async def test_large_integers_keep_their_digits(opened: Opened) -> None:
+    await opened.shows("#table-name", "delays-by-airport")
+    opened.source.stores["delays-by-airport", 0].put("big", 2**63 - 1, 3_000_000_000_000)
+    await opened.shows("#entries tbody tr", "9223372036854775807")
+
+
+async def test_says_when_the_worker_does_not_answer(opened: Opened) -> None:
+    await opened.shows("#state", "running")
+    await opened.page.context.set_offline(True)
+    await opened.shows("#offline", "The worker does not answer")
+    await opened.page.context.set_offline(False)
+    await playwright.expect(opened.page.locator("#offline")).to_be_hidden(timeout=10_000)
+
+
+@pytest.mark.parametrize("width", [360, 768, 1280])
+async def test_fits_the_width(opened: Opened, width: int) -> None:
+    await opened.page.set_viewport_size({"width": width, "height": 800})
+    await opened.shows("#entries tbody tr", AIRPORTS[-1])
+    assert await opened.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+async def test_landmarks_and_names_for_assistive_technology(opened: Opened) -> None:
+    await opened.shows("#entries tbody tr", AIRPORTS[-1])
+    for role, name in [
+        ("region", "Topology"),
+        ("region", "Tables"),
+        ("region", "What stands out"),
+        ("navigation", "Tables"),
+        ("textbox", "Key"),
+        ("button", "Look up"),
+        ("button", "Show table rotations"),
+    ]:
+        assert await opened.page.get_by_role(role, name=name, exact=True).count() >= 1, (role, name)
+    unnamed = await opened.page.eval_on_selector_all(
+        "button, a, input", "all => all.filter(e => !(e.textContent || e.labels?.length)).length"
+    )
+    assert unnamed == 0

@@ -1,0 +1,216 @@
+"""Health, status and topology: answered in every state, with rates, progress and what stands out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from streamapp.web.diagnosis import Finding, findings
+from streamapp.web.sampler import HISTORY_SECONDS, Sampler
+from streamapp.web.source import InputStatus, RestoreStatus, TaskStatus, WorkerStatus
+from streamapp.web.status import StatusViews
+
+from .conftest import Serve
+from .example import ExampleSource
+from .fakes import FakeSource
+
+STATES = ["starting", "rebalancing", "restoring", "running", "stopping", "failed"]
+
+
+class Watched:
+    """A source and its sampler on a clock that tests move."""
+
+    def __init__(self, *tasks: TaskStatus, state: Any = "running") -> None:
+        self.now = 1_000.0
+        self.source = FakeSource()
+        self.source.worker = WorkerStatus(state, None, "http://worker-1:6066", tasks)
+        self.sampler = Sampler(self.source, clock=lambda: self.now)
+        self.sampler.tick()
+
+    def after(self, seconds: int, *tasks: TaskStatus) -> None:
+        """Samples once a second; after the last one the tasks are as given."""
+        for second in range(seconds):
+            self.now += 1
+            if second == seconds - 1 and tasks:
+                self.source.worker = dataclasses.replace(self.source.worker, tasks=tasks)
+            self.sampler.tick()
+
+    def found(self) -> list[Finding]:
+        return findings(self.sampler, self.source.tables())
+
+
+def task(*inputs: InputStatus, processed: int = 0, restoring: tuple[RestoreStatus, ...] = ()) -> TaskStatus:
+    return TaskStatus("0_1", 1, "restoring" if restoring else "running", processed, inputs, restoring)
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_status_answers_in_every_state(serve: Serve, state: Any) -> None:
+    source = FakeSource()
+    source.worker = dataclasses.replace(source.worker, state=state, reason="broker down")
+    client = await serve(source)
+    assert (await client.get("/health/live")).status == 200
+    ready = await client.get("/health/ready")
+    assert ready.status == (200 if state == "running" else 503)
+    assert (await ready.json())["ready"] is (state == "running")
+    body = await (await client.get("/status")).json()
+    assert (body["state"], body["reason"], body["application_id"]) == (state, "broker down", "flights")
+    for path in ("/tables/", "/topology", "/"):
+        assert (await client.get(path)).status == 200
+
+
+async def test_not_ready_says_what_is_missing(serve: Serve) -> None:
+    source = ExampleSource()
+    source.restore(50)
+    response = await (await serve(source)).get("/health/ready")
+    body = await response.json()
+    assert response.status == 503
+    assert int(response.headers["Retry-After"]) >= 1
+    assert [each["partition"] for each in body["partitions"]] == [0, 1, 2]
+    assert body["partitions"][0]["reason"] == "restoring: 50.0 % of flights-delays-by-airport-changelog"
+
+
+async def test_status_has_each_input_and_its_lag(serve: Serve) -> None:
+    body = await (await (await serve(FakeSource())).get("/status")).json()
+    (only,) = body["tasks"]
+    assert only["inputs"] == [
+        {"topic": "flights", "partition": 1, "position": 90, "end": 100, "buffered": 4, "lag": 10}
+    ]
+    assert body["lag"] == 10
+
+
+async def test_status_knows_the_other_workers(serve: Serve) -> None:
+    source = FakeSource()
+    source.add_table(
+        "t", "key_value", {}, owners={0: "http://b:1", 1: "http://a:1", 2: None, 3: "http://b:1"}
+    )
+    body = await (await (await serve(source)).get("/status")).json()
+    assert body["workers"] == ["http://worker-1:6066", "http://a:1", "http://b:1"]
+
+
+@pytest.mark.parametrize(("form", "start"), [("text", "Topologies:"), ("mermaid", "flowchart")])
+async def test_topology_as_text(serve: Serve, form: str, start: str) -> None:
+    response = await (await serve(FakeSource())).get(f"/topology?format={form}")
+    assert (await response.text()).startswith(start)
+
+
+async def test_topology_as_a_graph(serve: Serve) -> None:
+    client = await serve(FakeSource())
+    (sub,) = (await (await client.get("/topology")).json())["subtopologies"]
+    assert [(node["name"], node["kind"], node["successors"]) for node in sub["nodes"]] == [
+        ("SOURCE", "source", ["COUNT"]),
+        ("COUNT", "processor", ["SINK"]),
+        ("SINK", "sink", []),
+    ]
+    assert (await client.get("/topology?format=png")).status == 404
+
+
+async def test_the_page_loads_nothing_from_elsewhere(serve: Serve) -> None:
+    client = await serve(FakeSource())
+    response = await client.get("/")
+    assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+    assert "unsafe" not in response.headers["Content-Security-Policy"]
+    page = await response.text()
+    for path in ("/static/page.js", "/static/page.css", "/static/icon.svg"):
+        assert path in page
+        assert (await client.get(path)).status == 200
+    assert "style=" not in page
+    assert "http://" not in page
+    assert "https://" not in page
+
+
+def test_throughput_is_the_growth_of_the_last_seconds() -> None:
+    watched = Watched(task(processed=0))
+    for second in range(1, 13):
+        watched.after(1, task(processed=50 * second))
+    assert watched.sampler.throughput() == 50.0
+    assert watched.sampler.processed == 600
+    assert watched.sampler.history() == [50] * 12
+
+
+def test_a_task_that_leaves_takes_nothing_away() -> None:
+    watched = Watched(task(processed=0))
+    watched.after(1, task(processed=100))
+    watched.source.worker = dataclasses.replace(watched.source.worker, tasks=())
+    watched.after(1)
+    watched.after(1, task(processed=30))
+    assert watched.sampler.processed == 130
+    assert min(watched.sampler.history()) >= 0
+
+
+def test_the_history_is_bounded() -> None:
+    watched = Watched(task(processed=0))
+    watched.after(3 * HISTORY_SECONDS)
+    assert len(watched.sampler.history()) < HISTORY_SECONDS
+
+
+async def test_restore_progress_has_rate_and_time_left(serve: Serve) -> None:
+    restore = RestoreStatus("counts", "counts-changelog", 1, 1_000, 1_000, 5_000)
+    watched = Watched(task(restoring=(restore,)), state="restoring")
+    for second in range(1, 11):
+        done = dataclasses.replace(restore, position=1_000 + 100 * second)
+        watched.after(1, task(restoring=(done,)))
+    response = await StatusViews(watched.source, watched.sampler).status(None)  # type: ignore[arg-type]
+    body = json.loads(response.text or "")
+    assert body["restore"] == {
+        "stores": 1, "remaining": 3_000, "percent": 25.0, "records_per_second": 100.0, "seconds_left": 30,
+    }  # fmt: skip
+    assert body["tasks"][0]["restoring"][0]["seconds_left"] == 30
+
+
+def test_nothing_stands_out_when_the_worker_keeps_up() -> None:
+    watched = Watched(task(InputStatus("in", 1, 100, 100)))
+    watched.after(60)
+    assert watched.found() == []
+
+
+def test_a_partition_that_stands_waits_for_the_empty_one() -> None:
+    flights, weather = InputStatus("flights", 1, 10, 500, buffered=400), InputStatus("weather", 1, 7, 12)
+    watched = Watched(task(flights, weather))
+    watched.after(30)
+    first, second = watched.found()
+    assert "flights-1 has stood at offset 10 for 30 s; 490 records wait" in first.message
+    assert "waits for weather-1" in first.hint
+    assert "Nothing arrives from the broker" in second.hint
+
+
+def test_a_record_that_takes_long() -> None:
+    watched = Watched(task(InputStatus("in", 1, 10, 500, buffered=400)))
+    watched.after(30)
+    (found,) = watched.found()
+    assert "one record takes long" in found.hint
+
+
+def test_a_partition_that_falls_behind() -> None:
+    watched = Watched(task(InputStatus("in", 1, 0, 5_000), processed=0))
+    for second in range(1, 20):
+        watched.after(
+            1, task(InputStatus("in", 1, 100 * second, 5_000 + 150 * second), processed=100 * second)
+        )
+    (found,) = watched.found()
+    assert "50 more each second" in found.message
+    assert "100 records/s" in found.hint
+
+
+def test_a_restore_that_stands() -> None:
+    watched = Watched(task(restoring=(RestoreStatus("s", "s-changelog", 1, 0, 5, 10),)), state="restoring")
+    watched.after(20)
+    assert [found.severity for found in watched.found()] == ["warning", "info"]
+    assert "stood at offset 5 of 10 for 20 s" in watched.found()[0].message
+
+
+def test_a_long_rebalance_a_failure_an_idle_worker_and_a_missing_owner() -> None:
+    watched = Watched(state="rebalancing")
+    assert watched.found() == []
+    watched.after(60)
+    assert "rebalancing for 60 s" in watched.found()[0].message
+    watched.source.worker = WorkerStatus("failed", "TopologyError: no topic", "http://worker-1:6066")
+    watched.after(1)
+    assert watched.found()[0].severity == "error"
+    assert "no topic" in watched.found()[0].message
+    watched.source.worker = WorkerStatus("running", None, "http://worker-1:6066")
+    watched.source.add_table("t", "key_value", {}, owners={0: None})
+    watched.after(1)
+    assert [found.subject for found in watched.found()] == ["t", "worker"]
