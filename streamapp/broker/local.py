@@ -218,7 +218,16 @@ class LocalKafka:
             write_atomically(folder / _PROPERTIES, render(node | cluster_properties(len(cluster.ports))))
 
     def _format(self, cluster: _Cluster, ids: Iterable[int]) -> None:
-        tool = [*self._java_command, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
+        java, *options = self._java_command
+        # A program of one second does not live to see the optimising compiler pay off.
+        tool = [
+            java,
+            "-XX:TieredStopAtLevel=1",
+            *options,
+            "kafka.tools.StorageTool",
+            "format",
+            "--ignore-formatted",
+        ]
         running = [
             subprocess.Popen(
                 [*tool, "-t", cluster.cluster_id, "-c", _PROPERTIES],
