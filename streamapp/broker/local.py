@@ -83,7 +83,7 @@ class LocalKafka:
         port: int = 9092,
         *,
         heap_mb: int = 512,
-        start_timeout: float = 90.0,
+        start_timeout: float = 120.0,
     ) -> None:
         if brokers not in (None, 1, 3):
             raise BrokerError(f"A local cluster has 1 or 3 brokers, not {brokers}.")
