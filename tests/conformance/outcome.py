@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamapp import StreamsConfig, TopologyTestDriver
-from streamapp.errors import StreamsError
+from streamapp.errors import InvalidStoreError, StreamsError
 from streamapp.records import OutputRecord
 
 from .builder import CaseBuilder
@@ -196,8 +196,6 @@ class _Run:
         match store.kind:
             case "time_ordered_buffer" | "suppress_buffer":
                 return {"type": "internal"}
-            case "lru":
-                return {"type": "kv", "iterable": False, "entries": []}
             case "versioned":
                 return {"type": "versioned", "entries": self._versions(store)}
             case "list":
@@ -213,7 +211,7 @@ class _Run:
                 rows.sort(key=lambda r: (r["key"]["start"], r["key"]["end"], canonical(r["key"]["key"])))
                 return {"type": "session", "entries": rows}
             case _:
-                return {"type": "kv", "entries": [row(*entry) for entry in store.all()]}
+                return _key_value_rows(store)
 
     def _versions(self, store: Any) -> list[Spec]:
         """The versions of all input keys; keys that are not of the store's type have none."""
@@ -226,13 +224,18 @@ class _Run:
         return rows
 
 
-def _join_row(timestamp: int, is_left: bool, key: Any, value: Any) -> Spec:
-    """A record of an outer join that waits for its match."""
+def _key_value_rows(store: Any) -> Spec:
+    try:
+        return {"type": "kv", "entries": [row(*entry) for entry in store.all()]}
+    except InvalidStoreError:
+        return {"type": "kv", "iterable": False, "entries": []}
+
+
+def _join_row(timestamp: int, is_left: bool, key: Any, waiting: tuple[bool, Any]) -> Spec:
+    """A record of an outer join that waits for its match; its value says its side once more."""
     side = "left" if is_left else "right"
-    return {
-        "key": {"timestamp": timestamp, "side": side, "key": to_json(key)},
-        "value": {side: to_json(value)},
-    }
+    shown_key = {"timestamp": timestamp, "side": side, "key": to_json(key)}
+    return {"key": shown_key, "value": {"left" if waiting[0] else "right": to_json(waiting[1])}}
 
 
 def _subscription(key: bytes, stored: tuple[Any, int]) -> Spec:
