@@ -57,7 +57,6 @@ from streamapp.errors import (
 from streamapp.records import Headers, OutputRecord, Record, RecordBatch, TopicPartition, Windowed
 from streamapp.runners.local import TestInputTopic, TestOutputTopic, TopologyTestDriver
 from streamapp.serdes import (
-    AvroSerde,
     BytesSerde,
     DoubleSerde,
     IntegerSerde,
@@ -84,6 +83,7 @@ from streamapp.windows import (
 if TYPE_CHECKING:
     from streamapp.app import App
     from streamapp.runners.spark import SparkRunner
+    from streamapp.serdes.avro import AvroSerde
 
 __version__ = "0.1.0"
 
@@ -163,7 +163,7 @@ __all__ = [
     "wallclock_timestamp",
 ]
 
-_LAZY = {"App": "streamapp.app", "SparkRunner": "streamapp.runners.spark"}
+_LAZY = {"App": "streamapp.app", "AvroSerde": "streamapp.serdes.avro", "SparkRunner": "streamapp.runners.spark"}
 """Describing and testing a topology needs neither Faust nor Spark, so they are imported when first asked for."""
 
 

@@ -81,7 +81,7 @@ class Failures:
     def _context(self, node: str) -> ErrorContext:
         task = self._task
         return ErrorContext(
-            task.topic or "", task.partition, task.offset, task.timestamp, task.headers, node, task.task_id, task.raw_key, task.raw_value
+            task.topic or "", task.partition, task.offset, task.timestamp, task.headers, node, task.task_id, *task.raw_record
         )
 
     def _send_dead_letter(self, topic: str, error: Exception) -> None:
@@ -93,7 +93,8 @@ class Failures:
             ("__streams.errors.partition", str(task.partition).encode()),
             ("__streams.errors.offset", str(task.offset).encode()),
         )
-        task.collector.send(topic, task.raw_key, task.raw_value, task.timestamp, task.headers + added, None)
+        key, value = task.raw_record
+        task.collector.send(topic, key, value, task.timestamp, task.headers + added, None)
 
 
 def _exception_name(error: Exception) -> str:

@@ -7,6 +7,7 @@ A runner gives it batches of records (`Task.enqueue`), lets it work (`Task.proce
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import repeat
@@ -95,8 +96,7 @@ class Task:
         self.offset = -1
         self.timestamp = -1
         self.headers: Headers = NO_HEADERS
-        self.raw_key: bytes | None = None
-        self.raw_value: bytes | None = None
+        self._batch: RecordBatch | None = None
         self.stream_time = -1
 
         self._inputs = tuple(inputs) if inputs is not None else tuple(TopicPartition(t, partition) for t in subtopology.source_topics)
@@ -233,6 +233,7 @@ class Task:
             return self._run_extracted(queue, bound)
         batch, at = queue.batch, queue.at
         assert batch is not None
+        self._batch = batch
         end = min(len(batch.offsets), at + limit)
         keys, values, timestamps, offsets = batch.keys, batch.values, batch.timestamps, batch.offsets
         if at or end < len(offsets):
@@ -254,7 +255,6 @@ class Task:
                     if value is not None:
                         value = value_of(value)
                 except Exception as error:
-                    self.raw_key, self.raw_value = batch.keys[at + done], batch.values[at + done]
                     self._failures.deserialization(error, source.name)
                     done += 1
                     continue
@@ -270,7 +270,6 @@ class Task:
                 except ProcessingFailed:
                     raise
                 except Exception as error:
-                    self.raw_key, self.raw_value = batch.keys[at + done], batch.values[at + done]
                     self._failures.processing(error, self._failures.node_of(error.__traceback__, source.name))
                 done += 1
                 if stream_time >= stream.next_time:
@@ -282,7 +281,7 @@ class Task:
                 queue.partition_time = max(queue.partition_time, max(timestamps[:done]))
                 queue.advance(done)
                 self.metrics.processed += done
-            self.raw_key = self.raw_value = None
+            self._batch = None
         return done
 
     def _run_extracted(self, queue: RecordQueue, bound: int) -> int:
@@ -295,7 +294,7 @@ class Task:
         key, value, timestamp, headers = head
         self.topic, self.offset, self.timestamp, self.headers = queue.partition.topic, batch.offsets[queue.at], timestamp, headers
         self.stream_time = max(self.stream_time, timestamp)
-        self.raw_key, self.raw_value = batch.keys[queue.at], batch.values[queue.at]
+        self._batch = batch
         try:
             queue.process(key, value, timestamp, headers)
         except ProcessingFailed:
@@ -317,7 +316,7 @@ class Task:
             topic, partition = queue.partition
             raw_key, raw_value, headers = batch.keys[at], batch.values[at], queue.raw_headers()
             self.topic, self.offset, self.timestamp, self.headers = topic, batch.offsets[at], batch.timestamps[at], headers
-            self.raw_key, self.raw_value = raw_key, raw_value
+            self._batch = batch
             try:
                 key = None if raw_key is None else source.key_serde.bind(topic, True).deserialize(raw_key)
                 value = None if raw_value is None else source.value_serde.bind(topic, False).deserialize(raw_value)
@@ -450,6 +449,16 @@ class Task:
                 self._recalled[name] = max(value, self._recalled.get(name, -1))
 
     # ------------------------------------------------------------------ what stores and operators use
+
+    @property
+    def raw_record(self) -> tuple[bytes | None, bytes | None]:
+        """Key and value of the source record that is being processed, as bytes: for handlers and dead letters."""
+        if self._batch is None or self.topic is None:
+            return None, None
+        at = bisect_left(self._batch.offsets, self.offset)
+        if at == len(self._batch.offsets) or self._batch.offsets[at] != self.offset:
+            return None, None  # a record that came out of a buffer or a cache
+        return self._batch.keys[at], self._batch.values[at]
 
     def store(self, name: str) -> Any:
         """A store of this task, or a global store, for reads between calls of `process`."""

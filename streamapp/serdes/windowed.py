@@ -32,8 +32,8 @@ class TimeWindowedSerde(Serde[Windowed]):
     """
 
     def __init__(self, inner: Serde[K], window_size_ms: int) -> None:
-        if window_size_ms <= 0:
-            raise ConfigError(f"window_size_ms has to be positive, got {window_size_ms}")
+        if window_size_ms < 0:
+            raise ConfigError(f"window_size_ms must not be negative, got {window_size_ms}")
         self.inner = inner
         self.window_size_ms = window_size_ms
         self.immutable = inner.immutable

@@ -37,6 +37,9 @@ class SessionWindowAggregate(Operator):
         initializer, aggregator, merger = self.initializer, self.aggregator, self.merger
         gap, grace = self.windows.gap_ms, self.windows.grace_ms
         forward: TableForward = emit_nothing if self.emit_final else table_forwarder(ctx, store, self.send_old)
+        if store.cached and not self.emit_final:
+            # The cache hands a session on with the time of the record that changed it; its own time is its end.
+            store.set_flush_listener(self._at_end(ctx.forward))
         find, put, remove = store.find_sessions, store.put, store.remove
         observed = -1
 
@@ -74,6 +77,14 @@ class SessionWindowAggregate(Operator):
                 emit_closed(close_time, headers)
 
         return aggregate
+
+    def _at_end(self, forward: ProcessFn) -> TableForward:
+        send_old = self.send_old
+
+        def forward_at_end(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
+            forward(key, (new, old if send_old else None, True), key.end, headers)
+
+        return forward_at_end
 
     def _bind_final(self, ctx: NodeContext, store: Any) -> Callable[[int, Headers], None]:
         forward = ctx.forward
