@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from itertools import count
 
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from streamapp.topology.plan import Plan
@@ -13,11 +14,11 @@ __all__ = ["subtopology_graphs"]
 
 
 def subtopology_graphs(plan: Plan) -> list[SubtopologyGraph]:
-    """The sub-topologies of a plan in order, then one for each global store."""
+    """The sub-topologies of a plan in order, then one for each global store; ids as in ``describe()``."""
     graphs = [SubtopologyGraph(sub.id, _nodes(sub.nodes)) for sub in plan.subtopologies]
-    number = max((graph.id for graph in graphs), default=-1)
-    for store in plan.global_stores:
-        number += 1
+    taken = {graph.id for graph in graphs}
+    free = (number for number in count() if number not in taken)
+    for number, store in zip(free, plan.global_stores, strict=False):
         graphs.append(SubtopologyGraph(number, _nodes((store.source, store.processor)), is_global=True))
     return graphs
 

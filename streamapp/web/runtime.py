@@ -34,7 +34,10 @@ class RuntimeSource:
 
     def status(self) -> WorkerStatus:
         streams = self._streams
-        tasks = tuple(_task(task) for _, task in sorted(streams.tasks.items()))
+        tasks = tuple(
+            _task(task)
+            for task in sorted(streams.tasks.values(), key=lambda task: (task.subtopology, task.partition))
+        )
         return WorkerStatus(streams.state, streams.reason, streams.url, tasks)
 
     def topology(self) -> TopologyGraph:

@@ -1,0 +1,92 @@
+"""The views on Faust's web server, and a live worker as their source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import faust
+import pytest
+from aiohttp.test_utils import TestServer
+from faust.web import View
+
+from streamapp.app import App
+from streamapp.dsl import Materialized, StreamsBuilder
+from streamapp.serdes import LongSerde, StringSerde
+from streamapp.web import install
+
+from .conftest import Serve
+from .fakes import FakeSource
+
+
+def started(app: Any) -> TestServer:
+    app.web.init_server()
+    return TestServer(app.web.web_app)
+
+
+async def test_the_page_takes_the_place_of_fausts_index(serve: Serve) -> None:
+    app = faust.App("t", broker="kafka://localhost:1", debug=True)
+    install(app, FakeSource())
+
+    @app.page("/mine/")
+    async def mine(view: View, request: Any) -> Any:
+        return view.json({"mine": True})
+
+    client = await serve(None, started(app))
+    assert "text/html" in (await client.get("/")).headers["Content-Type"]
+    assert (await (await client.get("/status")).json())["state"] == "running"
+    assert (await (await client.get("/mine/")).json()) == {"mine": True}
+    assert (await client.get("/faust/")).content_type == "application/json"
+    # Errors of other people's pages stay as they are.
+    assert (await client.get("/nothing")).content_type == "text/plain"
+
+
+async def test_installing_too_late_is_refused() -> None:
+    app = faust.App("t", broker="kafka://localhost:1")
+    assert app.web
+    with pytest.raises(RuntimeError, match="too late"):
+        install(app, FakeSource())
+
+
+def count_flights(builder: StreamsBuilder) -> None:
+    planes = builder.global_table("planes", key_serde=StringSerde(), value_serde=StringSerde())
+    flights = builder.stream("flights", key_serde=StringSerde(), value_serde=StringSerde())
+    joined = flights.join(planes, lambda flight, plane: flight, key_selector=lambda key, value: value)
+    by_value = joined.group_by(lambda key, value: value, key_serde=StringSerde(), value_serde=StringSerde())
+    by_value.count(
+        materialized=Materialized("counts", key_serde=StringSerde(), value_serde=LongSerde())
+    ).to_stream().to("out", key_serde=StringSerde(), value_serde=LongSerde())
+
+
+async def test_a_worker_that_has_not_started_yet(serve: Serve, tmp_path: Path) -> None:
+    app = App("flights", topology=count_flights, datadir=tmp_path, bootstrap_servers="localhost:1")
+    client = await serve(None, started(app))
+    assert (await (await client.get("/status")).json())["state"] == "starting"
+    assert (await client.get("/health/ready")).status == 503
+    tables = {table["name"]: table for table in (await (await client.get("/tables/")).json())["tables"]}
+    assert (tables["counts"]["kind"], tables["counts"]["key"], tables["counts"]["value"]) == (
+        "timestamped",
+        "string",
+        "long",
+    )
+    answer = await client.get("/tables/counts/JFK")
+    assert answer.status == 503
+    assert "starting" in (await answer.json())["error"]
+
+
+async def test_the_graph_is_that_of_the_topology(serve: Serve, tmp_path: Path) -> None:
+    app = App("flights", topology=count_flights, datadir=tmp_path, bootstrap_servers="localhost:1")
+    client = await serve(None, started(app))
+    graph = await (await client.get("/topology")).json()
+    assert graph["text"] == app.streams.topology.describe()
+    described = {line.split(" (")[0].strip() for line in graph["text"].splitlines() if ": " in line}
+    for sub in graph["subtopologies"]:
+        assert any(
+            line.endswith(f"Sub-topology: {sub['id']}")
+            or line == f"Sub-topology: {sub['id']} for global store"
+            for line in described
+        )
+        for node in sub["nodes"]:
+            assert f"{node['kind'].capitalize()}: {node['name']}" in described
+    topics = {topic for sub in graph["subtopologies"] for node in sub["nodes"] for topic in node["topics"]}
+    assert {"flights", "planes", "out"} < topics
