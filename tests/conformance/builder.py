@@ -106,9 +106,9 @@ class CaseBuilder:
 
     def _add_global_store(self, spec: Spec) -> None:
         key, value = self.topic_types(spec["topic"])
-        serdes = {"key_serde": key.serde, "value_serde": value.serde}
+        store, processor = state_store(spec["store"]), supplier(spec["processor"])
         self.builder.add_global_store(
-            state_store(spec["store"]), spec["topic"], supplier(spec["processor"]), **serdes
+            store, spec["topic"], processor, key_serde=key.serde, value_serde=value.serde
         )
 
     # ---------------------------------------------------------------------------- without state

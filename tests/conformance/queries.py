@@ -143,12 +143,11 @@ def _interactive_query(driver: TopologyTestDriver, spec: Spec) -> Any:
         case "iq2_window_key":
             return ask(WindowKeyQuery(key, low, high), _window_rows)
         case "iq2_window_range":
-            query = WindowRangeQuery(low, high) if key is None else WindowRangeQuery(key=key)
-            return ask(query, _rows)
+            return ask(WindowRangeQuery(low, high) if key is None else WindowRangeQuery(key=key), _rows)
         case "iq2_versioned_key":
-            query = VersionedKeyQuery(key, as_of=spec.get("as_of"))
-            return ask(query, lambda version: shown_version(key, version))
+            as_of = VersionedKeyQuery(key, as_of=spec.get("as_of"))
+            return ask(as_of, lambda version: shown_version(key, version))
         case "iq2_multi_versioned_key":
-            query = MultiVersionedKeyQuery(key, low, high, descending=descending)
-            return ask(query, lambda versions: [shown_version(key, version) for version in versions])
+            history = MultiVersionedKeyQuery(key, low, high, descending=descending)
+            return ask(history, lambda versions: [shown_version(key, version) for version in versions])
     raise ValueError(f"unknown query {spec['type']}")

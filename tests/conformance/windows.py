@@ -14,8 +14,8 @@ Spec = dict[str, Any]
 def windows(spec: Spec) -> Any:
     kind, grace = spec["type"], spec.get("grace_ms")
     if kind == "unlimited":
-        described = UnlimitedWindows.of()
-        return described.start_on(spec["start_ms"]) if "start_ms" in spec else described
+        unlimited = UnlimitedWindows.of()
+        return unlimited.start_on(spec["start_ms"]) if "start_ms" in spec else unlimited
     if kind == "sliding":
         if grace is None:
             return SlidingWindows.of_time_difference_with_no_grace(spec["diff_ms"])
@@ -50,8 +50,8 @@ def join_windows(spec: Spec) -> JoinWindows:
 def buffer_config(spec: Spec) -> BufferConfig:
     limits = {limit: spec[limit] for limit in ("max_records", "max_bytes") if limit in spec}
     if limits:
-        when_full = "shut_down" if spec.get("when_full") == "shutdown" else "emit_early"
-        buffer = BufferConfig.bounded(**limits, when_full=when_full)
+        strict = spec.get("when_full") == "shutdown"
+        buffer = BufferConfig.bounded(**limits, when_full="shut_down" if strict else "emit_early")
     else:
         buffer = BufferConfig.unbounded()
     return buffer if spec.get("logging", True) else buffer.with_logging_disabled()
