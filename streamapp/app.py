@@ -5,19 +5,17 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import faust
 
 from streamapp.config import StreamsConfig
+from streamapp.dsl import StreamsBuilder
 from streamapp.errors import ConfigError
 from streamapp.runners.worker.control import StreamsTransport
 from streamapp.runners.worker.registry import StreamsTableManager, register
 from streamapp.runners.worker.runtime import StreamsRuntime
 from streamapp.topology import Topology
-
-if TYPE_CHECKING:
-    from streamapp.dsl import StreamsBuilder
 
 __all__ = ["App"]
 
@@ -117,8 +115,6 @@ def _build(topology: Topology | Callable[[StreamsBuilder], Any], config: Streams
         return topology
     if not callable(topology):
         raise ConfigError(f"topology must be a Topology or a function that takes a StreamsBuilder, not {topology!r}")
-    from streamapp.dsl import StreamsBuilder
-
     builder = StreamsBuilder(config)
     topology(builder)
     return builder.build()

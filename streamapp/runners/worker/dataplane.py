@@ -126,9 +126,7 @@ class DataPlane(threading.Thread):
     def run(self) -> None:
         failure: BaseException | None = None
         try:
-            if self._config.exactly_once:
-                self._producer.client.init_transactions(60.0)
-                self._producer.client.begin_transaction()
+            self._producer.begin()
             while not self._stopping:
                 self._turn()
         except BaseException as exc:
@@ -146,12 +144,12 @@ class DataPlane(threading.Thread):
                 self._work()
         except StaleMemberError as exc:
             logger.warning("%s; its tasks are dropped until the group gives it new ones", exc)
-            self._begin_transaction()
+            self._producer.begin_again()
             self._suspend()
             self._drop(list(self.tasks))
         except TransactionAborted as exc:
             logger.warning("%s; its tasks begin again at the last commit", exc)
-            self._begin_transaction()
+            self._producer.begin_again()
             self._reopen()
 
     def _run_commands(self) -> None:
@@ -229,11 +227,11 @@ class DataPlane(threading.Thread):
         for live in tasks:
             live.task.flush()
         failpoints.hit("state-flushed")
-        positions = {tp: offset for live in tasks for tp, offset in live.task.positions.items()}
+        positions = {tp: position for live in tasks for tp, position in live.commit_positions().items()}
         if self._config.exactly_once:
             commit_transaction(
                 self._producer.client,
-                [RdTopicPartition(*tp, offset) for tp, offset in positions.items()],
+                [RdTopicPartition(*tp, *position) for tp, position in positions.items()],
                 self._config.application_id,
                 self._member,
                 _REMOTE_SECONDS,
@@ -247,17 +245,13 @@ class DataPlane(threading.Thread):
         ends = list_offsets(
             self._admin, [tp for live in tasks for tp in live.changelogs if tp not in positions], latest=True
         )
-        ends.update(positions)  # of source topics that serve as changelogs
         for live in tasks:
             live.task.persist({tp: ends[tp] for tp in live.changelogs if tp in ends})
         failpoints.hit("state-persisted")
-        self._begin_transaction()
-        self.commits += 1
-        self._last_commit = time.monotonic()
-
-    def _begin_transaction(self) -> None:
         if self._config.exactly_once:
             self._producer.client.begin_transaction()
+        self.commits += 1
+        self._last_commit = time.monotonic()
 
     # Tasks come and go.
 
@@ -292,8 +286,9 @@ class DataPlane(threading.Thread):
         self.tasks.update((live.id, live) for live in opened)
         starts = self.fetcher.committed([tp for live in opened for tp in live.inputs])
         for live in opened:
-            live.starts = {tp: starts[tp] for tp in live.inputs}
-        self.restorer.add(opened, starts)
+            live.starts = {tp: starts[tp].offset for tp in live.inputs}
+            live.task.continue_from({tp: starts[tp].metadata for tp in live.inputs})
+        self.restorer.add(opened)
         self._start_restored()
 
     def _start_restored(self) -> None:

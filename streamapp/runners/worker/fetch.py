@@ -16,6 +16,7 @@ from streamapp.records import TopicPartition
 from streamapp.runners.worker.batches import split
 from streamapp.runners.worker.clients import consumer_settings, list_offsets
 from streamapp.runners.worker.livetask import LiveTask
+from streamapp.runners.worker.membership import Position
 
 __all__ = ["Fetcher"]
 
@@ -38,7 +39,7 @@ class Fetcher:
         self.ends: dict[TopicPartition, int] = {}
         """Ends of the logs of the inputs, as far as they were seen."""
 
-    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         """Where to begin: the group's committed offsets, or what the reset policy says where there are none.
 
         With exactly_once_v2 this waits until no transaction is under way that could still commit offsets.
@@ -47,7 +48,7 @@ class Fetcher:
         end = list_offsets(self._admin, partitions, latest=True)
         self.ends.update(end)
         result = {}
-        for tp, offset in self._committed(partitions).items():
+        for tp, (offset, metadata) in self._committed(partitions).items():
             if offset > end[tp]:
                 raise TaskCorruptedError(
                     f"the committed offset of {tp} is {offset}, but the topic ends at {end[tp]}: it was deleted and created "
@@ -59,10 +60,10 @@ class Fetcher:
                 )
             if offset < first[tp]:
                 offset = end[tp] if self._config.auto_offset_reset == "latest" else first[tp]
-            result[tp] = offset
+            result[tp] = Position(offset, metadata)
         return result
 
-    def _committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def _committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         wanted = [RdTopicPartition(*tp) for tp in partitions]
         deadline = time.monotonic() + 60 + self._config.transaction_timeout_ms / 1000
         while wanted:
@@ -70,7 +71,7 @@ class Fetcher:
                 found = self._consumer.committed(wanted, timeout=10)
                 errors = [tp.error for tp in found if tp.error is not None]
                 if not errors:
-                    return {TopicPartition(tp.topic, tp.partition): tp.offset for tp in found}
+                    return {TopicPartition(tp.topic, tp.partition): Position(tp.offset, tp.metadata or "") for tp in found}
                 reason = errors[0].str()
             except KafkaException as exc:
                 reason = exc.args[0].str()

@@ -10,6 +10,7 @@ from typing import Any
 from streamapp.engine.task import Collector, Task
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.assignor import TaskId
+from streamapp.runners.worker.membership import Position
 from streamapp.runners.worker.topics import Topics
 from streamapp.state.backend import MemoryBackend, StateBackend
 from streamapp.state.directory import StateDirectory
@@ -42,6 +43,11 @@ class LiveTask:
     def positions(self) -> dict[TopicPartition, int]:
         """The next offset to process, by input."""
         return {**self.starts, **self.task.positions}
+
+    def commit_positions(self) -> dict[TopicPartition, Position]:
+        """What a commit has to say about the inputs."""
+        metadata = self.task.commit_metadata
+        return {tp: Position(offset, metadata.get(tp, "")) for tp, offset in self.task.positions.items()}
 
 
 class TaskOpener:

@@ -24,7 +24,7 @@ from aiokafka.structs import TopicPartition as AioTopicPartition
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
 
-__all__ = ["FaustMembership", "Member", "Membership", "StaleMemberError"]
+__all__ = ["FaustMembership", "Member", "Membership", "Position", "StaleMemberError"]
 
 
 class Member(NamedTuple):
@@ -34,6 +34,13 @@ class Member(NamedTuple):
     member_id: str
 
 
+class Position(NamedTuple):
+    """What is committed for an input: the next offset to process, and the metadata that a task wants beside it."""
+
+    offset: int
+    metadata: str = ""
+
+
 class StaleMemberError(StreamsError):
     """The group has gone on without this member: what it did since its last commit belongs to somebody else."""
 
@@ -41,8 +48,8 @@ class StaleMemberError(StreamsError):
 class Membership(Protocol):
     """The consumer group, as the data plane's thread sees it."""
 
-    def commit(self, member: Member, offsets: Mapping[TopicPartition, int], timeout: float) -> None:
-        """Commits the next offsets to read. Raises `StaleMemberError` or `BrokerError`; then nothing is committed."""
+    def commit(self, member: Member, positions: Mapping[TopicPartition, Position], timeout: float) -> None:
+        """Commits what was processed. Raises `StaleMemberError` or `BrokerError`; then nothing is committed."""
         ...
 
     def owner(self, partition: TopicPartition) -> str | None:
@@ -60,18 +67,18 @@ class FaustMembership:
         coordinator = self._coordinator()
         return Member(coordinator.generation, coordinator.member_id)
 
-    def commit(self, member: Member, offsets: Mapping[TopicPartition, int], timeout: float) -> None:
+    def commit(self, member: Member, positions: Mapping[TopicPartition, Position], timeout: float) -> None:
         thread = self._app.consumer._thread
-        future = asyncio.run_coroutine_threadsafe(self._commit(member, offsets), thread.thread_loop)
+        future = asyncio.run_coroutine_threadsafe(self._commit(member, positions), thread.thread_loop)
         try:
             future.result(timeout)
         except (TimeoutError, concurrent.futures.TimeoutError):
             future.cancel()
             raise BrokerError(f"the offsets could not be committed within {timeout:.0f} s") from None
 
-    async def _commit(self, member: Member, offsets: Mapping[TopicPartition, int]) -> None:
+    async def _commit(self, member: Member, positions: Mapping[TopicPartition, Position]) -> None:
         coordinator = self._coordinator()
-        request = {AioTopicPartition(*tp): OffsetAndMetadata(offset, "") for tp, offset in offsets.items()}
+        request = {AioTopicPartition(*tp): OffsetAndMetadata(*position) for tp, position in positions.items()}
         while True:
             await coordinator.ensure_coordinator_known()
             try:

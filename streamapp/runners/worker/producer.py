@@ -13,10 +13,23 @@ from streamapp.config import ErrorContext, StreamsConfig
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import NO_HEADERS, Headers
 from streamapp.runners.worker.clients import producer_settings
+from streamapp.runners.worker.transactions import TransactionAborted, restart_transaction
 
 __all__ = ["ProductionError", "RecordProducer"]
 
 logger = logging.getLogger(__name__)
+
+
+_REMOTE_SECONDS = 60.0
+_FAULTS_OF_THE_RECORD = (
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.INVALID_RECORD,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+)
+"""A new attempt would fail like this one."""
 
 
 class ProductionError(StreamsError):
@@ -36,10 +49,31 @@ class RecordProducer:
         self._failure: StreamsError | None = None
         self.dropped = 0
         """Records that the production exception handler said to go on without."""
-        self.client = Producer(
-            {**producer_settings(config, transactional_id), "on_delivery": self._on_delivery, "error_cb": self._on_error}
-        )
+        self._settings = {
+            **producer_settings(config, transactional_id),
+            "on_delivery": self._on_delivery,
+            "error_cb": self._on_error,
+        }
+        self._renew()
+
+    def _renew(self) -> None:
+        self.client = Producer(self._settings)
         self._produce = self.client.produce
+        self._failure = None
+
+    def begin(self) -> None:
+        """With exactly_once_v2: ends what an earlier producer of the same name left behind, and begins a transaction."""
+        if self._config.exactly_once:
+            self.client.init_transactions(_REMOTE_SECONDS)
+            self.client.begin_transaction()
+
+    def begin_again(self) -> None:
+        """With exactly_once_v2: rolls the open transaction back and begins another, with a new producer if need be."""
+        if self._config.exactly_once:
+            self._failure = None
+            if not restart_transaction(self.client, _REMOTE_SECONDS):
+                self._renew()
+                self.begin()
 
     def send(
         self,
@@ -95,17 +129,15 @@ class RecordProducer:
 
     def close(self) -> None:
         """Gives up what is still on its way; what matters was flushed by a commit."""
-        if self._config.exactly_once:
-            with contextlib.suppress(KafkaException):  # fenced, or never begun: there is nothing to roll back
+        with contextlib.suppress(KafkaException):  # fenced, or never begun: there is nothing to roll back
+            if self._config.exactly_once:
                 self.client.abort_transaction(5.0)
-        self.client.purge(in_queue=True, in_flight=True, blocking=False)
-        self.client.flush(1.0)
+            self.client.purge(in_queue=True, in_flight=True, blocking=False)
+            self.client.flush(1.0)
 
     def _send_when_there_is_room(self, arguments: tuple[object, ...]) -> None:
-        while True:
+        while self._failure is None:  # which the next `poll` or `flush` raises
             self.client.poll(0.05)
-            if self._failure is not None:
-                raise self._failure
             try:
                 return self._produce(*arguments)
             except BufferError:
@@ -127,6 +159,9 @@ class RecordProducer:
         headers: Headers,
         partition: int | None,
     ) -> None:
+        if self._config.exactly_once and error.code() not in _FAULTS_OF_THE_RECORD:
+            self._failure = self._failure or TransactionAborted(f"the transaction has failed: {error.str()}")
+            return
         failure = ProductionError(f"a record could not be written to {topic}: {error.str()}")
         decision = self._handler
         if callable(decision):
@@ -141,7 +176,7 @@ class RecordProducer:
             self._failure = failure
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.fatal() and self._failure is None:
+        if error.fatal() and self._failure is None and not self._config.exactly_once:
             self._failure = ProductionError(f"the producer had to stop: {error.str()}")
         else:
             logger.warning("producer: %s", error.str())

@@ -68,8 +68,8 @@ class Restorer:
     def active(self) -> bool:
         return bool(self._open)
 
-    def add(self, tasks: Iterable[LiveTask], committed: dict[TopicPartition, int]) -> None:
-        """Begins with tasks that were just opened; ``committed`` has the positions of their inputs.
+    def add(self, tasks: Iterable[LiveTask]) -> None:
+        """Begins with tasks that were just opened.
 
         Raises `TaskCorruptedError` when local state is ahead of its changelog.
         """
@@ -82,7 +82,7 @@ class Restorer:
             local = task.task.changelog_offsets
             for tp, store in task.changelogs.items():
                 # A source topic that serves as changelog is restored up to what was processed of it, no further.
-                until = min(end[tp], committed.get(tp, 0)) if tp in task.inputs else end[tp]
+                until = min(end[tp], task.starts[tp]) if tp in task.inputs else end[tp]
                 start = local.get(store, 0)
                 if start > end[tp]:
                     raise TaskCorruptedError(

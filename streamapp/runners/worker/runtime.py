@@ -68,12 +68,13 @@ class StreamsRuntime:
         topics = self._topics = await self._loop.run_in_executor(None, prepare_topics, self.plan, admin)
         self._sources = dict(topics.sources)
         self._source_names = frozenset(topic for names in topics.sources.values() for topic in names)
-        producer = RecordProducer(self.config, f"{self.plan.application_id}-{uuid.uuid4()}", topics.partitions)
         self._directory = StateDirectory(self.config.state_dir, self.plan.application_id)
         self._directory.check(
             fingerprint=self.plan.fingerprint,
             partition_counts={topic: topics.partitions[topic] for topic in sorted(self._source_names)},
         )
+        transactional_id = f"{self.plan.application_id}-{_process_id(self._directory)}"
+        producer = RecordProducer(self.config, transactional_id, topics.partitions)
         self._global_stores = GlobalStores(self.plan, admin, topics)
         self._plane = DataPlane(
             self.config,
@@ -309,3 +310,12 @@ class StreamsRuntime:
             if url is not None:
                 return url
         return None
+
+
+def _process_id(directory: StateDirectory) -> str:
+    """Names whoever holds the lock of the state folder, over restarts: a worker that comes back after a crash ends the
+    transaction that it left open, instead of waiting for its time-out."""
+    file = directory.path / "process-id"
+    if not file.exists():
+        file.write_text(str(uuid.uuid4()))
+    return file.read_text()

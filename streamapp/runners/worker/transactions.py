@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from streamapp.errors import StreamsError
 from streamapp.runners.worker.membership import Member, StaleMemberError
 
-__all__ = ["TransactionAborted", "commit_transaction", "group_metadata"]
+__all__ = ["TransactionAborted", "commit_transaction", "group_metadata", "restart_transaction"]
 
 _STALE = ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID")
 
@@ -50,9 +50,8 @@ def commit_transaction(
 ) -> None:
     """Adds the offsets to the open transaction and commits it; calls ``offsets_sent`` between the two.
 
-    Raises `StaleMemberError` when the group has gone on without this member and `TransactionAborted` after other
-    errors that a new attempt can heal; in both cases the transaction was rolled back. Errors that end the
-    producer's life (it was fenced) are raised as they are.
+    Raises `StaleMemberError` when the group has gone on without this member and `TransactionAborted` after any other
+    error. In both cases nothing is committed, and `restart_transaction` has to come next.
     """
     try:
         _retrying(lambda: producer.send_offsets_to_transaction(offsets, group_metadata(group, member), timeout))
@@ -60,12 +59,22 @@ def commit_transaction(
         _retrying(lambda: producer.commit_transaction(timeout))
     except KafkaException as exc:
         error = exc.args[0]
-        if not error.txn_requires_abort():
-            raise
-        producer.abort_transaction(timeout)
         if error.name() in _STALE:
             raise StaleMemberError(f"the group refused the offsets of {member}: {error.str()}") from exc
         raise TransactionAborted(f"the transaction was rolled back: {error.str()}") from exc
+
+
+def restart_transaction(producer: Producer, timeout: float) -> bool:
+    """Rolls the open transaction back and begins another. False: this producer has come to its end (the broker gave
+    its transaction up, or another one has taken its place), make a new one."""
+    try:
+        _retrying(lambda: producer.abort_transaction(timeout))
+        producer.begin_transaction()
+    except KafkaException as exc:
+        if exc.args[0].fatal():
+            return False
+        raise
+    return True
 
 
 def _retrying(call: Callable[[], object]) -> None:

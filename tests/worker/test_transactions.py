@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from streamapp.broker import LocalKafka
+
+from streamapp.runners.worker.membership import Member, StaleMemberError
+from streamapp.runners.worker.transactions import TransactionAborted, commit_transaction, group_metadata, restart_transaction
+
+
+def test_the_bytes_are_those_of_the_installed_librdkafka() -> None:
+    consumer = Consumer({"bootstrap.servers": "127.0.0.1:9", "group.id": "flights", "log_level": 0})
+    # A consumer that has not joined: generation -1, empty member id.
+    assert consumer.consumer_group_metadata() == group_metadata("flights", Member(-1, ""))
+    consumer.close()
+
+
+class FakeProducer:
+    def __init__(self, *errors: KafkaException | None) -> None:
+        self.errors, self.calls = list(errors), []
+
+    def _call(self, name: str) -> None:
+        self.calls.append(name)
+        error = self.errors.pop(0) if self.errors else None
+        if error is not None:
+            raise error
+
+    def send_offsets_to_transaction(self, *_: object) -> None:
+        self._call("offsets")
+
+    def commit_transaction(self, *_: object) -> None:
+        self._call("commit")
+
+    def abort_transaction(self, *_: object) -> None:
+        self._call("abort")
+
+    def begin_transaction(self) -> None:
+        self._call("begin")
+
+
+def failing(code: int, **flags: bool) -> KafkaException:
+    return KafkaException(KafkaError(code, "no", **flags))
+
+
+def run(producer: FakeProducer, between: Callable[[], None] = lambda: None) -> None:
+    commit_transaction(producer, [], "flights", Member(3, "m"), 1.0, between)  # type: ignore[arg-type]
+
+
+def test_offsets_come_before_the_commit() -> None:
+    producer = FakeProducer()
+    run(producer, lambda: producer.calls.append("between"))
+    assert producer.calls == ["offsets", "between", "commit"]
+
+
+@pytest.mark.parametrize("code", [KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID])
+def test_a_replaced_member_is_told_apart(code: int) -> None:
+    producer = FakeProducer(failing(code, txn_requires_abort=True))
+    with pytest.raises(StaleMemberError):
+        run(producer)
+    assert producer.calls == ["offsets"]
+
+
+@pytest.mark.parametrize("flags", [{"txn_requires_abort": True}, {"fatal": True}])
+def test_any_other_error_rolls_back(flags: dict[str, bool]) -> None:
+    producer = FakeProducer(None, failing(KafkaError._TIMED_OUT, **flags))
+    with pytest.raises(TransactionAborted):
+        run(producer)
+    assert producer.calls == ["offsets", "commit"]
+
+
+def test_a_retriable_error_is_retried() -> None:
+    producer = FakeProducer(failing(KafkaError._TIMED_OUT, retriable=True))
+    run(producer)
+    assert producer.calls == ["offsets", "offsets", "commit"]
+
+
+def test_a_producer_that_was_fenced_cannot_begin_again() -> None:
+    fine, fenced = FakeProducer(), FakeProducer(failing(KafkaError._FENCED, fatal=True))
+    assert restart_transaction(fine, 1.0)  # type: ignore[arg-type]
+    assert fine.calls == ["abort", "begin"]
+    assert not restart_transaction(fenced, 1.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.broker
+def test_the_bytes_are_those_of_a_consumer_that_has_joined(kafka: LocalKafka) -> None:
+    settings = {"bootstrap.servers": kafka.bootstrap_servers}
+    topic, group = f"fencing-{uuid.uuid4().hex[:8]}", f"group-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient(settings)
+    for future in admin.create_topics([NewTopic(topic, 1, 1)]).values():
+        future.result()
+    consumer = Consumer({**settings, "group.id": group})
+    consumer.subscribe([topic])
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    joined = Member(1, consumer.memberid())
+    assert consumer.consumer_group_metadata() == group_metadata(group, joined)
+
+    producer = Producer({**settings, "transactional.id": topic})
+    producer.init_transactions(30.0)
+    offsets = [TopicPartition(topic, 0, 5)]
+    for stale in (Member(0, joined.member_id), Member(1, "somebody-else")):
+        producer.begin_transaction()
+        with pytest.raises(StaleMemberError):
+            commit_transaction(producer, offsets, group, stale, 30.0, lambda: None)
+        producer.abort_transaction(30.0)
+    producer.begin_transaction()
+    commit_transaction(producer, offsets, group, joined, 30.0, lambda: None)
+    assert consumer.committed([TopicPartition(topic, 0)])[0].offset == 5
+    consumer.close()
