@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect as mi
 
-__all__ = ["excerpt", "is_immutable", "record_fields"]
+__all__ = ["excerpt", "int_fields", "is_immutable", "record_fields", "required_fields"]
 
 _SCALARS = (
     mi.NoneType,
@@ -42,6 +42,23 @@ def record_fields(type_: Any) -> dict[str, str] | None:
     return None
 
 
+def required_fields(type_: Any) -> set[str]:
+    """Names in the data of the fields that have no default, of a Struct or dataclass."""
+    return {field.encode_name for field in _fields(type_) if field.required}
+
+
+def int_fields(type_: Any) -> frozenset[str]:
+    """Names in the data of the fields that hold an int (or None), of a Struct or dataclass."""
+    return frozenset(
+        field.encode_name
+        for field in _fields(type_)
+        if all(
+            isinstance(member, mi.IntType | mi.NoneType)
+            for member in (field.type.types if isinstance(field.type, mi.UnionType) else [field.type])
+        )
+    )
+
+
 def excerpt(data: Any, around: int = 0, size: int = 60) -> str:
     """The bytes, or the value's repr, cut to ``size`` around a position."""
     if not isinstance(data, bytes):
@@ -50,6 +67,12 @@ def excerpt(data: Any, around: int = 0, size: int = 60) -> str:
     start = max(0, min(around - size // 2, len(data) - size))
     cut = data[start : start + size]
     return f"{'...' if start else ''}{cut!r}{'...' if start + size < len(data) else ''}"
+
+
+def _fields(type_: Any) -> tuple[mi.Field, ...]:
+    info = mi.type_info(type_)
+    assert isinstance(info, mi.StructType | mi.DataclassType)
+    return info.fields
 
 
 def _immutable(info: mi.Type, seen: set[Any]) -> bool:

@@ -140,6 +140,6 @@ def test_bind_reaches_the_inner_serde() -> None:
     assert plain.bind("t", True) is plain
 
 
-def test_a_window_has_a_size() -> None:
-    with pytest.raises(ConfigError, match="positive"):
-        TimeWindowedSerde(StringSerde(), 0)
+def test_a_window_has_no_negative_size() -> None:
+    with pytest.raises(ConfigError, match="negative"):
+        TimeWindowedSerde(StringSerde(), -1)

@@ -1,0 +1,264 @@
+"""Avro in Confluent's framing, with schemas behind a registry."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Collection
+from datetime import date, datetime, time
+from decimal import Decimal
+from io import BytesIO
+from typing import Any, TypeVar
+from uuid import UUID
+
+import fastavro
+import msgspec
+from fastavro.read import SchemaResolutionError
+from fastavro.schema import SchemaParseException, UnknownType
+from fastavro.validation import ValidationError, validate
+
+from streamapp.errors import ConfigError, SerializationError
+from streamapp.serdes.avro_codegen import is_flat, make_reader, make_writer
+from streamapp.serdes.base import Serde
+from streamapp.serdes.registry import LocalSchemaRegistry, Schema, SchemaRegistry
+from streamapp.serdes.types import excerpt, int_fields, is_immutable, record_fields, required_fields
+
+__all__ = ["AvroSerde"]
+
+T = TypeVar("T")
+
+_BUILTIN = (bytes, date, datetime, time, Decimal, UUID)  # what fastavro takes and gives as it is
+_FAILED = (AttributeError, EOFError, LookupError, OverflowError, TypeError, ValueError, struct.error)
+_UNREADABLE = (*_FAILED, SchemaResolutionError, msgspec.MsgspecError)
+_IMMUTABLE = ("null", "boolean", "int", "long", "float", "double", "string", "bytes")
+
+
+class AvroSerde(Serde[T]):
+    """Avro of one schema: a byte 0, the schema's id in 4 bytes big endian, the value in Avro's binary format.
+
+    Bytes that were written with another schema are resolved to this one as Avro says (defaults, aliases,
+    promotions); the registry knows the writer's schema by its id.
+
+    Records are dicts, or with ``type`` a ``msgspec.Struct`` or dataclass, whose fields are those of the
+    schema that it wants. ``fields`` names the fields to read; others are stepped over undecoded, which is
+    cheaper. Timestamps and dates are datetimes in UTC and dates; where a field of ``type`` is an int they
+    stay the number that Avro has. A record to be written has every field that the schema has no default for,
+    and no field that the schema lacks.
+
+    Raises `ConfigError` for what is not a schema and for a ``type`` that it does not fill.
+
+    >>> schema = {"type": "record", "name": "Flight", "fields": [
+    ...     {"name": "carrier", "type": "string"},
+    ...     {"name": "delay", "type": ["null", "int"], "default": None}]}
+    >>> serde = AvroSerde(schema)
+    >>> data = serde.serialize({"carrier": "UA", "delay": 3})
+    >>> data[5:]
+    b'\\x04UA\\x02\\x06'
+    >>> serde.deserialize(data), AvroSerde(schema, fields=["delay"]).deserialize(data)
+    ({'carrier': 'UA', 'delay': 3}, {'delay': 3})
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        registry: SchemaRegistry | None = None,
+        type: Any = None,
+        fields: Collection[str] | None = None,
+        subject: str | None = None,
+    ) -> None:
+        self.schema = _as_json(schema)
+        self.registry = registry if registry is not None else LocalSchemaRegistry()
+        self.type = type
+        self.fields = None if fields is None else tuple(fields)
+        self.subject = subject
+        self._attributes = None if type is None else record_fields(type)
+        self._ints = frozenset() if self._attributes is None else int_fields(type)
+        self._own = _without_logical(self.schema, self._ints)
+        self._parsed = _parsed(self._own)
+        self._name = (
+            self._own["name"] if isinstance(self._own, dict) and "name" in self._own else "the schema"
+        )
+        self._kept = self._kept_fields()
+        self._flat = is_flat(self._own) and (type is None or self._attributes is not None)
+        self._readers: dict[bytes, Callable[[bytes], Any]] = {}
+        self._header = b""
+        self._write = self._writer()
+        self.immutable = self.schema in _IMMUTABLE if type is None else is_immutable(type)
+
+    def bind(self, topic: str, is_key: bool) -> AvroSerde[T]:
+        """This serde with the subject ``<topic>-key`` or ``<topic>-value``."""
+        return self._with_subject(f"{topic}-{'key' if is_key else 'value'}")
+
+    def serialize(self, value: T) -> bytes:
+        try:
+            return self._write(value, self._header or self._registered())
+        except KeyError as error:
+            if not self._flat:
+                raise self._unwritable(value, error) from error
+        except (*_FAILED, msgspec.MsgspecError) as error:
+            raise self._unwritable(value, error) from error
+        return self._write_completed(value)
+
+    def deserialize(self, data: bytes) -> T:
+        read = self._readers.get(data[:5]) or self._reader(data)
+        try:
+            return read(data)  # type: ignore[no-any-return]
+        except (IndexError, EOFError, struct.error) as error:
+            raise self._unreadable(data, "the bytes are cut short or damaged") from error
+        except _UNREADABLE as error:
+            raise self._unreadable(data, str(error)) from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        unbound = (self.schema, self.registry, self.type, self.fields, self.subject)
+        return _rebuilt, unbound
+
+    def _with_subject(self, subject: str) -> AvroSerde[T]:
+        return _rebuilt(self.schema, self.registry, self.type, self.fields, subject)
+
+    def _kept_fields(self) -> list[str]:
+        """The names of the fields to read, in the order of the schema; none if it is not a record's."""
+        if not isinstance(self._own, dict) or self._own.get("type") != "record":
+            if self.fields is not None:
+                raise ConfigError(f"fields={list(self.fields)} needs the schema of a record")
+            return []
+        names = [field["name"] for field in self._own["fields"]]
+        if unknown := set(self.fields or ()) - set(names):
+            raise ConfigError(f"{self._name} has no fields {sorted(unknown)}; it has {names}")
+        kept = [
+            name
+            for name in names
+            if (self.fields is None or name in self.fields)
+            and (self._attributes is None or name in self._attributes)
+        ]
+        if self._attributes is not None and (missing := required_fields(self.type) - set(kept)):
+            raise ConfigError(
+                f"{self.type.__name__} needs the fields {sorted(missing)}, which are not read from "
+                f"{self._name}. Give them defaults, or add them to the schema (and to fields=)."
+            )
+        return kept
+
+    def _registered(self) -> bytes:
+        """The first five bytes of what this serde writes."""
+        schema_id = self.registry.id_of(self.subject or self._name, self.schema)
+        self._header = b"\0" + schema_id.to_bytes(4, "big")
+        return self._header
+
+    def _writer(self) -> Callable[[Any, bytes], bytes]:
+        if self._flat and self._attributes is None:
+            return make_writer(self._own, None)
+        if self._flat and self._attributes is not None and len(self._kept) == len(self._own["fields"]):
+            return make_writer(self._own, self._attributes)
+
+        def write(value: Any, header: bytes) -> bytes:
+            out = BytesIO(header)
+            out.seek(len(header))
+            fastavro.schemaless_writer(out, self._parsed, self._plain(value), strict_allow_default=True)
+            return out.getvalue()
+
+        return write
+
+    def _plain(self, value: Any) -> Any:
+        return value if self.type is None else msgspec.to_builtins(value, builtin_types=_BUILTIN)
+
+    def _write_completed(self, value: Any) -> bytes:
+        """Write a flat record that lacks fields with the schema's defaults, or say what does not fit."""
+        record = self._plain(value)
+        if not isinstance(record, dict):
+            raise self._unwritable(value, TypeError(f"{value.__class__.__name__} is not a record"))
+        defaults = {field["name"]: field["default"] for field in self._own["fields"] if "default" in field}
+        names = {field["name"] for field in self._own["fields"]}
+        if unknown := record.keys() - names:
+            raise self._unwritable(value, KeyError(f"the schema has no fields {sorted(unknown, key=str)}"))
+        if missing := names - record.keys() - defaults.keys():
+            raise self._unwritable(value, KeyError(f"the fields {sorted(missing)} are missing"))
+        try:
+            return make_writer(self._own, None)({**defaults, **record}, self._header)
+        except _FAILED as error:
+            raise self._unwritable(value, error) from error
+
+    def _reader(self, data: bytes) -> Callable[[bytes], Any]:
+        """The function for bytes that begin as these do; kept for the next ones."""
+        if len(data) < 5 or data[0] != 0:
+            raise self._unreadable(
+                data, "they do not begin with a byte 0 and a schema id of 4 bytes (is the topic Avro at all?)"
+            )
+        if isinstance(self.registry, LocalSchemaRegistry):
+            self._registered()  # a registry without a server knows only what it was told
+        schema = self.registry.schema_of(int.from_bytes(data[1:5], "big"))
+        written = _without_logical(schema, self._ints)
+        if self._flat and written == self._own:
+            read = make_reader(self._own, self._kept, self.type, self._attributes or {})
+        else:
+            read = self._resolving_reader(_parsed(written))
+        self._readers[data[:5]] = read
+        return read
+
+    def _resolving_reader(self, written: Any) -> Callable[[bytes], Any]:
+        wanted = self._parsed
+        if self._kept:
+            kept = [field for field in self._own["fields"] if field["name"] in self._kept]
+            wanted = _parsed({**self._own, "fields": kept})
+
+        def read(data: bytes) -> Any:
+            record = fastavro.schemaless_reader(BytesIO(data[5:]), written, wanted)
+            return record if self.type is None else msgspec.convert(record, self.type, builtin_types=_BUILTIN)
+
+        return read
+
+    def _unwritable(self, value: Any, error: Exception) -> SerializationError:
+        why = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
+        try:
+            validate(self._plain(value), self._parsed, raise_errors=True)
+        except ValidationError as invalid:
+            why = f"{why} ({'; '.join(str(detail) for detail in invalid.errors)})"
+        except Exception:
+            pass
+        return SerializationError(f"cannot write {excerpt(value)} as {self._name}: {why}")
+
+    def _unreadable(self, data: bytes, why: str) -> SerializationError:
+        return SerializationError(f"cannot read {self._name} from {len(data)} bytes {excerpt(data)}: {why}")
+
+
+def _rebuilt(
+    schema: Any, registry: SchemaRegistry, type_: Any, fields: Collection[str] | None, subject: str | None
+) -> AvroSerde[Any]:
+    return AvroSerde(schema, registry=registry, type=type_, fields=fields, subject=subject)
+
+
+def _as_json(schema: Schema) -> Any:
+    """A copy of the schema; its text is taken too."""
+    try:
+        if isinstance(schema, str) and schema.lstrip()[:1] in ("{", "[", '"'):
+            return json.loads(schema)
+        return json.loads(json.dumps(schema))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"an Avro schema is JSON, got {excerpt(schema)}: {error}") from error
+
+
+def _parsed(schema: Any) -> Any:
+    try:
+        if isinstance(schema, dict) and schema.get("type") == "record":
+            schema["fields"]
+        return fastavro.parse_schema(schema)
+    except (SchemaParseException, UnknownType, LookupError, TypeError, ValueError) as error:
+        raise ConfigError(f"{excerpt(schema)} is not an Avro schema: {error!r}") from error
+
+
+def _without_logical(schema: Any, names: Collection[str]) -> Any:
+    """The schema of a record, with plain numbers for the fields of these names."""
+    if not names or not isinstance(schema, dict) or schema.get("type") != "record":
+        return schema
+    fields = [
+        {**field, "type": _base(field["type"])} if field["name"] in names else field
+        for field in schema["fields"]
+    ]
+    return {**schema, "fields": fields}
+
+
+def _base(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_base(branch) for branch in schema]
+    if isinstance(schema, dict) and "logicalType" in schema:
+        return schema["type"]
+    return schema

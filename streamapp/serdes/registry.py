@@ -1,0 +1,103 @@
+"""Where Avro schemas get their ids: the port, and a registry that needs no server."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from streamapp.errors import SerializationError
+
+__all__ = ["LocalSchemaRegistry", "Schema", "SchemaRegistry"]
+
+Schema: TypeAlias = str | dict[str, Any] | list[Any]
+"""An Avro schema as JSON has it: a type's name, a record or other complex type, or a union."""
+
+
+class SchemaRegistry(Protocol):
+    """Ids of schemas, as Confluent's registry gives them out. Implementations have to be picklable."""
+
+    def id_of(self, subject: str, schema: Schema) -> int:
+        """The id (0 to 2**31 - 1) of a schema, which is registered under the subject if it is new."""
+        ...
+
+    def schema_of(self, schema_id: int) -> Schema:
+        """The schema with that id; `SerializationError` if there is none."""
+        ...
+
+
+class LocalSchemaRegistry:
+    """A registry without a server: the id of a schema is 31 bits of its own SHA-256.
+
+    So all processes give a schema the same id without having to talk. What was written with a schema that a
+    process does not have in its own code needs that schema to be read: with a ``path`` (a folder that all of
+    them see) every schema is a file there, written once, whole, and never changed. Subjects share the ids.
+
+    >>> registry = LocalSchemaRegistry()
+    >>> registry.id_of("flights-value", "string") == LocalSchemaRegistry().id_of("other-key", "string")
+    True
+    >>> registry.schema_of(registry.id_of("flights-value", "string"))
+    'string'
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self._path = None if path is None else Path(path)
+        self._schemas: dict[int, Schema] = {}
+
+    def id_of(self, subject: str, schema: Schema) -> int:
+        text = json.dumps(schema, sort_keys=True, separators=(",", ":"))
+        schema_id = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
+        known = self._schemas.get(schema_id)
+        if known is None:
+            known = json.loads(text) if self._path is None else self._stored(self._path, schema_id, text)
+        if known != schema:
+            raise SerializationError(
+                f"The schema of {subject} and another one have the same id {schema_id} in this registry. "
+                'Add a "doc" to one of them: it changes the id.'
+            )
+        self._schemas[schema_id] = known
+        return schema_id
+
+    def schema_of(self, schema_id: int) -> Schema:
+        schema = self._schemas.get(schema_id)
+        if schema is None and self._path is not None:
+            schema = self._read(self._path, schema_id)
+        if schema is None:
+            where = "that this process has registered" if self._path is None else f"in {self._path}"
+            raise SerializationError(
+                f"There is no schema with id {schema_id} {where}. Give all processes the registry that the "
+                "writer has: LocalSchemaRegistry(path) with a shared folder, or another SchemaRegistry."
+            )
+        self._schemas[schema_id] = schema
+        return schema
+
+    def _stored(self, folder: Path, schema_id: int, text: str) -> Schema:
+        """The schema of the id's file, which is made from the text if there is none."""
+        stored = self._read(folder, schema_id)
+        if stored is not None:
+            return stored
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor, draft = tempfile.mkstemp(dir=folder, prefix=".draft-")
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(text)
+            # Linking fails if another process was first, and shows no other process a file half written.
+            os.link(draft, folder / f"{schema_id}.avsc")
+        except FileExistsError:
+            pass
+        finally:
+            os.unlink(draft)
+        stored = self._read(folder, schema_id)
+        assert stored is not None
+        return stored
+
+    def _read(self, folder: Path, schema_id: int) -> Schema | None:
+        try:
+            return json.loads((folder / f"{schema_id}.avsc").read_bytes())  # type: ignore[no-any-return]
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise SerializationError(f"{folder / f'{schema_id}.avsc'} is not JSON: {error}") from error
