@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import zipfile
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, NamedTuple, get_args, get_type_hints
+from typing import TYPE_CHECKING, get_args, get_type_hints
 
 from tables.schemas import Dataset
 
@@ -21,24 +22,27 @@ RAW_TABLES = ("airlines", "airports", "planes", "weather", "flights")
 SQL_TYPES = {str: "string", int: "bigint", float: "double"}
 
 
-class Rules(NamedTuple):
-    """``columns``: fields whose value is not simply the raw column of that name, as SQL. ``refused``: why a row
-    that has all its values still is not to be believed, and the SQL that finds it."""
+@dataclass(frozen=True)
+class Rules:
+    """``columns``: fields whose value is not simply the raw column of that name, as SQL. ``refused``: why a
+    row that has all its values still is not to be believed, and the SQL that finds it."""
 
-    columns: dict[str, str] = {}
-    refused: dict[str, str] = {}
+    columns: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
 
 
 RULES: dict[str, Rules] = {
     "weather": Rules(
-        # The hour that the clocks were set back occurs twice in local time; only the UTC column tells them apart.
+        # The hour that the clocks were set back occurs twice in local time; only the UTC column tells them
+        # apart.
         columns={"time": "unix_millis(try_to_timestamp(time_hour))"},
         refused={"wind faster than any ever measured": "try_cast(wind_speed as double) > 254"},
     ),
     "flights": Rules(
         columns={
             "sched_dep_time": (
-                "unix_millis(try_make_timestamp(try_cast(year as int), try_cast(month as int), try_cast(day as int), "
+                "unix_millis(try_make_timestamp("
+                "try_cast(year as int), try_cast(month as int), try_cast(day as int), "
                 "try_cast(sched_dep_time as int) div 100, try_cast(sched_dep_time as int) % 100, "
                 "cast(0 as decimal(8,6)), 'America/New_York'))"
             )
@@ -68,10 +72,11 @@ def raw_table(spark: SparkSession, folder: Path, name: str) -> DataFrame:
 
 
 def clean(raw: DataFrame, dataset: Dataset) -> DataFrame:
-    """Columns ``event`` (a struct of the event's fields), ``reason`` (why the row is refused, or null) and ``raw``.
+    """Columns ``event`` (a struct of the event's fields), ``reason`` (why the row is refused, or null) and
+    ``raw`` (such a row as JSON).
 
-    A row is refused for a missing value that the event requires, for text where a number or a time should be, and
-    by the `RULES`.
+    A row is refused for a missing value that the event requires, for text where a number or a time should be,
+    and by the `RULES`.
     """
     from pyspark.sql import functions as F
 
@@ -81,13 +86,17 @@ def clean(raw: DataFrame, dataset: Dataset) -> DataFrame:
     for name, hint in get_type_hints(dataset.event).items():
         kinds = get_args(hint) or (hint,)
         sql_type = next(SQL_TYPES[kind] for kind in kinds if kind is not NoneType)
-        field = F.expr(rules.columns.get(name, f"try_cast(`{name}` as {sql_type})")).cast(sql_type)
-        fields.append(field.alias(name))
+        typed = F.expr(rules.columns.get(name, f"try_cast(`{name}` as {sql_type})")).cast(sql_type)
+        fields.append(typed.alias(name))
         if NoneType not in kinds:
-            reasons.append(F.when(field.isNull(), F.lit(f"{name} is missing or no {sql_type}")))
+            reasons.append(F.when(typed.isNull(), F.lit(f"{name} is missing or no {sql_type}")))
         elif sql_type != "string":
-            reasons.append(F.when(field.isNull() & F.col(name).isNotNull(), F.lit(f"{name} is no {sql_type}")))
+            unread = typed.isNull() & F.col(name).isNotNull()
+            reasons.append(F.when(unread, F.lit(f"{name} is no {sql_type}")))
     reasons += [F.when(F.expr(condition), F.lit(reason)) for reason, condition in rules.refused.items()]
+    reason = F.coalesce(*reasons)
     return raw.select(
-        F.struct(*fields).alias("event"), F.coalesce(*reasons).alias("reason"), F.to_json(F.struct("*")).alias("raw")
+        F.struct(*fields).alias("event"),
+        reason.alias("reason"),
+        F.when(reason.isNotNull(), F.to_json(F.struct("*"))).alias("raw"),
     )

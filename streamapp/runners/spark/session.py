@@ -1,0 +1,48 @@
+"""A Spark session set up for streamapp."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["spark_session"]
+
+
+def spark_session(
+    app_name: str, *, master: str = "local[2]", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The running Spark session, or a new one whose Python workers import what this process imports.
+
+    ``settings`` are Spark's own and win. On a cluster, ship the code with ``addPyFile`` and the dependencies
+    with ``spark.archives`` (docs/spark.md). No connector is needed: the tasks read and write Kafka with
+    librdkafka.
+
+    >>> spark = spark_session("backfill", master="local[4]")                    # doctest: +SKIP
+    """
+    from pyspark.sql import SparkSession
+
+    # Without these, workers are started with whatever `python3` is on the path, and without the paths that
+    # this process added to sys.path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    path = os.pathsep.join([*filter(None, [os.getcwd() if "" in sys.path else "", *sys.path])])
+    defaults = {
+        "spark.executorEnv.PYTHONPATH": path,
+        "spark.driver.memory": "2g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+        # A task reads exactly one Kafka partition: Spark must not join or split them.
+        "spark.sql.adaptive.enabled": "false",
+        "spark.log.level": "ERROR",
+    }
+    builder = SparkSession.builder.appName(app_name).master(master)
+    for key, value in {**defaults, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

@@ -1,0 +1,290 @@
+"""Records from Spark into Kafka, in time order and exactly once, also when a run was killed and is started
+again.
+
+Spark's own Kafka sink ignores timestamps and writes at least once. Here a task is a transactional producer.
+Each transaction also commits how many rows of each partition are now in Kafka, as an offset of the consumer
+group that is named like the job. The next run reads that number and goes on behind it; with it lies a
+checksum of the rows so far, so that a run whose input has changed is refused rather than continued in the
+wrong place.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from streamapp.broker.settings import KafkaSettings
+from streamapp.errors import BrokerError, ConfigError
+from streamapp.records import TopicPartition
+from streamapp.runners.spark.failures import raised_in_tasks
+from streamapp.runners.spark.partitioning import exact_partitions
+from streamapp.runners.spark.progress import polling
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Published", "publish"]
+
+COLUMNS = ("topic", "partition", "key", "value", "timestamp", "headers", "wanted")
+RECORDS_PER_TRANSACTION = 20_000
+TIMEOUT_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Published:
+    """What one run of `publish` did: records by topic. ``total`` is how many the input has."""
+
+    total: dict[str, int]
+    written: dict[str, int]
+    there_before: dict[str, int]
+
+
+def publish(
+    frame: DataFrame,
+    kafka: KafkaSettings,
+    *,
+    job: str,
+    topics: Sequence[str],
+    tasks: int = 1,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Published:
+    """Writes the rows of ``frame`` to Kafka in the order of their timestamps, each exactly once over all
+    runs.
+
+    Columns: ``topic``, ``partition`` (int), ``key``, ``value`` (binary), ``timestamp`` (bigint, ms), and
+    optionally ``headers`` and ``wanted`` (boolean; an unwanted row is passed over for good). Rows of the same
+    moment are written in the order of ``topics``, which have to exist already and belong to this ``job``
+    alone. One task keeps the time order over all partitions, as a live stream has it; more ``tasks`` keep it
+    within each partition and write faster.
+
+    ``on_progress(done, total)`` is called about three times a second, from another thread.
+
+    Raises `ConfigError` when a topic has records that are not from this job, or the input is not the one that
+    the job was begun with, and `BrokerError` when Kafka refuses; after that the same call goes on where it
+    was.
+    """
+    from pyspark.sql import functions as F
+
+    ledger = _Ledger(kafka, job)
+    partitions = ledger.begin(topics, tasks)
+    before = ledger.read(partitions)
+    kept = frame.storageLevel.useMemory or frame.storageLevel.useDisk
+    if not kept:
+        frame = frame.persist()
+    try:
+        sizes = {
+            TopicPartition(row[0], row[1]): row[2]
+            for row in frame.groupBy("topic", "partition").count().collect()
+        }
+        unknown = sizes.keys() - set(partitions)
+        if unknown:
+            raise ConfigError(
+                f"The frame has rows for {sorted(map(str, unknown))}, which Kafka does not have"
+            )
+        rank = F.array_position(F.array(*map(F.lit, topics)), F.col("topic"))
+        order = [F.col("timestamp"), rank, *map(F.col, ("partition", "key", "value"))]
+        columns = frame.select([name for name in COLUMNS if name in frame.columns])
+        slices = exact_partitions(columns, tasks, F.pmod(F.col("partition"), F.lit(tasks)))
+        write = _Writer(kafka, job)
+        total = sum(sizes.values())
+
+        def done() -> int:
+            return sum(
+                min(position, sizes.get(tp, 0)) for tp, (position, _) in ledger.read(partitions).items()
+            )
+
+        with raised_in_tasks(), polling(on_progress and (lambda: on_progress(done(), total))):
+            rows = (
+                slices.sortWithinPartitions(*order)
+                .mapInArrow(write, "topic string, partition int, written bigint")
+                .collect()
+            )
+    finally:
+        if not kept:
+            frame.unpersist()
+        ledger.close()
+    totals, there = dict.fromkeys(topics, 0), dict.fromkeys(topics, 0)
+    written = dict.fromkeys(topics, 0)
+    for tp, size in sizes.items():
+        totals[tp.topic] += size
+        there[tp.topic] += min(size, before[tp][0])
+    for row in rows:
+        written[row[0]] += row[2]
+    return Published(totals, written, there)
+
+
+Position = tuple[int, str]
+"""How many rows of a partition are done, and the checksum of these rows in hexadecimal."""
+
+
+class _Ledger:
+    """How far a job is, kept in Kafka beside the records."""
+
+    def __init__(self, kafka: KafkaSettings, job: str) -> None:
+        self._kafka, self._job = kafka, job
+        self.consumer = Consumer({**kafka.librdkafka(), "group.id": job, "enable.auto.commit": False})
+
+    def begin(self, topics: Sequence[str], tasks: int) -> list[TopicPartition]:
+        """Shuts out what is left of earlier runs, and enters empty partitions that are not in the ledger
+        yet."""
+        try:
+            for task in range(tasks):
+                _producer(self._kafka, self._job, task)
+            known = self.consumer.list_topics(timeout=TIMEOUT_SECONDS).topics
+            missing = [topic for topic in topics if topic not in known]
+            if missing:
+                raise ConfigError(f"Kafka has no topics {missing}: create them before records are published")
+            partitions = [
+                TopicPartition(topic, p) for topic in topics for p in sorted(known[topic].partitions)
+            ]
+            new = [tp for tp, (position, _) in self.read(partitions).items() if position < 0]
+            for tp in new:
+                low, high = self.consumer.get_watermark_offsets(KafkaPartition(*tp), timeout=TIMEOUT_SECONDS)
+                if high > low:
+                    raise ConfigError(
+                        f"{tp} has {high - low} records, but Kafka has no progress of the job {self._job!r}: "
+                        "they are not from it, or it was run so long ago that Kafka forgot. Delete the topic "
+                        "and run again, or publish to another topic."
+                    )
+            if new:
+                self.consumer.commit(offsets=[_entry(tp, 0, "0") for tp in new], asynchronous=False)
+        except KafkaException as error:
+            raise BrokerError(f"Kafka at {self._kafka.bootstrap_servers} refused: {error}") from error
+        return partitions
+
+    def read(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
+        """Per partition the rows that are done; -1 where the job never was."""
+        asked = [KafkaPartition(*tp) for tp in partitions]
+        return {
+            TopicPartition(entry.topic, entry.partition): (
+                entry.offset if entry.offset >= 0 else -1,
+                entry.metadata,
+            )
+            for entry in self.consumer.committed(asked, timeout=TIMEOUT_SECONDS)
+        }
+
+    def close(self) -> None:
+        self.consumer.close()
+
+
+def _entry(tp: TopicPartition, position: int, checksum: str) -> KafkaPartition:
+    return KafkaPartition(tp.topic, tp.partition, position, metadata=checksum)
+
+
+def _producer(kafka: KafkaSettings, job: str, task: int) -> Producer:
+    """The task's producer, after Kafka has rolled back and shut out every earlier producer of the same
+    task."""
+    producer = Producer(
+        {
+            **kafka.librdkafka(),
+            "transactional.id": f"{job}-{task}",
+            "linger.ms": 50,
+            "batch.size": 262_144,
+            "compression.type": "lz4",
+            "queue.buffering.max.messages": 2 * RECORDS_PER_TRANSACTION,
+        }
+    )
+    producer.init_transactions(TIMEOUT_SECONDS)
+    return producer
+
+
+class _Writer:
+    """Runs in the executor: writes one sorted slice, transaction by transaction."""
+
+    def __init__(self, kafka: KafkaSettings, job: str) -> None:
+        self.kafka, self.job = kafka, job
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        ledger = _Ledger(self.kafka, self.job)
+        try:
+            producer = _producer(self.kafka, self.job, context.partitionId())
+            written = self._write(batches, producer, ledger)
+        except KafkaException as error:
+            raise BrokerError(
+                f"Kafka refused the records of job {self.job!r}: {error}. Run it again: it goes on where it "
+                "was."
+            ) from error
+        finally:
+            ledger.close()
+        columns = [[tp.topic for tp in written], [tp.partition for tp in written], list(written.values())]
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(c, t) for c, t in zip(columns, (pa.string(), pa.int32(), pa.int64()), strict=True)],
+            ["topic", "partition", "written"],
+        )
+
+    def _write(
+        self, batches: Iterator[pa.RecordBatch], producer: Producer, ledger: _Ledger
+    ) -> dict[TopicPartition, int]:
+        group = ledger.consumer.consumer_group_metadata()
+        done: dict[TopicPartition, Position] = {}  # as Kafka has it
+        seen: dict[TopicPartition, list[int]] = {}  # [rows, checksum] of this run
+        written: dict[TopicPartition, int] = {}
+        pending = 0
+
+        def commit() -> None:
+            entries = [
+                _entry(tp, rows, f"{checksum:x}")
+                for tp, (rows, checksum) in seen.items()
+                if rows > done[tp][0]
+            ]
+            if not pending:  # rows that nobody wants move the position too
+                producer.begin_transaction()
+            producer.send_offsets_to_transaction(entries, group, TIMEOUT_SECONDS)
+            producer.commit_transaction(TIMEOUT_SECONDS)
+            done.update({TopicPartition(e.topic, e.partition): (e.offset, e.metadata) for e in entries})
+
+        for topic, partition, key, value, timestamp, headers, wanted in _rows(batches):
+            tp = TopicPartition(topic, partition)
+            if tp not in seen:
+                seen[tp], written[tp] = [0, 0], 0
+                done.update(ledger.read([tp]))
+            mine = seen[tp]
+            position, checksum = done[tp]
+            rows = mine[0] = mine[0] + 1
+            mine[1] = zlib.crc32(value or b"", zlib.crc32(key or b"", mine[1]))
+            if rows <= position:
+                if rows == position and f"{mine[1]:x}" != checksum:
+                    raise ConfigError(
+                        f"The first {rows} rows for {tp} are not those that job {self.job!r} wrote before: "
+                        "the input has changed. Delete the topic and begin anew, or publish under another job "
+                        "to another topic."
+                    )
+                continue
+            if not wanted:
+                continue
+            if not pending:
+                producer.begin_transaction()
+            while True:
+                try:
+                    producer.produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            written[tp] += 1
+            pending += 1
+            if pending == RECORDS_PER_TRANSACTION:
+                commit()
+                pending = 0
+        if any(rows > done[tp][0] for tp, (rows, _) in seen.items()):
+            commit()
+        return written
+
+
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
+    for batch in batches:
+        columns = [batch.column(n).to_pylist() for n in ("topic", "partition", "key", "value", "timestamp")]
+        headers = batch.column("headers").to_pylist() if "headers" in batch.schema.names else repeat(None)
+        wanted = batch.column("wanted").to_pylist() if "wanted" in batch.schema.names else repeat(True)
+        pairs = (h and [(item["key"], item["value"]) for item in h] for h in headers)
+        yield from zip(*columns, pairs, wanted, strict=False)

@@ -1,0 +1,189 @@
+"""Where the records of a batch come from: ranges of Kafka topics, or DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from streamapp.errors import BrokerError, ConfigError
+from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["FrameSource", "KafkaRange", "KafkaReader", "KafkaSource", "Ranges"]
+
+TIMEOUT_SECONDS = 30.0
+BATCH = 10_000
+
+Ranges = dict[TopicPartition, tuple[int, int]]
+"""First offset, and the offset behind the last, of each partition."""
+
+
+@dataclass(frozen=True)
+class KafkaSource:
+    """Topics as they are in Kafka, from ``since`` (default: the first record) to ``until`` (default: the end
+    of the log when the batch starts).
+
+    Both are either a time in ms, which means the first record of each partition with at least that timestamp,
+    or offsets by partition. ``until`` is exclusive. Only committed records are read.
+
+    >>> KafkaSource(until=1_385_874_000_000)                       # everything before December 2013
+    KafkaSource(since=None, until=1385874000000)
+    """
+
+    since: int | Mapping[TopicPartition, int] | None = None
+    until: int | Mapping[TopicPartition, int] | None = None
+
+
+@dataclass(frozen=True)
+class FrameSource:
+    """One topic as a DataFrame: Parquet files, or Spark's own Kafka reader.
+
+    Columns: ``key`` and ``value`` (binary or string), ``timestamp`` (bigint in ms, or timestamp),
+    ``partition`` (int), ``offset`` (bigint, the order within a partition), and optionally ``headers``.
+    ``partitions`` is the number of the topic's partitions; by default the largest one that occurs, and one.
+    """
+
+    frame: DataFrame
+    partitions: int | None = None
+
+    def rows(self, topic: str) -> DataFrame:
+        """The frame with columns of the types that the stages want; raises `ConfigError` if it can't be."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import TimestampType
+
+        from streamapp.runners.spark.stage import HEADERS
+
+        names = set(self.frame.columns)
+        missing = [n for n in ("key", "value", "timestamp", "partition", "offset") if n not in names]
+        if missing:
+            raise ConfigError(
+                f"the frame for topic {topic} has no column {', '.join(missing)}; it has "
+                f"{', '.join(sorted(names))}. A frame needs key, value, timestamp, partition and offset"
+            )
+        time = F.col("timestamp")
+        if isinstance(self.frame.schema["timestamp"].dataType, TimestampType):
+            time = F.unix_millis(time)
+        headers = F.col("headers") if "headers" in names else F.lit(None)
+        return self.frame.select(
+            F.col("partition").cast("int").alias("task"),
+            F.col("offset").cast("bigint").alias("seq"),
+            F.col("key").cast("binary").alias("key"),
+            F.col("value").cast("binary").alias("value"),
+            time.cast("bigint").alias("timestamp"),
+            headers.cast(HEADERS).alias("headers"),
+        )
+
+
+class KafkaRange:
+    """Asks a cluster which offsets a `KafkaSource` means."""
+
+    def __init__(self, client: Mapping[str, Any]) -> None:
+        self._client = AdminClient({**client, "log_level": 0})
+        self._servers = client["bootstrap.servers"]
+
+    def partition_counts(self) -> dict[str, int]:
+        """All topics of the cluster with their numbers of partitions."""
+        try:
+            topics = self._client.list_topics(timeout=TIMEOUT_SECONDS).topics
+        except KafkaException as error:
+            raise BrokerError(
+                f"Kafka at {self._servers} does not answer ({error.args[0].str()}): is it running, and is "
+                "bootstrap_servers right?"
+            ) from error
+        return {name: len(found.partitions) for name, found in topics.items()}
+
+    def resolve(self, source: KafkaSource, partitions: Sequence[TopicPartition]) -> Ranges:
+        first = self._offsets(partitions, OffsetSpec.earliest())
+        end = self._offsets(partitions, OffsetSpec.latest())
+        starts = self._bound(source.since, first, end) if source.since is not None else first
+        ends = self._bound(source.until, end, end) if source.until is not None else end
+        gone = [tp for tp in partitions if starts[tp] < first[tp]]
+        beyond = [tp for tp in partitions if ends[tp] > end[tp]]
+        if gone or beyond:
+            named = ", ".join(f"{tp} has {first[tp]} to {end[tp]}" for tp in gone + beyond)
+            raise ConfigError(f"offsets are asked for that Kafka does not have: {named}")
+        return {tp: (starts[tp], max(starts[tp], ends[tp])) for tp in partitions}
+
+    def _bound(
+        self,
+        bound: int | Mapping[TopicPartition, int],
+        default: dict[TopicPartition, int],
+        end: dict[TopicPartition, int],
+    ) -> dict[TopicPartition, int]:
+        if not isinstance(bound, int):
+            return {tp: bound.get(tp, offset) for tp, offset in default.items()}
+        found = self._offsets(list(default), OffsetSpec.for_timestamp(bound))
+        return {tp: end[tp] if offset < 0 else offset for tp, offset in found.items()}
+
+    def _offsets(self, partitions: Sequence[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
+        if not partitions:
+            return {}
+        asked = {KafkaPartition(*tp): spec for tp in partitions}
+        level = IsolationLevel.READ_COMMITTED
+        found = self._client.list_offsets(asked, isolation_level=level, request_timeout=TIMEOUT_SECONDS)
+        try:
+            return {TopicPartition(tp.topic, tp.partition): f.result().offset for tp, f in found.items()}
+        except KafkaException as error:
+            raise BrokerError(f"Kafka at {self._servers}: the offsets are not known: {error}") from error
+
+
+class KafkaReader:
+    """Reads one range of one partition, in an executor. Its task has a reader for each of its inputs."""
+
+    def __init__(self, client: Mapping[str, Any], partition: TopicPartition, start: int, end: int) -> None:
+        self._partition, self._end, self._next = partition, end, start
+        self._consumer = Consumer(
+            {
+                **client,
+                "group.id": "streamapp-batch",  # required, never joined
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+            }
+        )
+        self._consumer.assign([KafkaPartition(*partition, start)])
+
+    def read(self) -> RecordBatch | None:
+        """The next records, or None at the end of the range; an empty batch when Kafka is slow."""
+        if self._next >= self._end:
+            return None
+        messages = self._consumer.consume(BATCH, 1.0)
+        if messages and messages[-1].error() is not None:
+            self._on_event(messages.pop())
+        if not messages:
+            return None if self._next >= self._end else RecordBatch([], [], [], [])
+        if any(m.error() is not None for m in messages):
+            for event in [m for m in messages if m.error() is not None]:
+                self._on_event(event)
+            messages = [m for m in messages if m.error() is None]
+        if messages[-1].offset() >= self._end:
+            messages = [m for m in messages if m.offset() < self._end]
+            self._next = self._end
+        else:
+            self._next = max(self._next, messages[-1].offset() + 1)
+        headers = [m.headers() for m in messages]
+        return RecordBatch(
+            [m.key() for m in messages],
+            [m.value() for m in messages],
+            [m.timestamp()[1] for m in messages],
+            [m.offset() for m in messages],
+            [tuple(h) if h else NO_HEADERS for h in headers] if any(headers) else None,
+        )
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _on_event(self, event: Any) -> None:
+        error = event.error()
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._next = max(self._next, event.offset())  # behind the markers of transactions
+        elif error.fatal() or not error.retriable():
+            raise BrokerError(f"{self._partition} cannot be read at offset {self._next}: {error.str()}")
