@@ -80,6 +80,6 @@ class Suppressed:
 
     @classmethod
     def until_time_limit(cls, limit: Duration, buffer: BufferConfig, name: str | None = None) -> Suppressed:
-        """At most one update per key within ``limit`` of stream time: the last one. A negative limit is zero."""
+        """At most one update per key within ``limit`` of stream time: the last one; negative means zero."""
         limit_ms = max(0, to_ms(limit, "the time limit of a suppression"))
         return cls("time_limit", buffer, limit_ms, name)

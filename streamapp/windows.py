@@ -125,7 +125,10 @@ class SlidingWindows:
     grace_ms: int
 
     def __post_init__(self) -> None:
-        _not_negative(self.difference_ms, "the time difference of sliding windows")
+        if self.difference_ms <= 0:
+            raise ConfigError(
+                f"the difference of sliding windows must be larger than zero, got {self.difference_ms} ms"
+            )
         _not_negative(self.grace_ms, "the grace period")
 
     @classmethod

@@ -129,21 +129,7 @@ class WindowKind:
         w = self.windows
         if isinstance(w, SessionWindows):
             assert merger is not None
-            return SessionWindowAggregate(
-                windows=w,
-                store=store,
-                initializer=initializer,
-                aggregator=aggregator,
-                merger=merger,
-                emit_final=emit_final,
-                send_old=send_old,
-            )
-        kind = SlidingWindowAggregate if isinstance(w, SlidingWindows) else WindowAggregate
-        return kind(
-            windows=w,
-            store=store,
-            initializer=initializer,
-            aggregator=aggregator,
-            emit_final=emit_final,
-            send_old=send_old,
-        )
+            return SessionWindowAggregate(w, store, initializer, aggregator, merger, emit_final, send_old)
+        if isinstance(w, SlidingWindows):
+            return SlidingWindowAggregate(w, store, initializer, aggregator, emit_final, send_old)
+        return WindowAggregate(w, store, initializer, aggregator, emit_final, send_old)

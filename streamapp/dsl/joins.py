@@ -121,8 +121,8 @@ def join_streams(
     # With legacy windows, records without a match are not kept: they are emitted at once.
     kept = outer_store if outer_store is not None and not windows.legacy else None
     outer_name_or_none = None if kept is None else kept.name
-    outer_stores = () if outer_store is None else (outer_store,)
-    common = {
+    outer_stores = () if kept is None else (kept,)
+    common: dict[str, Any] = {
         "before_ms": windows.before_ms,
         "after_ms": windows.after_ms,
         "grace_ms": windows.grace_ms,

@@ -45,9 +45,9 @@ class KStream(JoinMethods[K, V]):
     """A stream of records with keys of type K and values of type V.
 
     Each method adds one operator and returns a new stream; the stream itself does not change and may be used
-    any number of times. Keys and values may be None unless a method says otherwise; timestamps and headers stay
-    with the record. ``name`` names the operator (default: generated, as Kafka Streams does). (Kafka Streams:
-    ``KStream``.)
+    any number of times. Keys and values may be None unless a method says otherwise; timestamps and headers
+    stay with the record. ``name`` names the operator (default: generated, as Kafka Streams does). (Kafka
+    Streams: ``KStream``.)
     """
 
     def __init__(

@@ -232,7 +232,7 @@ class RepartitionNode(Node):
         self._partitioner, self._partitions = partitioner, partitions
 
     def write(self, topology: Topology) -> None:
-        serdes = {"key_serde": self.key_serde, "value_serde": self.value_serde}
+        serdes: dict[str, Any] = {"key_serde": self.key_serde, "value_serde": self.value_serde}
         topology.add_internal_topic(self.topic, self._partitions)
         topology.add_processor(
             self._filter, DropNullKeys() if self.drop_null_keys else PassThrough(), *self.parent_names
@@ -249,7 +249,7 @@ class GroupedTableRepartitionNode(Node):
     ) -> None:
         super().__init__(source)
         self._topic, self._sink = topic, sink
-        self._serdes = {"key_serde": key_serde, "value_serde": ChangeSerde(value_serde)}
+        self._serdes: dict[str, Any] = {"key_serde": key_serde, "value_serde": ChangeSerde(value_serde)}
 
     def write(self, topology: Topology) -> None:
         topology.add_internal_topic(self._topic)

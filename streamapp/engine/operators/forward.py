@@ -5,16 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streamapp.engine.operator import NodeContext
+from streamapp.engine.operator import NodeContext, ValueGetter
 from streamapp.records import Headers
+from streamapp.state.versioned import NOT_PUT
 
-__all__ = ["NOT_PUT", "TableForward", "table_forwarder", "table_writer"]
-
-NOT_PUT = -1
-"""What a versioned store's ``put`` returns for an update that is older than its history."""
+__all__ = ["NOT_PUT", "TableForward", "row_reader", "table_forwarder", "table_writer"]
 
 TableForward = Callable[[Any, Any, Any, int, Headers], None]
 """Takes key, new value, old value, timestamp in ms and headers of one update."""
+
+
+def row_reader(store: Any) -> ValueGetter:
+    """Reads rows as (value, timestamp, ...) from any kind of key-value store; plain ones know no timestamps (-1)."""
+    get: ValueGetter = store.get
+    if store.kind not in ("key_value", "lru"):
+        return get
+
+    def get_with_unknown_time(key: Any) -> tuple[Any, int] | None:
+        value = get(key)
+        return None if value is None else (value, -1)
+
+    return get_with_unknown_time
 
 
 def table_forwarder(ctx: NodeContext, store: Any, send_old: bool) -> TableForward:

@@ -52,7 +52,9 @@ def bind_transformer(ctx: NodeContext, supplier: Callable[[], ValueTransformer])
     """The transform function of a transformer for this task; the task calls its ``init`` and ``close``."""
     transformer = supplier()
     if not callable(getattr(transformer, "transform", None)):
-        raise StreamsError(f"the supplier of {ctx.name} gave {transformer!r}, which has no transform(key, value)")
+        raise StreamsError(
+            f"the supplier of {ctx.name} gave {transformer!r}, which has no method transform(key, value)"
+        )
     task: Any = ctx.task
     task.add_processor(ctx.name, transformer, _TransformerContext(ctx))
     return transformer.transform
