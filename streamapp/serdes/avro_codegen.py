@@ -122,7 +122,14 @@ def _kind(schema: Any) -> str | None:
     return base if base in _PRIMITIVES or base == "enum" else None
 
 
-_VARINT = ("n = d[p]; p += 1", "if n > 127: n, p = varint(d, p, n)")
+# The first byte, the second, and a function for the rest: most numbers have one or two.
+_VARINT = (
+    "n = d[p]; p += 1",
+    "if n > 127:",
+    " b = d[p]; p += 1",
+    " if b < 128: n += (b << 7) - 0x80",
+    " else: n, p = varint(d, p, n, b)",
+)
 
 
 def _read_value(schema: Any, n: int, names: dict[str, Any]) -> list[str]:
@@ -170,9 +177,9 @@ def _write_value(schema: Any, n: int, names: dict[str, Any]) -> list[str]:
         case "double":
             return [f"a{n} = double(x)"]
         case "string":
-            return [f"a{n} = x.encode(); n = len(a{n})", f"l{n} = small[n + n] if n < 64 else long(n)"]
+            return [f"a{n} = x.encode(); n = len(a{n})", f"l{n} = small[n + n] if n < 8192 else long(n)"]
         case "bytes":
-            return [f"a{n} = x; n = len(x)", f"l{n} = small[n + n] if n < 64 else long(n)"]
+            return [f"a{n} = x; n = len(x)", f"l{n} = small[n + n] if n < 8192 else long(n)"]
         case "enum":
             names[f"symbols{n}"] = {symbol: _long(index) for index, symbol in enumerate(schema["symbols"])}
             return [f"a{n} = symbols{n}[x]"]
@@ -183,21 +190,14 @@ def _write_value(schema: Any, n: int, names: dict[str, Any]) -> list[str]:
         case "date":
             return [f"a{n} = integer(days(x))"]
         case "int":
-            return [f"a{n} = small[x + x] if 0 <= x < 64 else integer(x)"]
-    return [f"a{n} = small[x + x] if 0 <= x < 64 else long(x)"]
+            return [f"a{n} = small[x + x] if 0 <= x < 8192 else integer(x)"]
+    return [f"a{n} = small[x + x] if 0 <= x < 8192 else long(x)"]
 
 
-def _varint(d: bytes, p: int, n: int) -> tuple[int, int]:
-    """The rest of a varint whose first byte was ``n``, and the position after it."""
-    b = d[p]
-    if b < 128:
-        return n + (b << 7) - 0x80, p + 1
-    c = d[p + 1]
-    if c < 128:
-        return n + (b << 7) + (c << 14) - 0x4080, p + 2
-    n += (b << 7) + (c << 14) - 0x204080
-    p += 2
-    shift = 21
+def _varint(d: bytes, p: int, n: int, b: int) -> tuple[int, int]:
+    """A varint whose first two bytes were ``n`` and ``b``, and the position after it."""
+    n += (b << 7) - 0x4080  # without the two bits that say that more follows
+    shift = 14
     while True:
         b = d[p]
         p += 1
