@@ -209,6 +209,7 @@ class SuppressBuffer(Store):
         self._changes: dict[bytes, BufferedChange] = {}
         self._order: list[tuple[int, bytes]] = []
         self._dirty: dict[bytes, None] = {}
+        self._hash_buckets = 16
         self._batch: list[tuple[bytes, bytes | None]] | None = None
         self.buffer_size = 0
         for key, data in table.range(None, None):
@@ -262,9 +263,10 @@ class SuppressBuffer(Store):
 
     def log_dirty(self) -> None:
         batch = self._batch = []
-        for row_key in self._dirty:
-            change = self._changes.get(row_key)
-            data = None if change is None else change.pack(self._times[row_key])
+        while len(self._dirty) > self._hash_buckets * 3 // 4:
+            self._hash_buckets *= 2
+        for row_key in sorted(self._dirty, key=self._hash_bucket):
+            data = self._packed(row_key)
             batch.append((row_key, data))
             if self.spec.logged:
                 headers = NO_HEADERS if data is None else _VERSION_3
@@ -304,6 +306,13 @@ class SuppressBuffer(Store):
 
     def approximate_num_entries(self) -> int:
         return self.num_records
+
+    def _hash_bucket(self, row_key: bytes) -> int:
+        # Kafka Streams logs its dirty keys in the order of a java.util.HashSet of them.
+        code = 1
+        for byte in row_key:
+            code = (31 * code + (byte - 256 if byte > 127 else byte)) & 0xFFFFFFFF
+        return (code ^ code >> 16) & (self._hash_buckets - 1)
 
     def _packed(self, row_key: bytes) -> bytes | None:
         change = self._changes.get(row_key)

@@ -99,7 +99,7 @@ class _Cached(WriteBehindStore):
                         self._heard_key(row_key),
                         None if new is None else show(new),
                         None if old is None else show(old),
-                        row[1],
+                        self._heard_timestamp(row_key, row),
                         headers,
                     )
         finally:
@@ -107,6 +107,9 @@ class _Cached(WriteBehindStore):
 
     def _heard_key(self, row_key: Any) -> Any:
         return self._keys.show(row_key)
+
+    def _heard_timestamp(self, row_key: Any, row: Row) -> int:
+        return row[1]
 
 
 class _CachedKeyValueStore(_Cached, KeyValueStore):
@@ -139,6 +142,9 @@ class _CachedSessionStore(_Cached, SessionStore):
     def _heard_key(self, row_key: Any) -> Windowed:
         key, start, end = row_key
         return Windowed(self._keys.show(key), start, end)
+
+    def _heard_timestamp(self, row_key: Any, row: Row) -> int:
+        return int(row_key[2])
 
 
 _KINDS: dict[str, type[Any]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from streamapp.errors import InvalidStoreError
@@ -16,10 +15,10 @@ __all__ = ["LruStore"]
 
 
 class LruStore(KeyValueStore):
-    """``get``, ``put``, ``put_if_absent`` and ``delete`` of `KeyValueStore` (`StoreKind` ``lru``).
+    """A `KeyValueStore` with a limit (`StoreKind` ``lru``).
 
-    It holds the ``spec.max_entries`` entries that were read or written last, all in memory; what it
-    evicts gets a tombstone in the changelog. As in Kafka Streams it cannot be iterated.
+    It holds the ``spec.max_entries`` entries that were read or written last, all in memory; what it evicts
+    gets a tombstone in the changelog. Iterating does not count as use.
     """
 
     def __init__(
@@ -76,8 +75,3 @@ class LruStore(KeyValueStore):
 
     def approximate_num_entries(self) -> int:
         return len(self._rows)
-
-    def _entries(self, start: bytes | None, end: bytes | None, reverse: bool) -> Iterator[tuple[Any, Any]]:
-        raise InvalidStoreError(
-            f"store {self.name!r} is an LRU store, which cannot be iterated; read it by key"
-        )

@@ -17,7 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from streamapp.records import RecordBatch, Windowed
+from streamapp.records import NO_HEADERS, Headers, RecordBatch, Windowed
 from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG, MAX_LONG
 from streamapp.state.spec import StoreSpec
@@ -134,9 +134,11 @@ class TimeBucketedStore(WriteBehindStore):
         ]
         if not rows:
             return
-        self._observed = max(self._observed, max(row[3] for row in rows))
         if self.spec.retain_duplicates:
             self._sequence = int.from_bytes(rows[-1][0][-4:], "big")
+            if not self._exact:
+                rows = [row for row in rows if row[1] is not None]  # see `WindowStore.put`
+        self._observed = max([self._observed, *[row[3] for row in rows]])
         bucket, pack = self._bucket, LONG.pack
         live = max(0, self._min_live()) // bucket
         timestamped = self._timestamped
@@ -214,9 +216,9 @@ class WindowStore(TimeBucketedStore):
 
     get(key, start)
         the value, or None
-    put(key, value, start, timestamp=None)
-        sets it, None deletes, the timestamp goes to the changelog; with ``retain_duplicates`` adds
-        another row
+    put(key, value, start, timestamp=None, headers=())
+        sets it, None deletes; timestamp and headers go to the changelog. With ``retain_duplicates``
+        it adds another row, and None does nothing
     fetch(key, time_from, time_to, reverse=False)
         (start, value) of one key, by start
     fetch_range(low, high, time_from, time_to, reverse=False)
@@ -276,15 +278,32 @@ class WindowStore(TimeBucketedStore):
             return MISSING
         return self._dirty.get(row_key) or self._read(row_key)
 
-    def put(self, key: Any, value: Any, start: int, timestamp: int | None = None) -> None:
+    def put(
+        self,
+        key: Any,
+        value: Any,
+        start: int,
+        timestamp: int | None = None,
+        headers: Headers = NO_HEADERS,
+    ) -> None:
         if key.__class__ is not self._key_class:
             key = self._keep_key(key)
         if value.__class__ is not self._value_class and value is not None:
             value = self._keep_value(value)
+        row = (value, self._task.timestamp if timestamp is None else timestamp)
         if self._duplicates:
             self._sequence = (self._sequence + 1) & 0x7FFFFFFF
         row_key = (key, start, self._sequence)
-        self.put_row(row_key, (value, self._task.timestamp if timestamp is None else timestamp))
+        if headers:
+            self._log_headers[row_key] = headers
+        if value is None and self._duplicates:
+            # Nothing to add and nothing to delete, yet Kafka Streams logs it, and in memory its time counts.
+            if self._exact:
+                self._observe(start)
+            if self._log_each:
+                self._log(row_key, row)
+        else:
+            self.put_row(row_key, row)
 
     def put_row(self, row_key: Any, row: Row) -> None:
         key, start, sequence = row_key

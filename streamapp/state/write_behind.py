@@ -119,6 +119,8 @@ class WriteBehindStore(Store):
         self._dirty: dict[Any, Row] = {}
         self._sealed: dict[Any, Row] | None = None
         self._batch: list[tuple[bytes, bytes | None]] = []
+        # Of rows that wait for the changelog with headers, which few do.
+        self._log_headers: dict[Any, Headers] = {}
         # Clean rows, in two generations: when the young one is full it becomes the old one, the old one goes.
         self._young: dict[Any, Row] = {}
         self._old: dict[Any, Row] = {}
@@ -174,7 +176,8 @@ class WriteBehindStore(Store):
     def _log(self, row_key: Any, row: Row) -> None:
         value, timestamp = row
         data = None if value is None else self._values.to_bytes(value)
-        self._task.log(self.name, self._row_bytes(row_key), data, timestamp, NO_HEADERS)
+        headers = self._log_headers.pop(row_key, NO_HEADERS) if self._log_headers else NO_HEADERS
+        self._task.log(self.name, self._row_bytes(row_key), data, timestamp, headers)
 
     def log_dirty(self) -> None:
         self._seal(self._log_at_commit)
@@ -184,13 +187,14 @@ class WriteBehindStore(Store):
         batch: list[tuple[bytes, bytes | None]] = []
         add, log, name = batch.append, self._task.log, self.name
         encode, to_bytes = self._encoder(), self._values.to_bytes
+        log_headers, self._log_headers = self._log_headers, {}
         pack = LONG.pack if self._timestamped else None
         size = 0
         for row_key, (value, timestamp) in sealed.items():
             key, local = encode(row_key)
             data = None if value is None else to_bytes(value)
             if logged:
-                log(name, key, data, timestamp, NO_HEADERS)
+                log(name, key, data, timestamp, log_headers.get(row_key, NO_HEADERS))
             if local is not None:
                 size += len(local)
                 if data is not None:

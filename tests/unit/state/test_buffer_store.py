@@ -187,6 +187,14 @@ def test_the_changelog_of_a_suppression_has_kafka_streams_bytes():
     ]
 
 
+def test_dirty_keys_are_logged_in_the_order_of_a_java_hash_set():
+    life = suppress_life()
+    for start in (6, 9, 12, 15, 18):
+        life.store.put(start + 10, Windowed("k1", start, start + 10), 1, None, 20, ())
+    life.commit()
+    assert [key[-1] for key, *_ in life.task.logged] == [9, 12, 15, 18, 6]
+
+
 def test_a_suppressed_key_keeps_its_place_and_its_prior_value():
     life = suppress_life()
     store, a, b = life.store, Windowed("a", 0, 10), Windowed("b", 0, 10)

@@ -95,7 +95,7 @@ def test_windows_and_sessions_are_heard_with_their_windowed_keys():
     life.store.flush()
     assert heard[0][:4] == (Windowed("a", 20, 30), 1, None, 25)
     life, heard = cached_life(kind="session", retention_ms=100)
-    life.task.timestamp = 30
+    life.task.timestamp = 99
     life.store.put("a", 10, 20, 1)
     life.store.remove("a", 10, 20)
     life.store.put("a", 10, 30, 2)

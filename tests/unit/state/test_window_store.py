@@ -31,9 +31,11 @@ class Model:
         self.observed, self.sequence, self.dropped = -1, 0, 0
 
     def put(self, key, start, value, timestamp):
-        self.observed = max(self.observed, start)
         if self.duplicates:
             self.sequence += 1
+            if value is None and self.persistent:
+                return
+        self.observed = max(self.observed, start)
         oldest = self.observed - RETENTION
         live = start // SEGMENT >= oldest // SEGMENT if self.persistent else start > oldest
         if not live:
@@ -155,10 +157,21 @@ def test_the_changelog_key_is_key_start_and_sequence_number():
     life = Life(True, kind="window", retention_ms=100, window_size_ms=10, retain_duplicates=True)
     life.task.timestamp = 9
     life.store.put("k", None, 2)
-    life.store.put("k", 1, 2)
+    life.store.put("k", 1, 2, headers=(("h", b"x"),))
     assert life.task.logged == [
         (b"k" + bytes.fromhex("000000000000000200000001"), None, 9, ()),
-        (b"k" + bytes.fromhex("000000000000000200000002"), bytes(7) + b"\1", 9, ()),
+        (b"k" + bytes.fromhex("000000000000000200000002"), bytes(7) + b"\1", 9, (("h", b"x"),)),
+    ]
+
+
+def test_headers_reach_the_changelog_of_a_commit_too():
+    life = Life(kind="window", retention_ms=100, window_size_ms=10, retain_duplicates=True)
+    life.store.put("k", 1, 2, 3, (("h", b"x"),))
+    life.store.put("k", 2, 2, 4)
+    life.commit()
+    assert [(timestamp, headers) for _, _, timestamp, headers in life.task.logged] == [
+        (3, (("h", b"x"),)),
+        (4, ()),
     ]
 
 
