@@ -15,6 +15,6 @@ GAPS: dict[tuple[str, int], str] = {
     ("sliding_window/difference_zero", 1): _SLIDING_ZERO,
     ("sliding_window/difference_zero", 4): _SLIDING_ZERO,
     ("stream_stream_join/difference_zero", 2): (
-        "Kafka Streams cannot show the rows of these stores, as it refuses windows of no length; streamapp shows them."
+        "Kafka Streams cannot show the rows of these stores, as their windows have no length; ours can."
     ),
 }
