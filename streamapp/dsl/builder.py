@@ -38,7 +38,7 @@ class StreamsBuilder:
     >>> from streamapp import StringSerde, TopologyTestDriver
     >>> builder = StreamsBuilder()
     >>> flights = builder.stream("flights", key_serde=StringSerde(), value_serde=StringSerde())
-    >>> flights.map_values(str.upper).to("loud")
+    >>> flights.map_values(str.upper).to("loud", value_serde=StringSerde())
     >>> with TopologyTestDriver(builder.build()) as driver:
     ...     driver.create_input_topic("flights", StringSerde(), StringSerde()).pipe_input("UA1", "delayed")
     ...     driver.create_output_topic("loud", StringSerde(), StringSerde()).read_key_values()

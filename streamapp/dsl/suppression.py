@@ -66,7 +66,8 @@ def suppress(table: KTable[Any, Any], suppressed: Suppressed) -> KTable[Any, Any
         max_bytes=buffer.max_bytes,
         shut_down_when_full=buffer.when_full == "shut_down",
     )
-    table._step.enable_old_values(True)  # what readers see of a buffered key is the old value of its first update
+    # What readers see of a buffered key is the old value of its first update.
+    table._step.enable_old_values(True)
     step = SuppressStep(table._step, spec, operator, lambda parent: SuppressView(parent, store))
     node = ProcessorNode(node_name, step)
     node.output_versioned = False

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamapp.engine.operator import NodeContext, ValueGetter
+from streamapp.engine.operators.forward import row_reader
 
 __all__ = [
     "AsOfGetter",
@@ -57,7 +58,7 @@ class StoreView(TableView):
         return (self.store,)
 
     def bind(self, ctx: NodeContext) -> ValueGetter:
-        return ctx.store(self.store).get  # type: ignore[no-any-return]
+        return row_reader(ctx.store(self.store))
 
     def bind_as_of(self, ctx: NodeContext) -> AsOfGetter:
         store = ctx.store(self.store)

@@ -18,6 +18,7 @@ from streamapp import (
     Suppressed,
     TimeWindows,
     TopologyError,
+    TopologyTestDriver,
 )
 
 TEXT = {"key_serde": StringSerde(), "value_serde": StringSerde()}
@@ -199,6 +200,36 @@ def test_a_table_gets_a_store_only_if_somebody_needs_it():
     assert list(builder.build().stores) == []
     left.map_values(str).join(right, "{}{}".format)
     assert list(builder.build().stores) == ["left-STATE-STORE-0000000000", "right-STATE-STORE-0000000003"]
+
+
+@pytest.mark.parametrize(
+    ("kept", "join_time"),
+    [
+        ({}, 20),
+        ({"history_retention": 100}, 20),
+        ({"timestamped": False}, 5),
+        ({"store_type": "lru", "max_entries": 9}, 5),
+    ],
+)
+def test_tables_work_the_same_in_every_kind_of_store(kept, join_time):
+    """A store that forgets timestamps only makes a join's result as old as the update that caused it."""
+    text = StringSerde()
+    builder = StreamsBuilder(StreamsConfig(statestore_cache_max_bytes=0))
+    left = builder.table("left", **TEXT, materialized=Materialized("l", **kept))
+    right = builder.table("right", **TEXT, materialized=Materialized("r", **kept))
+    joined = Materialized("j", value_serde=text, **kept)
+    left.left_join(right, "{}{}".format, materialized=joined).to_stream().to("joined")
+    groups = left.group_by(lambda k, v: (v, v), **TEXT)
+    groups.count(materialized=Materialized("g", **kept)).to_stream().to("counts")
+    with TopologyTestDriver(builder.build()) as driver:
+        inputs = {t: driver.create_input_topic(t, text, text) for t in ("left", "right")}
+        inputs["left"].pipe_input("k", "a", 10)
+        inputs["left"].pipe_input("k", "b", 20)
+        inputs["right"].pipe_input("k", "x", 5)
+        records = driver.create_output_topic("joined", text, text).read_records()
+        assert [(r.value, r.timestamp) for r in records] == [("aNone", 10), ("bNone", 20), ("bx", join_time)]
+        counts = driver.create_output_topic("counts", text, LongSerde()).read_key_values()
+        assert counts == [("a", 1), ("a", 0), ("b", 1)]
 
 
 # -------------------------------------------------------------------- what is refused

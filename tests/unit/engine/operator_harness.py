@@ -17,6 +17,7 @@ class FakeTask:
 class FakeStore:
     """A table's store that remembers what was put."""
 
+    kind = "timestamped"
     cached = False
     versioned = False
 
