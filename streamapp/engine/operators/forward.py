@@ -16,7 +16,7 @@ TableForward = Callable[[Any, Any, Any, int, Headers], None]
 
 
 def row_reader(store: Any) -> ValueGetter:
-    """Reads rows as (value, timestamp, ...) from any kind of store by key; plain ones know no timestamps: -1."""
+    """Reads rows as (value, timestamp, ...) from any store by key; plain ones know no timestamps: -1."""
     get: ValueGetter = store.get
     if store.kind not in ("key_value", "lru"):
         return get

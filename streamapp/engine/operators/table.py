@@ -250,14 +250,13 @@ class TableAggregate(Operator):
                 raise StreamsError(f"{name}: a grouped table cannot have a row without key")
             new, old, _ = value
             row = get(key)
-            before = None if row is None else row[0]
+            before, at_least = (None, timestamp) if row is None else (row[0], max(timestamp, row[1]))
             aggregate, at = before, timestamp
             if old is not None and before is not None:
-                aggregate, at = subtractor(key, old, before), max(timestamp, row[1])
+                aggregate, at = subtractor(key, old, before), at_least
             if new is not None:
                 aggregate = adder(key, new, initializer() if aggregate is None else aggregate)
-                if row is not None:
-                    at = max(timestamp, row[1])
+                at = at_least
             write(key, aggregate, before, at, headers)
 
         return process
@@ -283,15 +282,15 @@ class TableReduce(Operator):
                 raise StreamsError(f"{name}: a grouped table cannot have a row without key")
             new, old, _ = value
             row = get(key)
-            before = None if row is None else row[0]
+            before, at_least = (None, timestamp) if row is None else (row[0], max(timestamp, row[1]))
             aggregate, at = before, timestamp
             if old is not None and before is not None:
-                aggregate, at = subtractor(before, old), max(timestamp, row[1])
+                aggregate, at = subtractor(before, old), at_least
             if new is not None:
                 if aggregate is None:
                     aggregate = new
                 else:
-                    aggregate, at = adder(aggregate, new), max(timestamp, row[1])
+                    aggregate, at = adder(aggregate, new), at_least
             write(key, aggregate, before, at, headers)
 
         return process
