@@ -15,7 +15,7 @@ from streamapp.records import Headers, Windowed
 from streamapp.state.backend import OrderedBytes
 from streamapp.state.formats import MAX_LONG
 from streamapp.state.key_value import KeyValueStore, TimestampedKeyValueStore
-from streamapp.state.lru import LruStore
+from streamapp.state.lru import LruStore, TimestampedLruStore
 from streamapp.state.session import SessionStore
 from streamapp.state.spec import StoreSpec
 from streamapp.state.window import TimestampedWindowStore, WindowStore
@@ -128,6 +128,10 @@ class _CachedLruStore(_Cached, LruStore):
             self._log(row_key, row)
 
 
+class _CachedTimestampedLruStore(_CachedLruStore, TimestampedLruStore):
+    pass
+
+
 class _CachedWindowStore(_Cached, WindowStore):
     def _heard_key(self, row_key: Any) -> Windowed:
         key, start, _ = row_key
@@ -151,6 +155,7 @@ _KINDS: dict[str, type[Any]] = {
     "key_value": _CachedKeyValueStore,
     "timestamped": _CachedTimestampedStore,
     "lru": _CachedLruStore,
+    "timestamped_lru": _CachedTimestampedLruStore,
     "window": _CachedWindowStore,
     "timestamped_window": _CachedTimestampedWindowStore,
     "session": _CachedSessionStore,
@@ -158,12 +163,12 @@ _KINDS: dict[str, type[Any]] = {
 
 
 def cached_store(
-    spec: StoreSpec, table: OrderedBytes, task: StoreContext, cache: RecordCache
+    kind: str, spec: StoreSpec, table: OrderedBytes, task: StoreContext, cache: RecordCache
 ) -> WriteBehindStore | None:
-    """The store with a record cache; None for the kinds that have none."""
-    kind = _KINDS.get(spec.kind)
-    if kind is None:
+    """The store of a kind (see `open.py`) with a record cache; None for the kinds that have none."""
+    opened = _KINDS.get(kind)
+    if opened is None:
         return None
-    store: _Cached = kind(spec, table, task)
+    store: _Cached = opened(spec, table, task)
     store.attach(cache)
     return store

@@ -7,11 +7,12 @@ from typing import Any
 from streamapp.errors import InvalidStoreError
 from streamapp.records import RecordBatch
 from streamapp.state.backend import OrderedBytes, WriteSet
-from streamapp.state.key_value import KeyValueStore
+from streamapp.state.formats import LONG
+from streamapp.state.key_value import KeyValueStore, TimestampedKeyValueStore
 from streamapp.state.spec import StoreSpec
 from streamapp.state.write_behind import CACHED_ROWS, MISSING, Row, StoreContext
 
-__all__ = ["LruStore"]
+__all__ = ["LruStore", "TimestampedLruStore"]
 
 
 class LruStore(KeyValueStore):
@@ -60,9 +61,11 @@ class LruStore(KeyValueStore):
 
     def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
         puts = write_set.puts.setdefault(self.name, [])
-        for data, value in zip(batch.keys, batch.values, strict=True):
+        for data, value, timestamp in zip(batch.keys, batch.values, batch.timestamps, strict=True):
             if data is None:
                 continue
+            if value is not None and self._timestamped:
+                value = LONG.pack(timestamp) + value
             puts.append((data, value))
             key = self._keys.from_bytes(data)
             self._rows.pop(key, None)
@@ -75,3 +78,11 @@ class LruStore(KeyValueStore):
 
     def approximate_num_entries(self) -> int:
         return len(self._rows)
+
+
+class TimestampedLruStore(LruStore, TimestampedKeyValueStore):
+    """The table of a DSL operator with a limit: `StoreKind` ``timestamped`` with ``max_entries``."""
+
+    def get(self, key: Any) -> tuple[Any, int] | None:
+        value, timestamp = self.row(key if key.__class__ is self._key_class else self._keep_key(key))
+        return None if value is None else (self._values.show(value), timestamp)

@@ -9,7 +9,7 @@ from streamapp.state.backend import OrderedBytes
 from streamapp.state.buffers import OuterJoinStore, SuppressBuffer, TimeOrderedBuffer
 from streamapp.state.cache import RecordCache, cached_store
 from streamapp.state.key_value import KeyValueStore, TimestampedKeyValueStore
-from streamapp.state.lru import LruStore
+from streamapp.state.lru import LruStore, TimestampedLruStore
 from streamapp.state.session import SessionStore
 from streamapp.state.spec import StoreSpec
 from streamapp.state.versioned import VersionedStore
@@ -23,6 +23,7 @@ _KINDS: dict[str, type[Store]] = {
     "timestamped": TimestampedKeyValueStore,
     "subscription": TimestampedKeyValueStore,
     "lru": LruStore,
+    "timestamped_lru": TimestampedLruStore,
     "window": WindowStore,
     "timestamped_window": TimestampedWindowStore,
     "session": SessionStore,
@@ -45,8 +46,11 @@ def open_store(
         raise InvalidStoreError(
             f"store {spec.name!r} has the unknown kind {spec.kind!r}; one of {sorted(_KINDS)}"
         )
+    kind: str = spec.kind
+    if kind == "timestamped" and spec.max_entries:
+        kind = "timestamped_lru"
     if spec.cached:
-        store = cached_store(spec, table, task, cache or RecordCache(task.cache_max_bytes))
+        store = cached_store(kind, spec, table, task, cache or RecordCache(task.cache_max_bytes))
         if store is not None:
             return store
-    return _KINDS[spec.kind](spec, table, task)
+    return _KINDS[kind](spec, table, task)

@@ -241,6 +241,19 @@ def test_an_lru_store_logs_what_it_evicts_before_what_it_puts():
     assert list(life.store.all()) == [("b", 2)]
 
 
+def test_a_timestamped_store_with_a_limit_is_an_lru_store():
+    life = Life(True, kind="timestamped", max_entries=2, persistent=False)
+    for at, key in enumerate("abc"):
+        life.store.put(key, at, 10 + at)
+    assert list(life.store.all()) == [("b", (1, 11)), ("c", (2, 12))]
+    assert life.restored().get("b") == (1, 11)
+    assert life.restored().get("a") is None
+    life.commit()
+    life.reopen()
+    assert life.store.get("c") == (2, 12)
+    assert life.store.delete("c") == (2, 12)
+
+
 def test_an_unknown_kind_is_refused():
     with pytest.raises(InvalidStoreError, match="unknown kind 'heap'"):
         Life(kind="heap")
