@@ -12,7 +12,9 @@ MANUFACTURERS = "manufacturer-delays"
 DESTINATIONS = "destination-flights"
 
 
-def manufacturer_delays(flights: KStream[str, Flight], planes: GlobalKTable[str, Plane]) -> KTable[str, Delays]:
+def manufacturer_delays(
+    flights: KStream[str, Flight], planes: GlobalKTable[str, Plane]
+) -> KTable[str, Delays]:
     return (
         flights.join(
             planes,
@@ -23,12 +25,17 @@ def manufacturer_delays(flights: KStream[str, Flight], planes: GlobalKTable[str,
         .map(lambda tailnum, pair: pair, name="by-manufacturer")
         .group_by_key(key_serde=KEY, value_serde=JsonSerde(Departure), name="manufacturer-departures")
         .aggregate(
-            Delays, lambda maker, new, delays: delays.plus(new), materialized=delays_table(MANUFACTURERS), name="manufacturer-delays"
+            Delays,
+            lambda maker, new, delays: delays.plus(new),
+            materialized=delays_table(MANUFACTURERS),
+            name="manufacturer-delays",
         )
     )
 
 
-def destination_flights(flights: KStream[str, Flight], airports: GlobalKTable[str, Airport]) -> KTable[str, int]:
+def destination_flights(
+    flights: KStream[str, Flight], airports: GlobalKTable[str, Airport]
+) -> KTable[str, int]:
     return (
         flights.left_join(
             airports,

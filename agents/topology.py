@@ -14,7 +14,9 @@ from tables.stores import weather_table
 
 def describe(builder: StreamsBuilder) -> None:
     flights = builder.stream("flights", key_serde=KEY, value_serde=FLIGHT, name="flights")
-    weather = builder.table("weather", key_serde=KEY, value_serde=WEATHER, materialized=weather_table("weather"), name="weather")
+    weather = builder.table(
+        "weather", key_serde=KEY, value_serde=WEATHER, materialized=weather_table("weather"), name="weather"
+    )
     planes = builder.global_table("planes", key_serde=KEY, value_serde=PLANE, name="planes")
     airports = builder.global_table("airports", key_serde=KEY, value_serde=AIRPORT, name="airports")
 

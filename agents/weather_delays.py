@@ -24,7 +24,9 @@ def conditions(weather: Weather | None) -> str:
 
 def weather_delays(flights: KStream[str, Flight], weather: KTable[str, Weather]) -> KTable[str, Delays]:
     departures = JsonSerde(Departure)
-    in_weather = flights.map(lambda tailnum, flight: (flight.origin, departure(flight)), name="by-origin").left_join(
+    in_weather = flights.map(
+        lambda tailnum, flight: (flight.origin, departure(flight)), name="by-origin"
+    ).left_join(
         weather,
         lambda departed, hour: (conditions(hour), departed),
         key_serde=KEY,
@@ -34,5 +36,10 @@ def weather_delays(flights: KStream[str, Flight], weather: KTable[str, Weather])
     return (
         in_weather.map(lambda origin, pair: pair, name="by-weather")
         .group_by_key(key_serde=KEY, value_serde=departures, name="weather-departures")
-        .aggregate(Delays, lambda word, new, delays: delays.plus(new), materialized=delays_table(TABLE), name="weather-delays")
+        .aggregate(
+            Delays,
+            lambda word, new, delays: delays.plus(new),
+            materialized=delays_table(TABLE),
+            name="weather-delays",
+        )
     )

@@ -23,9 +23,10 @@ __all__ = ["App"]
 class App(faust.App):  # type: ignore[misc]
     """A Faust application that runs a topology beside its agents, timers, pages and tasks.
 
-    ``topology`` is a `Topology` or a function that describes one on a `StreamsBuilder`. ``config`` has the settings
-    of Kafka Streams; ``bootstrap_servers`` (``host:port``, several separated by commas) and ``datadir`` override what
-    it says. ``shutdown_timeout``: seconds that the last commit may take. All other arguments are Faust's settings.
+    ``topology`` is a `Topology` or a function that describes one on a `StreamsBuilder`. ``config`` has the
+    settings of Kafka Streams; ``bootstrap_servers`` (``host:port``, several separated by commas) and
+    ``datadir`` override what it says. ``shutdown_timeout``: seconds that the last commit may take. All other
+    arguments are Faust's settings.
 
     Raises `TopologyError` and `ConfigError` at once when topology or settings cannot be right.
 
@@ -114,7 +115,9 @@ def _build(topology: Topology | Callable[[StreamsBuilder], Any], config: Streams
     if isinstance(topology, Topology):
         return topology
     if not callable(topology):
-        raise ConfigError(f"topology must be a Topology or a function that takes a StreamsBuilder, not {topology!r}")
+        raise ConfigError(
+            f"topology must be a Topology or a function that takes a StreamsBuilder, not {topology!r}"
+        )
     builder = StreamsBuilder(config)
     topology(builder)
     return builder.build()
@@ -126,7 +129,9 @@ def _config(
     config = config or StreamsConfig(id)
     if config.application_id != id:
         if config.application_id != StreamsConfig().application_id:
-            raise ConfigError(f"the app is called {id!r}, but its config says application_id={config.application_id!r}")
+            raise ConfigError(
+                f"the app is called {id!r}, but its config says application_id={config.application_id!r}"
+            )
         config = config.replace(application_id=id)
     if bootstrap_servers is not None:
         config = config.replace(bootstrap_servers=bootstrap_servers)

@@ -36,7 +36,9 @@ class ErrorContext:
     value: bytes | None = None
 
 
-ExceptionHandler = Literal["fail", "continue"] | Callable[[ErrorContext, Exception], Literal["fail", "continue"]]
+ExceptionHandler = (
+    Literal["fail", "continue"] | Callable[[ErrorContext, Exception], Literal["fail", "continue"]]
+)
 """What to do with a record that cannot be handled: stop, or drop it (to the dead-letter topic, if one is set) and
 go on. A callable decides for each record."""
 
@@ -96,7 +98,12 @@ class StreamsConfig:
         self._one_of("dsl_store_type", "rocksdb", "in_memory")
         self._one_of("dsl_store_format", "default", "headers")
         self._one_of("auto_offset_reset", "earliest", "latest")
-        for name in ("transaction_timeout_ms", "session_timeout_ms", "max_poll_interval_ms", "state_memory_bytes"):
+        for name in (
+            "transaction_timeout_ms",
+            "session_timeout_ms",
+            "max_poll_interval_ms",
+            "state_memory_bytes",
+        ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} must be larger than 0, not {getattr(self, name)}")
         for name in ("statestore_cache_max_bytes", "num_standby_replicas"):
@@ -107,7 +114,9 @@ class StreamsConfig:
         for name in ("deserialization", "processing", "production"):
             handler = getattr(self, f"{name}_exception_handler")
             if handler not in ("fail", "continue") and not callable(handler):
-                raise ConfigError(f'{name}_exception_handler must be "fail", "continue" or a function, not {handler!r}')
+                raise ConfigError(
+                    f'{name}_exception_handler must be "fail", "continue" or a function, not {handler!r}'
+                )
         unknown = self.optimizations - set(OPTIMIZATIONS)
         if unknown:
             raise ConfigError(

@@ -1,7 +1,7 @@
 """Kafka's default partitioner: which partition a key belongs to.
 
-Every client that routes by key (producers, readers of tables, a backfill) must agree on this bit for bit, or the
-same key lives in two places. librdkafka computes it in C for records that workers write
+Every client that routes by key (producers, readers of tables, a backfill) must agree on this bit for bit, or
+the same key lives in two places. librdkafka computes it in C for records that workers write
 (``partitioner=murmur2_random``); this module is for everybody else.
 """
 

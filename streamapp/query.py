@@ -130,7 +130,8 @@ def execute(store: Any, query: Query) -> QueryResult:
     answer = _ANSWERS.get((type(query), store.kind))
     if answer is None:
         return QueryResult(
-            failure="UNKNOWN_QUERY_TYPE", message=f"store {store.name} of kind {store.kind} cannot answer a {type(query).__name__}"
+            failure="UNKNOWN_QUERY_TYPE",
+            message=f"store {store.name} of kind {store.kind} cannot answer a {type(query).__name__}",
         )
     return QueryResult(answer(store, query))
 

@@ -26,24 +26,46 @@ class Stores:
 
     @staticmethod
     def key_value(
-        name: str, key_serde: Serde[Any], value_serde: Serde[Any], *, store_type: StoreType = "rocksdb", logging: bool = True, caching: bool = False
+        name: str,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        *,
+        store_type: StoreType = "rocksdb",
+        logging: bool = True,
+        caching: bool = False,
     ) -> StoreSpec:
         """Plain values by key."""
         return _spec("key_value", name, key_serde, value_serde, store_type, logging, caching)
 
     @staticmethod
     def timestamped_key_value(
-        name: str, key_serde: Serde[Any], value_serde: Serde[Any], *, store_type: StoreType = "rocksdb", logging: bool = True, caching: bool = False
+        name: str,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        *,
+        store_type: StoreType = "rocksdb",
+        logging: bool = True,
+        caching: bool = False,
     ) -> StoreSpec:
         """Values with the timestamp of their last update by key."""
         return _spec("timestamped", name, key_serde, value_serde, store_type, logging, caching)
 
     @staticmethod
-    def lru(name: str, max_entries: int, key_serde: Serde[Any], value_serde: Serde[Any], *, logging: bool = True, caching: bool = False) -> StoreSpec:
+    def lru(
+        name: str,
+        max_entries: int,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        *,
+        logging: bool = True,
+        caching: bool = False,
+    ) -> StoreSpec:
         """Plain values of the keys that were used last, in memory."""
         if max_entries < 0:
             raise ConfigError(f"max_entries of store {name} must not be negative, but is {max_entries}")
-        return _spec("lru", name, key_serde, value_serde, "in_memory", logging, caching, max_entries=max_entries)
+        return _spec(
+            "lru", name, key_serde, value_serde, "in_memory", logging, caching, max_entries=max_entries
+        )
 
     @staticmethod
     def window(
@@ -64,7 +86,9 @@ class Stores:
         if retention_ms < 0 or size_ms < 0:
             raise ConfigError(f"retention and window_size of store {name} must not be negative")
         if size_ms > retention_ms:
-            raise ConfigError(f"retention of store {name} is {retention_ms} ms, shorter than its window size of {size_ms} ms; make it at least as long")
+            raise ConfigError(
+                f"retention of store {name} is {retention_ms} ms, shorter than its window size of {size_ms} ms; make it at least as long"
+            )
         return _spec(
             "timestamped_window" if timestamped else "window",
             name,
@@ -119,10 +143,20 @@ class Stores:
         """All versions of a key that were valid within ``history_retention`` of stream time (KIP-889)."""
         retention_ms = to_ms(history_retention, "history_retention")
         if retention_ms < 0:
-            raise ConfigError(f"history_retention of store {name} must not be negative, but is {retention_ms} ms")
+            raise ConfigError(
+                f"history_retention of store {name} must not be negative, but is {retention_ms} ms"
+            )
         segment_ms = 0 if segment_interval is None else to_ms(segment_interval, "segment_interval")
         return _spec(
-            "versioned", name, key_serde, value_serde, "rocksdb", logging, False, retention_ms=retention_ms, segment_interval_ms=segment_ms
+            "versioned",
+            name,
+            key_serde,
+            value_serde,
+            "rocksdb",
+            logging,
+            False,
+            retention_ms=retention_ms,
+            segment_interval_ms=segment_ms,
         )
 
 

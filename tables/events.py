@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from streamapp import AvroSerde, JsonSerde, StringSerde
 from tables.results import LateDeparture
-from tables.schemas import AIRPORT_SCHEMA, FLIGHT_SCHEMA, PLANE_SCHEMA, WEATHER_SCHEMA, Airport, Flight, Plane, Weather
+from tables.schemas import (
+    AIRPORT_SCHEMA,
+    FLIGHT_SCHEMA,
+    PLANE_SCHEMA,
+    WEATHER_SCHEMA,
+    Airport,
+    Flight,
+    Plane,
+    Weather,
+)
 
 __all__ = ["AIRPORT", "FLIGHT", "KEY", "LATE_DEPARTURE", "PLANE", "WEATHER"]
 

@@ -13,7 +13,7 @@ from streamapp import JsonSerde, LongSerde, Materialized
 from tables.events import KEY, WEATHER
 from tables.results import Delays
 
-__all__ = ["A_YEAR", "delays_table", "count_table", "windowed_delays_table", "weather_table"]
+__all__ = ["A_YEAR", "count_table", "delays_table", "weather_table", "windowed_delays_table"]
 
 A_YEAR = timedelta(days=400)
 
@@ -30,7 +30,9 @@ def delays_table(name: str) -> Materialized[str, Delays]:
 
 def windowed_delays_table(name: str) -> Materialized[str, Delays]:
     """Delays by key and window."""
-    return Materialized(name, key_serde=KEY, value_serde=JsonSerde(Delays), retention=A_YEAR + timedelta(hours=1))
+    return Materialized(
+        name, key_serde=KEY, value_serde=JsonSerde(Delays), retention=A_YEAR + timedelta(hours=1)
+    )
 
 
 def weather_table(name: str) -> Materialized[str, Any]:

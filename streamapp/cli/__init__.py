@@ -27,8 +27,16 @@ main.add_command(broker_group)
 
 @main.command()
 @click.argument("application")
-@click.option("--web-port", type=click.IntRange(1, 65_535), help="Port of the table views and the page (default: the application's).")
-@click.option("--datadir", type=click.Path(file_okay=False), help="Folder of this worker's state; two workers on one machine need two.")
+@click.option(
+    "--web-port",
+    type=click.IntRange(1, 65_535),
+    help="Port of the table views and the page (default: the application's).",
+)
+@click.option(
+    "--datadir",
+    type=click.Path(file_okay=False),
+    help="Folder of this worker's state; two workers on one machine need two.",
+)
 @click.option("--loglevel", "-l", default="info", show_default=True)
 def worker(application: str, web_port: int | None, datadir: str | None, loglevel: str) -> None:
     """Start a worker of APPLICATION: a module with an `app`, such as `agents`, or `module:attribute`."""
@@ -59,9 +67,13 @@ def _load(application: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name and module.split(".")[0] != error.name.split(".")[0]:
             raise
-        raise click.ClickException(f"there is no module {module} here; run this in the folder that holds it") from None
+        raise click.ClickException(
+            f"there is no module {module} here; run this in the folder that holds it"
+        ) from None
     except AttributeError:
-        raise click.ClickException(f"module {module} has no attribute {attribute or 'app'}; name another one as {module}:attribute") from None
+        raise click.ClickException(
+            f"module {module} has no attribute {attribute or 'app'}; name another one as {module}:attribute"
+        ) from None
     except StreamsError as error:
         raise click.ClickException(str(error)) from None
     if not hasattr(app, "streams"):

@@ -168,7 +168,7 @@ class _Stores:
         retention_ms = self.windows.size_ms + self.windows.grace_ms
         return StoreSpec(
             name=f"{name}-store",
-            kind="window",
+            kind="window" if self.store_type == "rocksdb" else "timestamped_window",
             key_serde=self.key_serde,
             value_serde=value_serde,
             persistent=self.store_type == "rocksdb",

@@ -112,8 +112,6 @@ def key_value_spec(
         segment_ms = _version_segment_ms(retention_ms)
         if m.segment_interval is not None:
             segment_ms = to_ms(m.segment_interval, "segment_interval")
-    elif m.store_type == "lru":
-        kind = "lru"
     spec = StoreSpec(
         name=name,
         kind=kind,

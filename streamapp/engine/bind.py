@@ -7,7 +7,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from streamapp.engine.failures import Failures, ProcessingFailed
-from streamapp.engine.operator import Operator, ProcessFn
+from streamapp.engine.operator import Operator, ProcessFn, TaskContext
 from streamapp.engine.operators.processor import ProcessorOperator
 from streamapp.engine.sink import bind_sink
 from streamapp.errors import StreamsError
@@ -25,7 +25,8 @@ class BoundContext:
 
     def __init__(self, node: ProcessorNode, task: Task, children: Mapping[str, ProcessFn]) -> None:
         self.name = node.name
-        self.task = task
+        self.task: TaskContext = task
+        self._task = task
         self.forward = fan_out(list(children.values()))
         self._node = node
         self._children = children
@@ -34,10 +35,12 @@ class BoundContext:
         try:
             return self._children[child]
         except KeyError:
-            raise StreamsError(f"{self.name} has no child {child}; its children are {', '.join(self._children) or 'none'}") from None
+            raise StreamsError(
+                f"{self.name} has no child {child}; its children are {', '.join(self._children) or 'none'}"
+            ) from None
 
     def store(self, name: str) -> Any:
-        task = self.task
+        task = self._task
         if name in self._node.stores or name in task.global_stores:
             return task.store(name)
         raise StreamsError(
@@ -59,7 +62,9 @@ def bind_nodes(nodes: tuple[Node, ...], task: Task, failures: Failures) -> dict[
             bound[node.name] = bind_sink(node, task, failures)
         elif isinstance(node, ProcessorNode):
             context = BoundContext(node, task, {c: bound[c] for c in children[node.name]})
-            operator = node.operator if isinstance(node.operator, Operator) else ProcessorOperator(node.operator)
+            operator = (
+                node.operator if isinstance(node.operator, Operator) else ProcessorOperator(node.operator)
+            )
             function = _named(operator.bind(context), node.name, failures)
             bound[node.name] = _guarded(function, node.name, failures) if guard else function
         else:

@@ -43,12 +43,18 @@ class Failures:
             error,
             source,
             "could not be deserialized",
-            "set deserialization_exception_handler to \"continue\" to drop such records (to the dead-letter topic, if one is set)",
+            'set deserialization_exception_handler to "continue" to drop such records (to the dead-letter topic, if one is set)',
         )
 
     def processing(self, error: Exception, node: str) -> None:
         """An operator raised."""
-        self._handle(self._config.processing_exception_handler, error, node, "failed", 'see the cause; processing_exception_handler="continue" drops such records')
+        self._handle(
+            self._config.processing_exception_handler,
+            error,
+            node,
+            "failed",
+            'see the cause; processing_exception_handler="continue" drops such records',
+        )
 
     def production(self, error: Exception, node: str, topic: str) -> None:
         """A result could not be serialized."""
@@ -62,7 +68,11 @@ class Failures:
 
     def _handle(self, handler: ExceptionHandler, error: Exception, node: str, what: str, remedy: str) -> None:
         task = self._task
-        where = f"record of {task.topic}-{task.partition} at offset {task.offset}" if task.topic else "punctuation"
+        where = (
+            f"record of {task.topic}-{task.partition} at offset {task.offset}"
+            if task.topic
+            else "punctuation"
+        )
         message = f"{node} (task {task.task_id}): {where} {what}: {type(error).__name__}: {error}; {remedy}"
         response = handler
         if callable(handler):
@@ -71,7 +81,9 @@ class Failures:
             except Exception as fatal:
                 raise ProcessingFailed(f"the exception handler itself failed for: {message}") from fatal
         if response not in ("fail", "continue"):
-            raise ProcessingFailed(f'an exception handler must return "fail" or "continue", not {response!r}; it was asked about: {message}')
+            raise ProcessingFailed(
+                f'an exception handler must return "fail" or "continue", not {response!r}; it was asked about: {message}'
+            )
         if self._config.dead_letter_queue_topic is not None:
             self._send_dead_letter(self._config.dead_letter_queue_topic, error)
         if response == "fail":
@@ -81,7 +93,14 @@ class Failures:
     def _context(self, node: str) -> ErrorContext:
         task = self._task
         return ErrorContext(
-            task.topic or "", task.partition, task.offset, task.timestamp, task.headers, node, task.task_id, *task.raw_record
+            task.topic or "",
+            task.partition,
+            task.offset,
+            task.timestamp,
+            task.headers,
+            node,
+            task.task_id,
+            *task.raw_record,
         )
 
     def _send_dead_letter(self, topic: str, error: Exception) -> None:

@@ -17,7 +17,15 @@ __all__ = ["GlobalState"]
 class _NoOutput:
     """Global stores have no changelog and nothing downstream."""
 
-    def send(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int | None, headers: Headers, partition: int | None) -> None:
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int | None,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
         raise StreamsError(f"a global store's processor cannot write to topic {topic}")
 
     def partition_count(self, topic: str) -> int:
@@ -30,11 +38,15 @@ class GlobalState:
     Feed it with `process` until the end of each topic is reached, then go on feeding it; `stores` goes to the tasks.
     """
 
-    def __init__(self, plan: Plan, open_backend: Callable[[str], StateBackend], *, wall_clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, plan: Plan, open_backend: Callable[[str], StateBackend], *, wall_clock_ms: Callable[[], int]
+    ) -> None:
         self._tasks: dict[str, Task] = {}
         for store in plan.global_stores:
             sub = Subtopology(-1, (store.source, store.processor), (store.spec,), (), {})
-            task = Task(plan, sub, -1, _NoOutput(), open_backend(store.name), wall_clock_ms=wall_clock_ms, inputs=())
+            task = Task(
+                plan, sub, -1, _NoOutput(), open_backend(store.name), wall_clock_ms=wall_clock_ms, inputs=()
+            )
             task.init()
             self._tasks[store.topic] = task
 

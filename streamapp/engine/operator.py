@@ -45,7 +45,9 @@ class TaskContext(Protocol):
     """True: stores send a changelog record with every write, as Kafka Streams without a cache does (the test
     driver). False: the last value per key and commit (workers and Spark)."""
 
-    def log(self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers) -> None:
+    def log(
+        self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers
+    ) -> None:
         """Sends one changelog record of a store (a no-op for stores without changelog)."""
 
     def drop(self, count: int = 1) -> None:

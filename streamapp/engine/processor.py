@@ -10,7 +10,14 @@ from streamapp.errors import StreamsError
 from streamapp.records import Record
 from streamapp.state.spec import StoreSpec
 
-__all__ = ["Cancellable", "FixedKeyProcessor", "Processor", "ProcessorContext", "PunctuationType", "RecordMetadata"]
+__all__ = [
+    "Cancellable",
+    "FixedKeyProcessor",
+    "Processor",
+    "ProcessorContext",
+    "PunctuationType",
+    "RecordMetadata",
+]
 
 
 class PunctuationType(Enum):

@@ -37,10 +37,26 @@ class RecordQueue:
     A source with a timestamp extractor has its head record decoded early, since the timestamp may be in the value.
     """
 
-    __slots__ = ("at", "batch", "extractor", "head", "partition", "partition_time", "process", "size", "source", "waiting", "idle_deadline")
+    __slots__ = (
+        "at",
+        "batch",
+        "extractor",
+        "head",
+        "idle_deadline",
+        "partition",
+        "partition_time",
+        "process",
+        "size",
+        "source",
+        "waiting",
+    )
 
     def __init__(
-        self, partition: TopicPartition, source: SourceNode, process: Callable[..., None], extractor: Callable[..., int] | None
+        self,
+        partition: TopicPartition,
+        source: SourceNode,
+        process: Callable[..., None],
+        extractor: Callable[..., int] | None,
     ) -> None:
         self.partition = partition
         self.source = source

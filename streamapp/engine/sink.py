@@ -59,7 +59,9 @@ def bind_sink(node: SinkNode, task: Task, failures: Failures) -> ProcessFn:
         if isinstance(target, str):
             topic = target
         else:
-            topic = target(key, value, RecordContext(task.topic, task.partition, task.offset, timestamp, headers))
+            topic = target(
+                key, value, RecordContext(task.topic, task.partition, task.offset, timestamp, headers)
+            )
         try:
             raw_key = None if key is None else key_bytes(key)
             raw_value = None if value is None else value_bytes(value)
@@ -71,7 +73,9 @@ def bind_sink(node: SinkNode, task: Task, failures: Failures) -> ProcessFn:
             count = partition_count(topic)
             partition = partitioner(topic, key, value, count)
             if partition is not None and not 0 <= partition < count:
-                raise ValueError(f"the partitioner of {name} chose partition {partition} of {topic}, which has {count}")
+                raise ValueError(
+                    f"the partitioner of {name} chose partition {partition} of {topic}, which has {count}"
+                )
         send(topic, raw_key, raw_value, timestamp, headers, partition)
 
     return choosing_sink

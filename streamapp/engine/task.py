@@ -99,7 +99,11 @@ class Task:
         self._batch: RecordBatch | None = None
         self.stream_time = -1
 
-        self._inputs = tuple(inputs) if inputs is not None else tuple(TopicPartition(t, partition) for t in subtopology.source_topics)
+        self._inputs = (
+            tuple(inputs)
+            if inputs is not None
+            else tuple(TopicPartition(t, partition) for t in subtopology.source_topics)
+        )
         self._queues: dict[TopicPartition, RecordQueue] = {}
         self._turns: list[RecordQueue] = []
         self._failures = Failures(self)
@@ -162,7 +166,9 @@ class Task:
         """How many records wait, by input partition."""
         return {partition: queue.size for partition, queue in self._queues.items()}
 
-    def process(self, max_records: int = sys.maxsize, caught_up: Collection[TopicPartition] | None = None) -> int:
+    def process(
+        self, max_records: int = sys.maxsize, caught_up: Collection[TopicPartition] | None = None
+    ) -> int:
         """Processes buffered records, lowest timestamp first over the inputs; returns how many.
 
         An input without buffered records holds the others back until it is in ``caught_up`` (and ``max_task_idle_ms`` has
@@ -178,10 +184,10 @@ class Task:
         while done < max_records:
             if caught_up is not None and not self._may_process(caught_up):
                 break
-            queue, bound = self._next_queue()
-            if queue is None:
+            earliest, bound = self._next_queue()
+            if earliest is None:
                 break
-            done += self._run(queue, max_records - done, bound)
+            done += self._run(earliest, max_records - done, bound)
         return done
 
     def _may_process(self, caught_up: Collection[TopicPartition]) -> bool:
@@ -237,7 +243,12 @@ class Task:
         end = min(len(batch.offsets), at + limit)
         keys, values, timestamps, offsets = batch.keys, batch.values, batch.timestamps, batch.offsets
         if at or end < len(offsets):
-            keys, values, timestamps, offsets = keys[at:end], values[at:end], timestamps[at:end], offsets[at:end]
+            keys, values, timestamps, offsets = (
+                keys[at:end],
+                values[at:end],
+                timestamps[at:end],
+                offsets[at:end],
+            )
         headers = repeat(NO_HEADERS) if batch.headers is None else batch.headers[at:end]
         source = queue.source
         key_of = source.key_serde.bind(self.topic, True).deserialize
@@ -245,7 +256,9 @@ class Task:
         process, stream, stream_time = queue.process, self._stream_punctuations, self.stream_time
         done = 0
         try:
-            for key, value, timestamp, offset, header in zip(keys, values, timestamps, offsets, headers, strict=False):
+            for key, value, timestamp, offset, header in zip(
+                keys, values, timestamps, offsets, headers, strict=False
+            ):
                 if timestamp >= bound and done:
                     break
                 self.offset, self.timestamp, self.headers = offset, timestamp, header
@@ -292,7 +305,12 @@ class Task:
         batch = queue.batch
         assert batch is not None
         key, value, timestamp, headers = head
-        self.topic, self.offset, self.timestamp, self.headers = queue.partition.topic, batch.offsets[queue.at], timestamp, headers
+        self.topic, self.offset, self.timestamp, self.headers = (
+            queue.partition.topic,
+            batch.offsets[queue.at],
+            timestamp,
+            headers,
+        )
         self.stream_time = max(self.stream_time, timestamp)
         self._batch = batch
         try:
@@ -315,23 +333,36 @@ class Task:
             batch, at, source = queue.batch, queue.at, queue.source
             topic, partition = queue.partition
             raw_key, raw_value, headers = batch.keys[at], batch.values[at], queue.raw_headers()
-            self.topic, self.offset, self.timestamp, self.headers = topic, batch.offsets[at], batch.timestamps[at], headers
+            self.topic, self.offset, self.timestamp, self.headers = (
+                topic,
+                batch.offsets[at],
+                batch.timestamps[at],
+                headers,
+            )
             self._batch = batch
             try:
                 key = None if raw_key is None else source.key_serde.bind(topic, True).deserialize(raw_key)
-                value = None if raw_value is None else source.value_serde.bind(topic, False).deserialize(raw_value)
+                value = (
+                    None
+                    if raw_value is None
+                    else source.value_serde.bind(topic, False).deserialize(raw_value)
+                )
             except Exception as error:
                 self._failures.deserialization(error, source.name)
                 self._skip(queue)
                 continue
-            record = ConsumedRecord(topic, partition, batch.offsets[at], batch.timestamps[at], key, value, headers)
+            record = ConsumedRecord(
+                topic, partition, batch.offsets[at], batch.timestamps[at], key, value, headers
+            )
             assert queue.extractor is not None
             try:
                 timestamp = queue.extractor(record, queue.partition_time)
             except StreamsError:
                 raise
             except Exception as error:
-                raise StreamsError(f"the timestamp extractor of {source.name} failed for {record}: {error}") from error
+                raise StreamsError(
+                    f"the timestamp extractor of {source.name} failed for {record}: {error}"
+                ) from error
             if timestamp < 0:
                 self.drop()
                 self._skip(queue)
@@ -363,7 +394,9 @@ class Task:
 
     # ------------------------------------------------------------------ time
 
-    def schedule(self, node: str, interval_ms: int, type: PunctuationType, callback: Callable[[int], None]) -> Schedule:
+    def schedule(
+        self, node: str, interval_ms: int, type: PunctuationType, callback: Callable[[int], None]
+    ) -> Schedule:
         """Adds a punctuator; the first call of a stream-time one comes with the first record."""
         if type is PunctuationType.STREAM_TIME:
             schedule = Schedule(node, 0, interval_ms, callback)
@@ -375,7 +408,9 @@ class Task:
 
     def punctuate_wall_clock(self, now_ms: int) -> bool:
         """Calls the wall-clock punctuators that are due; returns whether there were any."""
-        return now_ms >= self._wall_clock_punctuations.next_time and self._punctuate(self._wall_clock_punctuations, now_ms)
+        return now_ms >= self._wall_clock_punctuations.next_time and self._punctuate(
+            self._wall_clock_punctuations, now_ms
+        )
 
     def _punctuate(self, punctuations: Punctuations, now: int) -> bool:
         called = punctuations.run(now, self._call_punctuator)
@@ -475,7 +510,9 @@ class Task:
         """The task's stores by name."""
         return self._stores
 
-    def log(self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers) -> None:
+    def log(
+        self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers
+    ) -> None:
         topic = self._own_changelogs.get(store)
         if topic is not None:
             self.collector.send(topic, key, value, timestamp, headers, self.partition)

@@ -9,7 +9,19 @@ from streamapp.serdes.base import Serde
 
 __all__ = ["StoreKind", "StoreSpec"]
 
-StoreKind = Literal["key_value", "timestamped", "window", "timestamped_window", "session", "versioned", "lru", "list", "time_ordered_buffer", "suppress_buffer", "subscription"]
+StoreKind = Literal[
+    "key_value",
+    "timestamped",
+    "window",
+    "timestamped_window",
+    "session",
+    "versioned",
+    "lru",
+    "list",
+    "time_ordered_buffer",
+    "suppress_buffer",
+    "subscription",
+]
 
 
 @dataclass(frozen=True, kw_only=True)

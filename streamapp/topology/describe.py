@@ -86,7 +86,11 @@ def _text(described: _Described) -> str:
             f"      <-- {_names(described.predecessors)}"
         )
     assert isinstance(node, SinkNode)
-    target = f"topic: {node.topic}" if isinstance(node.topic, str) else f"extractor class: {_function_name(node.topic)}"
+    target = (
+        f"topic: {node.topic}"
+        if isinstance(node.topic, str)
+        else f"extractor class: {_function_name(node.topic)}"
+    )
     return f"Sink: {node.name} ({target})\n      <-- {_names(described.predecessors)}"
 
 

@@ -33,7 +33,9 @@ def to_mermaid(topology: Topology) -> str:
                 labels = node.topics or (node.pattern.pattern if node.pattern else "",)
                 edges.extend(f"  {topic_id(label)} --> {me}" for label in labels)
             elif isinstance(node, SinkNode):
-                edges.append(f"  {me} --> {topic_id(node.topic if isinstance(node.topic, str) else 'chosen by record')}")
+                edges.append(
+                    f"  {me} --> {topic_id(node.topic if isinstance(node.topic, str) else 'chosen by record')}"
+                )
             elif isinstance(node, ProcessorNode):
                 for store in node.stores:
                     if store not in stores:

@@ -169,7 +169,9 @@ class Plan:
                     result[changelog.name] = tasks
         return result
 
-    def _derive_repartition_counts(self, counts: dict[str, int], repartition: Mapping[str, InternalTopic]) -> None:
+    def _derive_repartition_counts(
+        self, counts: dict[str, int], repartition: Mapping[str, InternalTopic]
+    ) -> None:
         pending = [name for name in repartition if name not in counts]
         while pending:
             progressed = []
@@ -187,7 +189,9 @@ class Plan:
             pending = [name for name in pending if name not in progressed]
 
     @staticmethod
-    def _copartition(group: frozenset[str], counts: dict[str, int], repartition: Mapping[str, InternalTopic]) -> None:
+    def _copartition(
+        group: frozenset[str], counts: dict[str, int], repartition: Mapping[str, InternalTopic]
+    ) -> None:
         fixed = {t: counts[t] for t in group if t not in repartition or repartition[t].partitions is not None}
         if len(set(fixed.values())) > 1:
             listed = ", ".join(f"{t} has {n}" for t, n in sorted(fixed.items()))

@@ -75,7 +75,9 @@ class Topology:
             self._check_topic_free(topic)
         if pattern is not None:
             self._check_pattern_free(pattern)
-        self._nodes[name] = SourceNode(name, tuple(topics), pattern, key_serde, value_serde, timestamp_extractor)
+        self._nodes[name] = SourceNode(
+            name, tuple(topics), pattern, key_serde, value_serde, timestamp_extractor
+        )
         return self
 
     def add_processor(self, name: str, supplier: Any, *parents: str) -> Topology:
@@ -132,14 +134,18 @@ class Topology:
         if node is None:
             raise TopologyError(f"processor {processor} is not added yet")
         if not isinstance(node, ProcessorNode):
-            raise TopologyError(f"a state store cannot be connected to {processor}, which is a source or a sink")
+            raise TopologyError(
+                f"a state store cannot be connected to {processor}, which is a source or a sink"
+            )
         for store in stores:
             if store in self._global_stores:
                 raise TopologyError(
                     f"global store {store} can be used by every processor without connecting it; leave its name out"
                 )
             if store not in self._stores:
-                raise TopologyError(f"state store {store} is not added yet; add it before {processor} names it")
+                raise TopologyError(
+                    f"state store {store} is not added yet; add it before {processor} names it"
+                )
         for store in stores:
             for other in self._nodes.values():
                 if isinstance(other, ProcessorNode) and store in other.stores:
@@ -165,9 +171,15 @@ class Topology:
         if spec.name in self._global_stores or spec.name in self._stores:
             raise TopologyError(f"a different state store has already been added with the name {spec.name}")
         if source == processor:
-            raise TopologyError(f"source and processor of global store {spec.name} need different names, both are {source}")
+            raise TopologyError(
+                f"source and processor of global store {spec.name} need different names, both are {source}"
+            )
         self.add_source(
-            source, topic, key_serde=key_serde, value_serde=value_serde, timestamp_extractor=timestamp_extractor
+            source,
+            topic,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            timestamp_extractor=timestamp_extractor,
         )
         self._new_node(processor)
         node = ProcessorNode(processor, supplier, (source,), (spec.name,))
@@ -253,7 +265,9 @@ class Topology:
             if names[0] not in global_nodes:
                 subtopologies.append(self._subtopology(number, [self._nodes[n] for n in names], config))
         if not subtopologies and not self._global_stores:
-            raise TopologyError("the topology is empty: it has no source; add at least one stream() or table()")
+            raise TopologyError(
+                "the topology is empty: it has no source; add at least one stream() or table()"
+            )
         return Plan(config, tuple(subtopologies), tuple(self._global_stores.values()))
 
     # ------------------------------------------------------------------ inside
@@ -324,7 +338,9 @@ class Topology:
                         f"topic {topic} has already been registered by source {node.name}; read it once and use that stream or table twice"
                     )
                 if node.pattern is not None and node.pattern.fullmatch(topic):
-                    raise TopologyError(f"topic {topic} matches the pattern {node.pattern.pattern} of source {node.name}")
+                    raise TopologyError(
+                        f"topic {topic} matches the pattern {node.pattern.pattern} of source {node.name}"
+                    )
 
     def _check_pattern_free(self, pattern: re.Pattern[str]) -> None:
         for node in self._nodes.values():

@@ -51,7 +51,13 @@ class StreamAggregate(Operator):
         return aggregate
 
     def _bind_versioned(self, ctx: NodeContext, store: Any) -> ProcessFn:
-        initializer, aggregator, drop, forward, send_old = self.initializer, self.aggregator, ctx.task.drop, ctx.forward, self.send_old
+        initializer, aggregator, drop, forward, send_old = (
+            self.initializer,
+            self.aggregator,
+            ctx.task.drop,
+            ctx.forward,
+            self.send_old,
+        )
 
         def aggregate(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None or value is None:

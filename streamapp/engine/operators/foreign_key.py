@@ -98,7 +98,9 @@ class SubscriptionSerde(Serde[Subscription]):
     def deserialize(self, data: bytes) -> Subscription:
         version = data[0] & ~_NO_HASH
         if version > _SUBSCRIPTION_VERSION:
-            raise SerializationError(f"subscription of version {version}; this version of streamapp reads up to {_SUBSCRIPTION_VERSION}")
+            raise SerializationError(
+                f"subscription of version {version}; this version of streamapp reads up to {_SUBSCRIPTION_VERSION}"
+            )
         start = 2 if data[0] & _NO_HASH else 18
         end = len(data) - (_INT.size if version else 0)
         return Subscription(
@@ -125,7 +127,9 @@ class SubscriptionResponseSerde(Serde[SubscriptionResponse]):
     def deserialize(self, data: bytes) -> SubscriptionResponse:
         version = data[0] & ~_NO_HASH
         if version != _RESPONSE_VERSION:
-            raise SerializationError(f"subscription response of version {version}; this version of streamapp reads {_RESPONSE_VERSION}")
+            raise SerializationError(
+                f"subscription response of version {version}; this version of streamapp reads {_RESPONSE_VERSION}"
+            )
         start = 1 if data[0] & _NO_HASH else 17
         value = self.inner.deserialize(data[start:]) if len(data) > start else None
         return SubscriptionResponse(data[1:17] if start == 17 else None, value)
@@ -178,7 +182,12 @@ class SubscriptionSend(Operator):
             digest = None if new is None else value_hash(value_bytes(new))
 
             def subscribe(foreign_key: Any, instruction: Instruction) -> None:
-                forward(foreign_key, Subscription(digest, int(instruction), key, task.partition), timestamp, headers)
+                forward(
+                    foreign_key,
+                    Subscription(digest, int(instruction), key, task.partition),
+                    timestamp,
+                    headers,
+                )
 
             old_key = None if old is None else extract(key, old)
             new_key = None if new is None else extract(key, new)
@@ -264,7 +273,12 @@ class ForeignTableJoin(Operator):
     versioned: bool = False
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        scan, drop, forward, versioned = ctx.store(self.store).prefix_scan, ctx.task.drop, ctx.forward, self.versioned
+        scan, drop, forward, versioned = (
+            ctx.store(self.store).prefix_scan,
+            ctx.task.drop,
+            ctx.forward,
+            self.versioned,
+        )
         keys = _CombinedKeys(self.foreign_key_serde, self.primary_key_serde)
 
         def tell(key: Any, change: Any, timestamp: int, headers: Headers) -> None:
@@ -289,7 +303,12 @@ class ResponseJoin(Operator):
     value_serde: Serde[Any]
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        get, joiner, left, value_bytes = self.table.bind(ctx), self.joiner, self.left, self.value_serde.serialize
+        get, joiner, left, value_bytes = (
+            self.table.bind(ctx),
+            self.joiner,
+            self.left,
+            self.value_serde.serialize,
+        )
         drop, forward = ctx.task.drop, ctx.forward
 
         def join(key: Any, response: SubscriptionResponse, timestamp: int, headers: Headers) -> None:

@@ -7,7 +7,13 @@ from typing import Any
 
 from streamapp.durations import to_ms
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
-from streamapp.engine.processor import FixedKeyProcessor, Processor, PunctuationType, RecordMetadata, check_same_key
+from streamapp.engine.processor import (
+    FixedKeyProcessor,
+    Processor,
+    PunctuationType,
+    RecordMetadata,
+    check_same_key,
+)
 from streamapp.engine.punctuation import Schedule
 from streamapp.errors import StreamsError
 from streamapp.records import Headers, Record
@@ -17,6 +23,9 @@ __all__ = ["BoundProcessorContext", "ProcessorOperator", "processor_context"]
 
 class BoundProcessorContext:
     """The `ProcessorContext` of one processor in one task."""
+
+    key: Any = None
+    """The key of the current record, where it may not change."""
 
     def __init__(self, ctx: NodeContext) -> None:
         self._ctx = ctx
@@ -31,7 +40,9 @@ class BoundProcessorContext:
 
     def forward(self, record: Record, child: str | None = None) -> None:
         if record.timestamp < 0:
-            raise StreamsError(f"{self._ctx.name} forwarded timestamp {record.timestamp}; timestamps must not be negative")
+            raise StreamsError(
+                f"{self._ctx.name} forwarded timestamp {record.timestamp}; timestamps must not be negative"
+            )
         target = self._ctx.forward if child is None else self._ctx.forward_to(child)
         task = self._task
         before = task.timestamp, task.headers
@@ -45,7 +56,9 @@ class BoundProcessorContext:
     def schedule(self, interval: Any, type: PunctuationType, callback: Callable[[int], None]) -> Schedule:
         milliseconds = to_ms(interval, f"punctuation interval of {self._ctx.name}")
         if milliseconds < 1:
-            raise StreamsError(f"the punctuation interval of {self._ctx.name} must be at least 1 ms, not {milliseconds}")
+            raise StreamsError(
+                f"the punctuation interval of {self._ctx.name} must be at least 1 ms, not {milliseconds}"
+            )
         return self._task.schedule(self._ctx.name, milliseconds, type, callback)  # type: ignore[no-any-return]
 
     def current_stream_time_ms(self) -> int:
@@ -65,12 +78,12 @@ def processor_context(ctx: NodeContext, can_forward: bool = True) -> BoundProces
 
 class _ReadingContext(BoundProcessorContext):
     def forward(self, record: Record, child: str | None = None) -> None:
-        raise StreamsError(f"{self._ctx.name} cannot forward: transform_values() gives one value for each; use process() instead")
+        raise StreamsError(
+            f"{self._ctx.name} cannot forward: transform_values() gives one value for each; use process() instead"
+        )
 
 
 class _FixedKeyContext(BoundProcessorContext):
-    key: Any = None
-
     def forward(self, record: Record, child: str | None = None) -> None:
         if self._task.topic is not None:
             check_same_key(self._ctx.name, self.key, record)
@@ -88,7 +101,9 @@ class ProcessorOperator(Operator):
     def bind(self, ctx: NodeContext) -> ProcessFn:
         processor = self.supplier()
         if not callable(getattr(processor, "process", None)):
-            raise StreamsError(f"the supplier of {ctx.name} gave {processor!r}, which has no process(record) method")
+            raise StreamsError(
+                f"the supplier of {ctx.name} gave {processor!r}, which has no process(record) method"
+            )
         task: Any = ctx.task
         fixed = self.fixed_key or isinstance(processor, FixedKeyProcessor)
         context = _FixedKeyContext(ctx) if fixed else BoundProcessorContext(ctx)
@@ -99,7 +114,7 @@ class ProcessorOperator(Operator):
             task.timestamp = timestamp
             task.headers = headers
             if fixed:
-                context.key = key  # type: ignore[union-attr]
+                context.key = key
             process(Record(key, value, timestamp, headers))
 
         return run

@@ -36,7 +36,9 @@ class SessionWindowAggregate(Operator):
         store, task, drop = ctx.store(self.store), ctx.task, ctx.task.drop
         initializer, aggregator, merger = self.initializer, self.aggregator, self.merger
         gap, grace = self.windows.gap_ms, self.windows.grace_ms
-        forward: TableForward = emit_nothing if self.emit_final else table_forwarder(ctx, store, self.send_old)
+        forward: TableForward = (
+            emit_nothing if self.emit_final else table_forwarder(ctx, store, self.send_old)
+        )
         if store.cached and not self.emit_final:
             # The cache hands a session on with the time of the record that changed it; its own time is its end.
             store.set_flush_listener(self._at_end(ctx.forward))
@@ -69,7 +71,9 @@ class SessionWindowAggregate(Operator):
                 if start != timestamp or end != timestamp:
                     for session_start, session_end, session in merged:
                         remove(key, session_start, session_end)
-                        forward(Windowed(key, session_start, session_end), None, session, session_end, NO_HEADERS)
+                        forward(
+                            Windowed(key, session_start, session_end), None, session, session_end, NO_HEADERS
+                        )
                 result = aggregator(key, value, result)
                 put(key, start, end, result)
                 forward(Windowed(key, start, end), result, None, end, NO_HEADERS)

@@ -103,13 +103,21 @@ class _WindowUpdate:
     headers: Headers
     close_time: int
 
-    def __init__(self, operator: SlidingWindowAggregate, store: Any, forward: TableForward, drop: Callable[[], None]) -> None:
+    def __init__(
+        self, operator: SlidingWindowAggregate, store: Any, forward: TableForward, drop: Callable[[], None]
+    ) -> None:
         self.difference = operator.windows.difference_ms
         self.initializer, self.aggregator = operator.initializer, operator.aggregator
         self.fetch, self.put, self.forward, self.drop = store.fetch, store.put, forward, drop
 
     def begin(self, key: Any, value: Any, timestamp: int, headers: Headers, close_time: int) -> None:
-        self.key, self.value, self.timestamp, self.headers, self.close_time = key, value, timestamp, headers, close_time
+        self.key, self.value, self.timestamp, self.headers, self.close_time = (
+            key,
+            value,
+            timestamp,
+            headers,
+            close_time,
+        )
 
     def regular(self) -> None:
         """A record whose left window starts at 0 or later: goes through its windows from the newest to the oldest."""
@@ -181,7 +189,9 @@ class _WindowUpdate:
             return
         start = self.timestamp + 1
         self.put(self.key, right[0], start, right[1])
-        self.forward(Windowed(self.key, start, start + self.difference), right[0], None, right[1], self.headers)
+        self.forward(
+            Windowed(self.key, start, start + self.difference), right[0], None, right[1], self.headers
+        )
 
     def add_to(self, start: int, row: _Row) -> None:
         """Folds the record into one window."""

@@ -26,7 +26,7 @@ class StreamJoinWindow(Operator):
         def keep(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             forward(key, value, timestamp, headers)
             if key is not None:
-                put(key, value, timestamp, timestamp)
+                put(key, value, timestamp, timestamp, headers)
 
         return keep
 
@@ -36,8 +36,8 @@ class _JoinTime:
 
     def __init__(self) -> None:
         self.stream_time = -1
-        self.earliest_unmatched = 0
-        """No unmatched record is older; 0 until the store has been looked through once."""
+        self.earliest_unmatched = _NEVER
+        """No unmatched record is older."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,12 @@ class StreamStreamJoin(Operator):
         before, after = (self.before_ms, self.after_ms) if is_left else (self.after_ms, self.before_ms)
         unmatched = None if self.outer_store is None else ctx.store(self.outer_store)
         time: _JoinTime = ctx.task.shared(self.shared, _JoinTime)
-        time.stream_time = max(time.stream_time, ctx.task.remember(f"{self.shared}.stream-time", lambda: time.stream_time))
+        time.stream_time = max(
+            time.stream_time, ctx.task.remember(f"{self.shared}.stream-time", lambda: time.stream_time)
+        )
         emit_unmatched = None if unmatched is None else self._bind_unmatched(ctx, unmatched, time)
+        if unmatched is not None:
+            time.earliest_unmatched = min((row[0] for row in unmatched.all()), default=_NEVER)
         grace = self.grace_ms
 
         def side(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -96,7 +100,12 @@ class StreamStreamJoin(Operator):
                 matched = True
                 if unmatched is not None:
                     unmatched.delete_if_present(other_time, not is_left, key, timestamp)
-                forward(key, join(key, value, row[1]), timestamp if timestamp > other_time else other_time, headers)
+                forward(
+                    key,
+                    join(key, value, row[1]),
+                    timestamp if timestamp > other_time else other_time,
+                    headers,
+                )
             if outer and not matched:
                 if unmatched is None or until < time.stream_time:
                     forward(key, join(key, value, None), timestamp, headers)
@@ -133,7 +142,9 @@ class StreamStreamJoin(Operator):
                     else:
                         right_open = True
                     continue
-                forward(key, joiner(key, value, None) if is_left else joiner(key, None, value), timestamp, headers)
+                forward(
+                    key, joiner(key, value, None) if is_left else joiner(key, None, value), timestamp, headers
+                )
                 here = (timestamp, is_left, key)
                 if previous is not None and previous != here:
                     unmatched.delete(*previous, now)
@@ -158,7 +169,12 @@ class StreamStreamSelfJoin(Operator):
     joiner: Callable[[Any, Any, Any], Any]
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        fetch, forward, drop, joiner = ctx.store(self.window_store).fetch, ctx.forward, ctx.task.drop, self.joiner
+        fetch, forward, drop, joiner = (
+            ctx.store(self.window_store).fetch,
+            ctx.forward,
+            ctx.task.drop,
+            self.joiner,
+        )
         before, after = self.before_ms, self.after_ms
         retention = before + after + self.grace_ms
         observed = -1

@@ -30,7 +30,13 @@ class StreamTableJoin(Operator):
     buffer_store: str | None = None
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        get, forward, drop, joiner, left = self.table.bind_as_of(ctx), ctx.forward, ctx.task.drop, self.joiner, self.left
+        get, forward, drop, joiner, left = (
+            self.table.bind_as_of(ctx),
+            ctx.forward,
+            ctx.task.drop,
+            self.joiner,
+            self.left,
+        )
 
         def join(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if value is None or (key is None and not left):
@@ -63,7 +69,9 @@ class StreamTableJoin(Operator):
             if value is None or (key is None and not left):
                 drop()
             elif key is None:
-                raise StreamsError(f"{ctx.name} got a null key: a join with a grace period orders its buffer by key; filter null keys out first")
+                raise StreamsError(
+                    f"{ctx.name} got a null key: a join with a grace period orders its buffer by key; filter null keys out first"
+                )
             elif buffer.put(key, value, timestamp, headers):
                 buffer.evict(emit)
             else:

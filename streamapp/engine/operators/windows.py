@@ -42,7 +42,9 @@ class WindowAggregate(Operator):
         get, put = store.get, store.put
         size, grace, starts_of = self.windows.size_ms, self.windows.grace_ms, self.windows.windows_for
         tumbling = isinstance(self.windows, TimeWindows) and self.windows.advance_ms == size
-        forward: TableForward = emit_nothing if self.emit_final else table_forwarder(ctx, store, self.send_old)
+        forward: TableForward = (
+            emit_nothing if self.emit_final else table_forwarder(ctx, store, self.send_old)
+        )
         observed = -1
 
         def stream_time() -> int:

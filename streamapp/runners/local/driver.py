@@ -42,7 +42,9 @@ class TopologyTestDriver:
 
     __test__ = False  # not a test case, whatever its name says to pytest
 
-    def __init__(self, topology: Topology, config: StreamsConfig | None = None, *, initial_wall_clock_ms: int = 0) -> None:
+    def __init__(
+        self, topology: Topology, config: StreamsConfig | None = None, *, initial_wall_clock_ms: int = 0
+    ) -> None:
         self.plan = topology.plan(config)
         self.produced: dict[str, list[OutputRecord]] = {}
         self._wall_clock = initial_wall_clock_ms
@@ -64,7 +66,15 @@ class TopologyTestDriver:
 
     # ------------------------------------------------------------------ the collector of its task
 
-    def send(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int | None, headers: Headers, partition: int | None) -> None:
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int | None,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
         """Takes what the task writes (the `Collector` port)."""
         record = OutputRecord(topic, key, value, timestamp, headers, partition)
         self.produced.setdefault(topic, []).append(record)
@@ -77,19 +87,32 @@ class TopologyTestDriver:
     # ------------------------------------------------------------------ what a test uses
 
     def create_input_topic(
-        self, topic: str, key_serde: Serde[Any], value_serde: Serde[Any], *, start_ms: int | None = None, auto_advance_ms: int = 0
+        self,
+        topic: str,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        *,
+        start_ms: int | None = None,
+        auto_advance_ms: int = 0,
     ) -> TestInputTopic:
         """A topic to write to. Records without a timestamp get ``start_ms`` (default: the wall clock), which moves on by
         ``auto_advance_ms`` with each of them."""
         start = self._wall_clock if start_ms is None else start_ms
         return TestInputTopic(self, topic, key_serde, value_serde, start, auto_advance_ms)
 
-    def create_output_topic(self, topic: str, key_serde: Serde[Any], value_serde: Serde[Any]) -> TestOutputTopic:
+    def create_output_topic(
+        self, topic: str, key_serde: Serde[Any], value_serde: Serde[Any]
+    ) -> TestOutputTopic:
         """A topic to read from; each output topic object starts at its first record."""
         return TestOutputTopic(self, topic, key_serde, value_serde)
 
     def pipe_raw(
-        self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = NO_HEADERS
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers = NO_HEADERS,
     ) -> None:
         """Writes one record as bytes and processes it completely. Raises `StreamsError` if the topology does not read the topic."""
         if not self._deliver(topic, key, value, timestamp, headers):
@@ -137,12 +160,16 @@ class TopologyTestDriver:
     def __enter__(self) -> TopologyTestDriver:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     # ------------------------------------------------------------------ inside
 
-    def _deliver(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> bool:
+    def _deliver(
+        self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
+    ) -> bool:
         is_global = topic in self._global.topics
         if not is_global and self._merged.source_of(topic) is None:
             return False

@@ -20,14 +20,22 @@ class TestInputTopic:
     __test__ = False
 
     def __init__(
-        self, driver: TopologyTestDriver, topic: str, key_serde: Serde[Any], value_serde: Serde[Any], start_ms: int, auto_advance_ms: int
+        self,
+        driver: TopologyTestDriver,
+        topic: str,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        start_ms: int,
+        auto_advance_ms: int,
     ) -> None:
         self.topic = topic
         self._driver = driver
         self._key, self._value = key_serde.bind(topic, True), value_serde.bind(topic, False)
         self._now, self._advance = start_ms, auto_advance_ms
 
-    def pipe_input(self, key: Any, value: Any, timestamp: int | None = None, headers: Headers = NO_HEADERS) -> None:
+    def pipe_input(
+        self, key: Any, value: Any, timestamp: int | None = None, headers: Headers = NO_HEADERS
+    ) -> None:
         """Writes one record and processes it completely."""
         if timestamp is None:
             timestamp = self._now
@@ -56,7 +64,9 @@ class TestOutputTopic:
 
     __test__ = False
 
-    def __init__(self, driver: TopologyTestDriver, topic: str, key_serde: Serde[Any], value_serde: Serde[Any]) -> None:
+    def __init__(
+        self, driver: TopologyTestDriver, topic: str, key_serde: Serde[Any], value_serde: Serde[Any]
+    ) -> None:
         self.topic = topic
         self._driver = driver
         self._key, self._value = key_serde.bind(topic, True), value_serde.bind(topic, False)

@@ -1,0 +1,324 @@
+"""The task: order over its inputs, failures, punctuation, commit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamapp import (
+    LongSerde,
+    Materialized,
+    Processor,
+    PunctuationType,
+    Record,
+    StreamsBuilder,
+    StreamsConfig,
+    StreamsError,
+    TimeWindows,
+    TopicPartition,
+    Topology,
+)
+from streamapp.records import RecordBatch
+from streamapp.state.backend import MemoryBackend
+from tests.unit.engine.support import TEXT, TEXTS, commit, feed, task_of
+
+LEFT, RIGHT = TopicPartition("left", 0), TopicPartition("right", 0)
+COUNTS: Any = Materialized("counts", key_serde=TEXT, value_serde=LongSerde())
+
+
+def merging() -> StreamsBuilder:
+    builder = StreamsBuilder()
+    left = builder.stream("left", **TEXTS)
+    left.merge(builder.stream("right", **TEXTS)).to("out", **TEXTS)
+    return builder
+
+
+def counting() -> StreamsBuilder:
+    builder = StreamsBuilder(StreamsConfig(statestore_cache_max_bytes=0))
+    builder.stream("in", **TEXTS).group_by_key(**TEXTS).count(materialized=COUNTS)
+    return builder
+
+
+def values(sent: Any) -> list[str]:
+    return [value for _, value, _ in sent.to("out")]
+
+
+class TestOrder:
+    def test_the_lowest_timestamp_over_all_inputs_comes_first(self) -> None:
+        task, sent = task_of(merging())
+        feed(task, "left", [("k", "l1", 1), ("k", "l4", 4), ("k", "l6", 6)])
+        feed(task, "right", [("k", "r2", 2), ("k", "r3", 3), ("k", "r5", 5)])
+        assert task.process() == 6
+        assert values(sent) == ["l1", "r2", "r3", "l4", "r5", "l6"]
+
+    def test_a_partition_keeps_its_order_whatever_its_timestamps(self) -> None:
+        task, sent = task_of(merging())
+        feed(task, "left", [("k", "l9", 9), ("k", "l1", 1)])
+        feed(task, "right", [("k", "r5", 5)])
+        task.process()
+        assert values(sent) == ["r5", "l9", "l1"]
+
+    def test_equal_timestamps_take_turns(self) -> None:
+        task, sent = task_of(merging())
+        feed(task, "left", [("k", "l", 1)] * 2)
+        feed(task, "right", [("k", "r", 1)] * 2)
+        task.process()
+        assert values(sent) == ["l", "r", "l", "r"]
+
+    def test_an_empty_input_holds_the_others_back_until_it_is_caught_up(self) -> None:
+        task, sent = task_of(merging())
+        feed(task, "left", [("k", "l5", 5)])
+        assert task.process(caught_up=[LEFT]) == 0
+        feed(task, "right", [("k", "r1", 1)])
+        assert task.process(caught_up=[]) == 1
+        assert task.process(caught_up=[RIGHT]) == 1
+        assert values(sent) == ["r1", "l5"]
+
+    def test_a_caught_up_input_is_waited_for_as_long_as_max_task_idle_says(self) -> None:
+        now = [1000]
+        task, _ = task_of(merging(), config=StreamsConfig("app", max_task_idle_ms=50), now=now)
+        feed(task, "left", [("k", "l", 5)])
+        assert task.process(caught_up=[RIGHT]) == 0
+        now.append(1049)
+        assert task.process(caught_up=[RIGHT]) == 0
+        now.append(1050)
+        assert task.process(caught_up=[RIGHT]) == 1
+
+    def test_no_more_than_max_records(self) -> None:
+        task, sent = task_of(counting())
+        feed(task, "in", [("k", "v", n) for n in range(10)])
+        assert task.process(4) == 4
+        assert task.positions == {TopicPartition("in", 0): 4}
+        assert task.buffered == {TopicPartition("in", 0): 6}
+        assert task.process() == 6
+        assert not sent.records
+
+
+class TestFailures:
+    @staticmethod
+    def failing(config: StreamsConfig | None = None) -> tuple[Any, Any]:
+        def fail_on_boom(value: str) -> str:
+            if value == "boom":
+                raise RuntimeError("it went off")
+            return value
+
+        builder = StreamsBuilder()
+        stream = builder.stream("in", **TEXTS)
+        stream.map_values(fail_on_boom, name="careful").to("out", **TEXTS)
+        stream.to("copy", **TEXTS)
+        return task_of(builder, config=config)
+
+    def test_a_failure_names_operator_topic_partition_and_offset(self) -> None:
+        task, _ = self.failing()
+        feed(task, "in", [("k", "fine", 1), ("k", "boom", 2)], offset=7)
+        with pytest.raises(
+            StreamsError, match=r"careful .*in-0 at offset 8 failed: RuntimeError: it went off"
+        ):
+            task.process()
+
+    def test_what_was_processed_before_a_failure_counts_and_nothing_more(self) -> None:
+        task, sent = self.failing()
+        feed(task, "in", [("k", "fine", 1), ("k", "boom", 2), ("k", "after", 3)])
+        with pytest.raises(StreamsError):
+            task.process()
+        assert task.positions == {TopicPartition("in", 0): 1}
+        assert values(sent) == ["fine"]
+
+    def test_continue_drops_the_record_at_the_failing_node_only(self) -> None:
+        task, sent = self.failing(StreamsConfig("app", processing_exception_handler="continue"))
+        feed(task, "in", [("k", "boom", 1), ("k", "after", 2)])
+        assert task.process() == 2
+        assert values(sent) == ["after"]
+        assert [v for _, v, _ in sent.to("copy")] == ["boom", "after"]
+        assert task.metrics.dropped_records == 1
+
+    def test_a_handler_decides_for_each_record(self) -> None:
+        asked = []
+
+        def handler(context: Any, error: Exception) -> Any:
+            asked.append((context.topic, context.offset, context.processor, context.value, str(error)))
+            return "continue"
+
+        task, _ = self.failing(StreamsConfig("app", processing_exception_handler=handler))
+        feed(task, "in", [("k", "boom", 1)], offset=3)
+        task.process()
+        assert asked == [("in", 3, "careful", b"boom", "it went off")]
+
+    def test_a_handler_that_answers_nonsense_stops(self) -> None:
+        task, _ = self.failing(StreamsConfig("app", processing_exception_handler=lambda c, e: "perhaps"))  # type: ignore[arg-type, return-value]
+        feed(task, "in", [("k", "boom", 1)])
+        with pytest.raises(StreamsError, match='must return "fail" or "continue", not \'perhaps\''):
+            task.process()
+
+    def test_a_dead_letter_has_the_record_and_says_what_happened(self) -> None:
+        config = StreamsConfig("app", processing_exception_handler="continue", dead_letter_queue_topic="dead")
+        task, sent = self.failing(config)
+        feed(task, "in", [("k", "boom", 5)], offset=9, headers=(("own", b"1"),))
+        task.process()
+        (dead,) = [r for r in sent.records if r.topic == "dead"]
+        assert (dead.key, dead.value, dead.timestamp) == (b"k", b"boom", 5)
+        assert dict(dead.headers) == {
+            "own": b"1",
+            "__streams.errors.exception": b"RuntimeError",
+            "__streams.errors.message": b"it went off",
+            "__streams.errors.topic": b"in",
+            "__streams.errors.partition": b"0",
+            "__streams.errors.offset": b"9",
+        }
+
+    def test_undecodable_bytes_fail_or_are_dropped_as_configured(self) -> None:
+        builder = StreamsBuilder()
+        builder.stream("in", key_serde=TEXT, value_serde=LongSerde()).to("out", **TEXTS)
+        task, _ = task_of(builder)
+        feed(task, "in", [("k", b"short", 1)])
+        with pytest.raises(StreamsError, match="offset 0 could not be deserialized"):
+            task.process()
+
+        task, _ = task_of(builder, config=StreamsConfig("app", deserialization_exception_handler="continue"))
+        feed(task, "in", [("k", b"short", 1)])
+        assert task.process() == 1
+        assert task.positions == {TopicPartition("in", 0): 1}
+        assert task.metrics.dropped_records == 1
+
+    def test_a_record_without_timestamp_is_refused_with_the_remedy(self) -> None:
+        task, _ = self.failing()
+        feed(task, "in", [("k", "v", -1)])
+        with pytest.raises(StreamsError, match="timestamp_extractor"):
+            task.process()
+
+    def test_records_of_a_topic_it_does_not_read_are_refused(self) -> None:
+        task, _ = self.failing()
+        with pytest.raises(StreamsError, match="does not read; it reads in"):
+            feed(task, "elsewhere", [("k", "v", 1)])
+
+
+class Ticker(Processor):
+    """Notes when it is called, and can be told to stop."""
+
+    def __init__(self, type: PunctuationType, calls: list[int]) -> None:
+        self._type, self._calls = type, calls
+
+    def init(self, context: Any) -> None:
+        super().init(context)
+        self.schedule = context.schedule(10, self._type, self._calls.append)
+
+    def process(self, record: Record) -> None:
+        if record.value == "stop":
+            self.schedule.cancel()
+
+
+class TestPunctuation:
+    @staticmethod
+    def ticking(type: PunctuationType, now: list[int]) -> tuple[Any, list[int]]:
+        calls: list[int] = []
+        topology = Topology().add_source("in", "in", **TEXTS)
+        topology.add_processor("ticker", lambda: Ticker(type, calls), "in")
+        return task_of(topology, now=now)[0], calls
+
+    def test_stream_time_fires_with_the_first_record_and_then_once_per_interval(self) -> None:
+        task, calls = self.ticking(PunctuationType.STREAM_TIME, [0])
+        feed(task, "in", [("k", "v", t) for t in (3, 9, 10, 11, 45, 44, 50)])
+        task.process()
+        assert calls == [3, 10, 45, 50]
+
+    def test_wall_clock_fires_one_interval_after_the_start(self) -> None:
+        task, calls = self.ticking(PunctuationType.WALL_CLOCK_TIME, [100])
+        for now in (105, 110, 111, 155, 159, 160):
+            task.punctuate_wall_clock(now)
+        assert calls == [110, 155, 160]
+
+    def test_a_cancelled_punctuator_is_not_called_again(self) -> None:
+        task, calls = self.ticking(PunctuationType.STREAM_TIME, [0])
+        feed(task, "in", [("k", "v", 1), ("k", "stop", 2), ("k", "v", 99)])
+        task.process()
+        assert calls == [1]
+
+
+class TestCommit:
+    def test_reads_see_writes_at_once_and_the_backend_sees_them_at_persist(self) -> None:
+        backend = MemoryBackend()
+        task, _ = task_of(counting(), backend=backend)
+        feed(task, "in", [("a", "v", 1), ("a", "v", 2)])
+        task.process()
+        assert task.store("counts").get("a") == (2, 2)
+        task.flush()
+        assert list(backend.table("counts").range(None, None)) == []
+        task.persist({TopicPartition("app-counts-changelog", 0): 1})
+        assert len(list(backend.table("counts").range(None, None))) == 1
+        assert task.changelog_offsets == {"counts": 1}
+
+    def test_the_changelog_gets_the_last_value_per_key_and_commit(self) -> None:
+        task, sent = task_of(counting())
+        feed(task, "in", [("a", "v", 1), ("b", "v", 2), ("a", "v", 3)])
+        task.process()
+        commit(task)
+        assert [(r.key, r.value, r.timestamp, r.partition) for r in sent.records] == [
+            (b"a", (2).to_bytes(8, "big"), 3, 0),
+            (b"b", (1).to_bytes(8, "big"), 2, 0),
+        ]
+        commit(task)
+        assert len(sent.records) == 2
+
+    def test_with_log_each_write_every_write_is_a_changelog_record(self) -> None:
+        task, sent = task_of(counting(), log_each_write=True)
+        feed(task, "in", [("a", "v", 1), ("a", "v", 3)])
+        task.process()
+        assert len(sent.records) == 2
+
+    def test_a_task_restored_from_its_changelog_goes_on_where_it_was(self) -> None:
+        task, sent = task_of(counting())
+        feed(task, "in", [("a", "v", 1), ("b", "v", 2), ("a", "v", 3)])
+        task.process()
+        commit(task)
+        log = sent.records
+
+        again, _ = task_of(counting(), init=False)
+        again.restore(
+            "counts",
+            RecordBatch(
+                [r.key for r in log], [r.value for r in log], [r.timestamp or 0 for r in log], [0, 1]
+            ),
+        )
+        again.init()
+        assert again.changelog_offsets == {"counts": 2}
+        feed(again, "in", [("a", "v", 9)], offset=3)
+        again.process()
+        assert dict(again.store("counts").all()) == {"a": (3, 9), "b": (1, 2)}
+
+    def test_late_records_stay_late_after_a_restart(self) -> None:
+        """Invariant I9: what decides lateness survives, in the metadata of the committed offsets."""
+
+        def hourly() -> StreamsBuilder:
+            builder = StreamsBuilder(StreamsConfig(statestore_cache_max_bytes=0))
+            windows = TimeWindows.of_size_with_no_grace(10)
+            grouped = builder.stream("in", **TEXTS).group_by_key(**TEXTS).windowed_by(windows)
+            grouped.count(
+                materialized=Materialized("w", key_serde=TEXT, value_serde=LongSerde(), retention=1000)
+            )
+            return builder
+
+        task, _ = task_of(hourly())
+        feed(task, "in", [("a", "v", 100)])
+        task.process()
+        metadata = task.commit_metadata
+        assert metadata.keys() == {TopicPartition("in", 0)}
+
+        again, _ = task_of(hourly(), init=False)
+        again.continue_from(metadata)
+        again.init()
+        feed(again, "in", [("a", "v", 5)], offset=1)
+        again.process()
+        assert again.metrics.dropped_records == 1
+        assert again.stream_time == 100
+
+    def test_a_source_topic_that_serves_as_changelog_gets_no_second_copy(self) -> None:
+        config = StreamsConfig("app", topology_optimization="all", statestore_cache_max_bytes=0)
+        builder = StreamsBuilder(config)
+        builder.table("names", materialized=Materialized("names"), **TEXTS)
+        task, sent = task_of(builder, config=config)
+        feed(task, "names", [("a", "x", 1)], offset=4)
+        task.process()
+        commit(task)
+        assert sent.records == []
+        assert task.changelog_offsets == {"names": 5}

@@ -1,0 +1,133 @@
+"""Plans: names, partition counts, co-partitioning, fingerprints; and what cannot be built."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from pyspark import cloudpickle
+
+from streamapp import (
+    CopartitionError,
+    JoinWindows,
+    LongSerde,
+    Materialized,
+    Stores,
+    StreamsBuilder,
+    StreamsConfig,
+    Topology,
+    TopologyError,
+)
+from tests.unit.engine.support import TEXT, TEXTS
+
+
+def regrouped(partitions: int | None = None) -> StreamsBuilder:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", **TEXTS).select_key(lambda k, v: v)
+    if partitions is not None:
+        stream = stream.repartition(partitions=partitions, name="given", **TEXTS)
+    stream.group_by_key(name="by-value", **TEXTS).count(
+        materialized=Materialized("counts", key_serde=TEXT, value_serde=LongSerde())
+    )
+    return builder
+
+
+def joined() -> StreamsBuilder:
+    builder = StreamsBuilder()
+    builder.stream("left", **TEXTS).join(
+        builder.stream("right", **TEXTS), lambda a, b: a + b, JoinWindows.of_time_difference_with_no_grace(5)
+    ).to("out", **TEXTS)
+    return builder
+
+
+class TestPartitionCounts:
+    def test_a_repartition_topic_has_as_many_as_its_source_and_a_changelog_as_its_tasks(self) -> None:
+        plan = regrouped().build().plan(StreamsConfig("app"))
+        assert plan.partition_counts({"in": 3}) == {"app-by-value-repartition": 3, "app-counts-changelog": 3}
+
+    def test_a_given_count_wins(self) -> None:
+        plan = regrouped(partitions=7).build().plan(StreamsConfig("app"))
+        assert plan.partition_counts({"in": 3}) == {"app-given-repartition": 7, "app-counts-changelog": 7}
+
+    def test_joined_topics_with_different_counts_are_refused_with_both(self) -> None:
+        plan = joined().build().plan()
+        with pytest.raises(
+            CopartitionError, match=r"left has 3, right has 4\. Create them alike, or put repartition"
+        ):
+            plan.partition_counts({"left": 3, "right": 4})
+
+    def test_missing_source_topics_are_all_named(self) -> None:
+        with pytest.raises(TopologyError, match="source topics left, right do not exist"):
+            joined().build().plan().partition_counts({})
+
+
+class TestPlan:
+    def test_subtopologies_with_their_topics_and_stores(self) -> None:
+        plan = regrouped().build().plan(StreamsConfig("app"))
+        first, second = plan.subtopologies
+        assert (first.source_topics, first.sink_topics) == (("in",), ("app-by-value-repartition",))
+        assert second.source_topics == ("app-by-value-repartition",)
+        assert [s.name for s in second.stores] == ["counts"]
+        assert second.changelog_topics["counts"].name == "app-counts-changelog"
+        assert plan.source_topics == ("in",)
+        assert plan.store_subtopology["counts"] is second
+
+    def test_a_plan_survives_cloudpickle(self) -> None:
+        plan = cloudpickle.loads(cloudpickle.dumps(regrouped().build().plan(StreamsConfig("app"))))
+        assert plan.subtopologies[0].name == "in"
+
+    def test_the_fingerprint_changes_with_the_state_and_not_with_the_functions(self) -> None:
+        def plan_of(store: str, text: str) -> str:
+            builder = StreamsBuilder()
+            stream = builder.stream("in", **TEXTS).map_values(lambda v: v + text)
+            stream.group_by_key(**TEXTS).count(
+                materialized=Materialized(store, key_serde=TEXT, value_serde=LongSerde())
+            )
+            return builder.build().plan().fingerprint
+
+        assert plan_of("counts", "a") == plan_of("counts", "b")
+        assert plan_of("counts", "a") != plan_of("renamed", "a")
+
+    def test_windowed_changelogs_are_not_deleted_by_the_wall_clock(self) -> None:
+        plan = joined().build().plan(StreamsConfig("app"))
+        assert len(plan.internal_topics) == 2
+        for topic in plan.internal_topics:
+            assert topic.config["retention.ms"] == "-1"
+
+
+class TestRefusals:
+    def test_an_empty_topology(self) -> None:
+        with pytest.raises(TopologyError, match="it has no source"):
+            Topology().plan()
+
+    def test_a_doubled_name(self) -> None:
+        topology = Topology().add_source("a", "t", **TEXTS)
+        with pytest.raises(TopologyError, match="processor a is already added"):
+            topology.add_source("a", "u", **TEXTS)
+
+    def test_a_topic_that_is_read_twice(self) -> None:
+        topology = Topology().add_source("a", "t", **TEXTS)
+        with pytest.raises(TopologyError, match="topic t has already been registered by source a"):
+            topology.add_source("b", "t", **TEXTS)
+        with pytest.raises(TopologyError, match=r"pattern t\.\* will match topic t"):
+            topology.add_source("b", pattern=re.compile("t.*"), **TEXTS)
+
+    def test_unknown_parents_and_sinks_as_parents(self) -> None:
+        topology = Topology().add_source("a", "t", **TEXTS).add_sink("s", "u", "a", **TEXTS)
+        with pytest.raises(TopologyError, match="parent node nowhere of x is unknown"):
+            topology.add_sink("x", "u", "nowhere", **TEXTS)
+        with pytest.raises(TopologyError, match="sink s cannot be used as a parent"):
+            topology.add_sink("x", "u", "s", **TEXTS)
+        with pytest.raises(TopologyError, match="x has no parent"):
+            topology.add_sink("x", "u", **TEXTS)
+
+    def test_two_stores_of_one_name(self) -> None:
+        topology = Topology().add_state_store(Stores.key_value("s", TEXT, TEXT))
+        with pytest.raises(
+            TopologyError, match="a different state store has already been added with the name s"
+        ):
+            topology.add_state_store(Stores.key_value("s", TEXT, LongSerde()))
+
+    def test_a_topic_name_that_kafka_would_refuse(self) -> None:
+        with pytest.raises(TopologyError, match='topic "bad name" is illegal'):
+            Topology().add_source("a", "bad name", **TEXTS)
