@@ -10,18 +10,23 @@ import os
 from agents import late_carriers
 from agents.topology import describe
 from streamapp import App, StreamsConfig
+from streamapp.broker import KafkaSettings
+
+kafka = KafkaSettings.from_env()
 
 app = App(
     "flights",
     topology=describe,
     config=StreamsConfig(
         "flights",
-        commit_interval_ms=int(os.environ.get("FLIGHTS_COMMIT_INTERVAL_MS", "1000")),
+        bootstrap_servers=kafka.bootstrap_servers,
+        client_properties=kafka.librdkafka(),
+        processing_guarantee="exactly_once_v2",
+        commit_interval_ms=1_000,
         session_timeout_ms=6_000,
-        topology_optimization="all",
     ),
-    bootstrap_servers=os.environ.get("STREAMAPP_BOOTSTRAP_SERVERS", "localhost:9092"),
     datadir=os.environ.get("FLIGHTS_DATADIR", "data/worker"),
     web_port=int(os.environ.get("FLIGHTS_WEB_PORT", "6066")),
+    **kafka.faust(),
 )
 late_carriers.register(app)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from streamapp import JsonSerde, KStream, KTable
-from tables.events import KEY
-from tables.results import Departure, departure
+from streamapp import KStream, KTable
+from tables.events import DEPARTURE, KEY
+from tables.results import departure
 from tables.schemas import Flight
 from tables.stores import count_table
 
@@ -14,6 +14,6 @@ TABLE = "carrier-flights"
 def carrier_flights(flights: KStream[str, Flight]) -> KTable[str, int]:
     return (
         flights.map(lambda tailnum, flight: (flight.carrier, departure(flight)), name="by-carrier")
-        .group_by_key(key_serde=KEY, value_serde=JsonSerde(Departure), name="carrier-departures")
-        .count(materialized=count_table(TABLE), name="carrier-flights")
+        .group_by_key(key_serde=KEY, value_serde=DEPARTURE, name="carrier-departures")
+        .count(materialized=count_table(TABLE), name=TABLE)
     )

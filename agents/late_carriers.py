@@ -9,15 +9,19 @@ import faust
 from agents.late_departures import TOPIC
 from tables.events import LATE_DEPARTURE
 
+PARTITIONS = 4
+
 
 def register(app: faust.App) -> Any:
-    """Adds the agent and its table to the application."""
-    departures = app.topic(TOPIC, value_serializer="raw", key_serializer="raw", partitions=4)
-    late_carriers = app.Table("late-carriers", default=int, partitions=4)
+    """Adds the agent and its table to the application; returns the agent."""
+    departures = app.topic(TOPIC, key_serializer="raw", value_serializer="raw", partitions=PARTITIONS)
+    late_carriers = app.Table("late-carriers", default=int, partitions=PARTITIONS)
 
-    @app.agent(departures, name="late-carriers")
-    async def count_late_departures(stream: Any) -> None:
+    @app.agent(departures, name="late-carriers")  # type: ignore[untyped-decorator]
+    async def count_late_departures(stream: Any) -> Any:
         async for raw in stream:
-            late_carriers[LATE_DEPARTURE.deserialize(raw).carrier] += 1
+            carrier = LATE_DEPARTURE.deserialize(raw).carrier
+            late_carriers[carrier] += 1
+            yield carrier, late_carriers[carrier]
 
     return count_late_departures

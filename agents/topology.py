@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from agents.airport_delays import airport_delays
 from agents.carrier_flights import carrier_flights
+from agents.destination_flights import destination_flights
 from agents.late_departures import late_departures
-from agents.plane_delays import destination_flights, manufacturer_delays
+from agents.manufacturer_delays import manufacturer_delays
 from agents.weather_delays import weather_delays
 from streamapp import StreamsBuilder
-from tables.events import AIRPORT, FLIGHT, KEY, PLANE, WEATHER
-from tables.stores import weather_table
+from tables.events import FLIGHT, KEY
+from tables.stores import airports_table, planes_table, weather_table
 
 
 def describe(builder: StreamsBuilder) -> None:
     flights = builder.stream("flights", key_serde=KEY, value_serde=FLIGHT, name="flights")
-    weather = builder.table(
-        "weather", key_serde=KEY, value_serde=WEATHER, materialized=weather_table("weather"), name="weather"
-    )
-    planes = builder.global_table("planes", key_serde=KEY, value_serde=PLANE, name="planes")
-    airports = builder.global_table("airports", key_serde=KEY, value_serde=AIRPORT, name="airports")
+    weather = weather_table(builder)
+    planes = planes_table(builder)
+    airports = airports_table(builder)
 
     late_departures(flights)
     carrier_flights(flights)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from streamapp import JsonSerde, KStream, KTable
-from tables.events import KEY
-from tables.results import Delays, Departure, departure
+from streamapp import KStream, KTable
+from tables.events import DEPARTURE, KEY
+from tables.results import Delays, add_departure, departure
 from tables.schemas import Flight, Weather
 from tables.stores import delays_table
 
@@ -23,23 +23,16 @@ def conditions(weather: Weather | None) -> str:
 
 
 def weather_delays(flights: KStream[str, Flight], weather: KTable[str, Weather]) -> KTable[str, Delays]:
-    departures = JsonSerde(Departure)
-    in_weather = flights.map(
-        lambda tailnum, flight: (flight.origin, departure(flight)), name="by-origin"
-    ).left_join(
-        weather,
-        lambda departed, hour: (conditions(hour), departed),
-        key_serde=KEY,
-        value_serde=departures,
-        name="weather-of-departure",
-    )
     return (
-        in_weather.map(lambda origin, pair: pair, name="by-weather")
-        .group_by_key(key_serde=KEY, value_serde=departures, name="weather-departures")
-        .aggregate(
-            Delays,
-            lambda word, new, delays: delays.plus(new),
-            materialized=delays_table(TABLE),
-            name="weather-delays",
+        flights.map(lambda tailnum, flight: (flight.origin, departure(flight)), name="by-origin")
+        .left_join(
+            weather,
+            lambda departed, hour: (conditions(hour), departed),
+            key_serde=KEY,
+            value_serde=DEPARTURE,
+            name="weather-of-departure",
         )
+        .map(lambda origin, pair: pair, name="by-weather")
+        .group_by_key(key_serde=KEY, value_serde=DEPARTURE, name="weather-departures")
+        .aggregate(Delays, add_departure, materialized=delays_table(TABLE), name=TABLE)
     )

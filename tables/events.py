@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streamapp import AvroSerde, JsonSerde, StringSerde
-from tables.results import LateDeparture
+from streamapp import AvroSerde, JsonSerde, Serde, StringSerde
+from tables.results import Delays, Departure, LateDeparture
 from tables.schemas import (
     AIRPORT_SCHEMA,
     FLIGHT_SCHEMA,
@@ -15,11 +15,13 @@ from tables.schemas import (
     Weather,
 )
 
-__all__ = ["AIRPORT", "FLIGHT", "KEY", "LATE_DEPARTURE", "PLANE", "WEATHER"]
+__all__ = ["AIRPORT", "DELAYS", "DEPARTURE", "FLIGHT", "KEY", "LATE_DEPARTURE", "PLANE", "WEATHER"]
 
 KEY = StringSerde()
-FLIGHT = AvroSerde(FLIGHT_SCHEMA, type=Flight)
-WEATHER = AvroSerde(WEATHER_SCHEMA, type=Weather)
-PLANE = AvroSerde(PLANE_SCHEMA, type=Plane)
-AIRPORT = AvroSerde(AIRPORT_SCHEMA, type=Airport)
-LATE_DEPARTURE = JsonSerde(LateDeparture)
+FLIGHT: Serde[Flight] = AvroSerde(FLIGHT_SCHEMA, type=Flight)
+WEATHER: Serde[Weather] = AvroSerde(WEATHER_SCHEMA, type=Weather)
+PLANE: Serde[Plane] = AvroSerde(PLANE_SCHEMA, type=Plane)
+AIRPORT: Serde[Airport] = AvroSerde(AIRPORT_SCHEMA, type=Airport)
+DEPARTURE: Serde[Departure] = JsonSerde(Departure)
+LATE_DEPARTURE: Serde[LateDeparture] = JsonSerde(LateDeparture)
+DELAYS: Serde[Delays] = JsonSerde(Delays)

@@ -6,7 +6,7 @@ import msgspec
 
 from tables.schemas import Flight
 
-__all__ = ["Delays", "Departure", "LateDeparture"]
+__all__ = ["Delays", "Departure", "LateDeparture", "add_departure", "departure"]
 
 
 class Departure(msgspec.Struct, frozen=True):
@@ -34,17 +34,18 @@ class Delays(msgspec.Struct, frozen=True):
     minutes: int = 0
     """Minutes of delay of those that left; early ones count negative."""
 
-    def plus(self, departure: Departure) -> Delays:
-        """With one more departure.
-
-        >>> Delays().plus(Departure(10)).plus(Departure(None))
-        Delays(flights=2, cancelled=1, minutes=10)
-        """
-        if departure.delay is None:
-            return Delays(self.flights + 1, self.cancelled + 1, self.minutes)
-        return Delays(self.flights + 1, self.cancelled, self.minutes + departure.delay)
-
 
 def departure(flight: Flight) -> Departure:
     """What the aggregations need of a flight."""
     return Departure(flight.dep_delay)
+
+
+def add_departure(key: object, departure: Departure, delays: Delays) -> Delays:
+    """The delays with one more departure, whatever they are kept by.
+
+    >>> add_departure("JFK", Departure(10), Delays(flights=1, cancelled=1))
+    Delays(flights=2, cancelled=1, minutes=10)
+    """
+    if departure.delay is None:
+        return Delays(delays.flights + 1, delays.cancelled + 1, delays.minutes)
+    return Delays(delays.flights + 1, delays.cancelled, delays.minutes + departure.delay)

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import faust
+
+from agents import late_carriers
+from tables.events import LATE_DEPARTURE
+from tables.results import LateDeparture
+
+
+def late(carrier: str) -> bytes:
+    return LATE_DEPARTURE.serialize(LateDeparture(carrier, 15, "JFK", "LAX", 75))
+
+
+async def test_late_departures_are_counted_by_carrier() -> None:
+    app = faust.App("test", broker="kafka://localhost:1", store="memory://")
+    counted = []
+    async with late_carriers.register(app).test_context() as agent:
+        for carrier in ("UA", "DL", "UA"):
+            event = await agent.put(late(carrier))
+            counted.append(agent.results[event.message.offset])
+    assert counted == [("UA", 1), ("DL", 1), ("UA", 2)]
