@@ -81,7 +81,8 @@ class TableViews:
         fresh = self._freshness(table, partition)
         if row is None:
             key = key_to_json(table.key_serde, query.key.value) if query.key else None
-            raise NotFound(f"{table.name} has no entry for key {key!r}", key=key, partitions=[fresh])
+            where = f"in partition {partition}, where Kafka's default partitioner puts it"
+            raise NotFound(f"{table.name} has no entry for key {key!r} {where}", key=key, partitions=[fresh])
         return json_response({"table": table.name} | row_to_json(table, row) | {"partitions": [fresh]})
 
     async def _page(
