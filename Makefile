@@ -1,23 +1,31 @@
-# make run             the flights application: a real Kafka, a Spark ingest, a worker, live tables
-# make run ARGS=--once the same, then compares every table with Spark's own batch answer, and ends
-# make test            all checks and tests, from nothing, on a new machine
+# make run       the flights application: a real Kafka, a Spark ingest, a worker with live tables; Ctrl-C ends the worker
+# make stop      stops the Kafka that `make run` started
+# make test      checks, unit tests and conformance cases, from nothing, on a new machine
+# make test-all  everything: a real broker, workers, Spark, Chromium
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check clean
+.PHONY: run stop test test-all check clean
 
 run: $(VENV)/installed
-	$(BIN)/python -m agents.demo $(ARGS)
+	$(BIN)/streamapp broker status >/dev/null 2>&1 || $(BIN)/streamapp broker start
+	$(BIN)/python -m agents.ingest
+	$(BIN)/streamapp worker agents
+
+stop:
+	$(BIN)/streamapp broker stop
 
 test: check
+	$(BIN)/pytest tests/unit tests/conformance $(ARGS)
+
+test-all: check
 	scripts/chromium
 	$(BIN)/pytest $(ARGS)
 
 check: $(VENV)/installed
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

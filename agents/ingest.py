@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agents.cleaning import clean, raw_table, unpack
+from agents.late_departures import TOPIC as LATE_DEPARTURES
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import StreamsError
@@ -114,7 +115,8 @@ def ingest(
     else:
         kafka = KafkaSettings.from_env(bootstrap_servers=bootstrap_servers)
     topics = [TopicSpec(d.topic, d.partitions, _topic_config(d)) for d in DATASETS.values()]
-    KafkaAdmin(kafka).ensure_topics([TopicSpec(REJECTED, 1, KEEP), *topics])
+    results = TopicSpec(LATE_DEPARTURES, 4, KEEP)  # the application's output: Kafka does not make topics by itself
+    KafkaAdmin(kafka).ensure_topics([TopicSpec(REJECTED, 1, KEEP), results, *topics])
     folder = Path(tempfile.mkdtemp(prefix="flights-")) if raw is None else raw
     try:
         if raw is None:

@@ -24,14 +24,15 @@ class App(faust.App):  # type: ignore[misc]
     """A Faust application that runs a topology beside its agents, timers, pages and tasks.
 
     ``topology`` is a `Topology` or a function that describes one on a `StreamsBuilder`. ``config`` has the
-    settings of Kafka Streams; ``bootstrap_servers`` (``host:port``, several separated by commas) and
-    ``datadir`` override what it says. ``shutdown_timeout``: seconds that the last commit may take. All other
-    arguments are Faust's settings.
+    settings of Kafka Streams (default: those that the topology was built with); ``bootstrap_servers``
+    (``host:port``, several separated by commas) and ``datadir`` override what it says. ``shutdown_timeout``:
+    seconds that the last commit may take. All other arguments are Faust's settings.
 
     Raises `TopologyError` and `ConfigError` at once when topology or settings cannot be right.
 
+    >>> from streamapp import JsonSerde, StringSerde, StreamsBuilder
     >>> def count_flights(builder: StreamsBuilder) -> None:
-    ...     builder.stream("flights").group_by_key().count()
+    ...     builder.stream("flights", key_serde=StringSerde(), value_serde=JsonSerde()).group_by_key().count()
     >>> app = App("flights-by-key", topology=count_flights)
     >>> app.streams.state
     'starting'
@@ -51,6 +52,8 @@ class App(faust.App):  # type: ignore[misc]
         shutdown_timeout: float = 30.0,
         **settings: Any,
     ) -> None:
+        if config is None and isinstance(topology, Topology):
+            config = topology.plan().config  # what its builder was given
         self.config = _config(id, config, bootstrap_servers, datadir)
         settings = {**_faust_settings(self.config), **settings}
         if datadir is not None:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 _FAMILIES = {
     "key_value": "key_value",
     "timestamped": "key_value",
-    "lru": "lru",
+    "lru": "key_value",
     "window": "window",
     "timestamped_window": "window",
     "session": "session",
@@ -37,12 +37,10 @@ _TABLE_PARAMETERS = {
     "key_value": {"from", "to", "prefix", "limit", "cursor", "newest"},
     "window": {"from", "to", "limit", "cursor", "newest"},
     "session": {"from", "to", "limit", "cursor", "newest"},
-    "lru": set[str](),
     "versioned": set[str](),
 }
 _KEY_PARAMETERS = {
     "key_value": set[str](),
-    "lru": set[str](),
     "window": {"from", "to", "limit", "cursor"},
     "session": {"from", "to", "limit", "cursor"},
     "versioned": {"as_of", "from", "to", "limit", "cursor"},
@@ -114,7 +112,7 @@ class Query:
 
 
 def family(table: TableInfo) -> str | None:
-    """How a table can be read: key_value, lru, window, session, versioned; None: internal to an operator."""
+    """How a table can be read: key_value, window, session, versioned; None: internal to an operator."""
     return _FAMILIES.get(table.kind)
 
 
@@ -127,7 +125,7 @@ def parse_query(table: TableInfo, parameters: Mapping[str, str], key: str | None
         )
     allowed = (_TABLE_PARAMETERS if key is None else _KEY_PARAMETERS)[kind]
     _refuse_unknown(table, kind, parameters, allowed, key)
-    keyed = kind in ("key_value", "lru")
+    keyed = kind == "key_value"
     low = _take(parameters, "from", lambda text, name: _key(table, text, name)) if keyed else None
     high = _take(parameters, "to", lambda text, name: _key(table, text, name)) if keyed else None
     prefix = _take(parameters, "prefix", lambda text, name: _prefix(table, text, name))
@@ -165,9 +163,9 @@ def _take(parameters: Mapping[str, str], name: str, parse: Callable[[str, str], 
 def _refuse_unknown(
     table: TableInfo, kind: str, parameters: Mapping[str, str], allowed: set[str], key: str | None
 ) -> None:
-    if kind in ("versioned", "lru") and key is None:
+    if kind == "versioned" and key is None:
         raise BadParameter(
-            "key", f"{table.name} ({kind}) is read by key only", example=f"/tables/{table.name}/KEY"
+            "key", f"{table.name} is versioned and is read by key", example=f"/tables/{table.name}/KEY"
         )
     for name in parameters:
         if name not in allowed:

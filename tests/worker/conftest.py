@@ -68,7 +68,13 @@ class Cluster:
         for future in self.admin.create_topics([NewTopic(t, partitions, 1) for t in topics]).values():
             future.result()
 
-    def start(self, name: str = "a", command: tuple[str, ...] = ("worker", "-l", "info"), **env: str) -> Worker:
+    def start(
+        self,
+        name: str = "a",
+        command: tuple[str, ...] = ("worker", "-l", "info"),
+        app: str = "counting_app",
+        **env: str,
+    ) -> Worker:
         log = self.folder / f"{name}-{len(self.workers)}.log"
         environment = {
             **os.environ,
@@ -83,7 +89,7 @@ class Cluster:
         }
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [sys.executable, "-m", "faust", "-A", "counting_app", *command],
+                [sys.executable, "-m", "faust", "-A", app, *command],
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 env=environment,
@@ -94,7 +100,9 @@ class Cluster:
 
     def feed(self, count: int, keys: int = 50, topic: str | None = None) -> None:
         for number in range(count):
-            self.producer.produce(topic or self.source, b"v", f"k{number % keys}", timestamp=1_700_000_000_000 + number)
+            self.producer.produce(
+                topic or self.source, b"v", f"k{number % keys}", timestamp=1_700_000_000_000 + number
+            )
         self.producer.flush()
         self.produced += count if topic is None else 0
 
@@ -128,9 +136,9 @@ class Cluster:
 
     def counted(self, timeout: float = 60.0) -> None:
         """Until everything that was fed is counted, if not more."""
-        until(lambda: self.totals()[1] >= self.produced, timeout, self._story)
+        until(lambda: self.totals()[1] >= self.produced, timeout, self.story)
 
-    def _story(self) -> str:
+    def story(self) -> str:
         logs = "\n".join(f"--- {worker.log.name}\n{worker.text()[-3000:]}" for worker in self.workers)
         return f"{self.totals()} of {self.produced}\n{logs}"
 
@@ -161,7 +169,7 @@ def until(condition: Callable[[], bool], timeout: float, what: Callable[[], obje
         time.sleep(0.1)
 
 
-@pytest.fixture()
+@pytest.fixture
 def cluster(kafka: LocalKafka, tmp_path: Path) -> Iterator[Cluster]:
     cluster = Cluster(kafka.bootstrap_servers, tmp_path)
     yield cluster

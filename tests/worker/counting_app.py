@@ -1,4 +1,5 @@
-"""The application that the broker tests run in processes of their own: it counts records by key, told by its environment."""
+"""The application that the broker tests run in processes of their own: it counts records by key, told by its
+environment."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def counting(source: str, sink: str, *, persistent: bool = True) -> Topology:
     topology = Topology()
     topology.add_source("in", source, key_serde=TEXT, value_serde=TEXT)
     topology.add_processor("count", Count, "in")
-    counts = StoreSpec(name="counts", kind="key_value", key_serde=TEXT, value_serde=NUMBER, persistent=persistent)
+    counts = StoreSpec(
+        name="counts", kind="key_value", key_serde=TEXT, value_serde=NUMBER, persistent=persistent
+    )
     topology.add_state_store(counts, "count")
     topology.add_sink("out", sink, "count", key_serde=TEXT, value_serde=NUMBER)
     return topology
@@ -48,7 +51,9 @@ def from_environment() -> App:
         session_timeout_ms=6_000,
     )
     topology = counting(env["SOURCE"], env["SINK"], persistent=env.get("STORE", "rocksdb") == "rocksdb")
-    return App(env["APP_ID"], topology=topology, config=config, datadir=env["DATADIR"], web_port=int(env["WEB_PORT"]))
+    return App(
+        env["APP_ID"], topology=topology, config=config, datadir=env["DATADIR"], web_port=int(env["WEB_PORT"])
+    )
 
 
 if "APP_ID" in os.environ:
@@ -60,4 +65,6 @@ if "APP_ID" in os.environ:
         async def shout(stream):  # type: ignore[no-untyped-def]
             """A plain Faust agent beside the topology."""
             async for value in stream:
-                await app.topic(os.environ["PLAIN_TOPIC"] + "-out", value_serializer="raw").send(value=value.upper())
+                await app.topic(os.environ["PLAIN_TOPIC"] + "-out", value_serializer="raw").send(
+                    value=value.upper()
+                )

@@ -39,7 +39,9 @@ def test_balanced_complete_and_sticky(tasks: list[TaskId], before: set[str], aft
 
 
 @given(task_lists, groups, st.sampled_from("abcdef"))
-def test_a_member_that_stays_loses_tasks_only_to_balance(tasks: list[TaskId], members: set[str], leaver: str) -> None:
+def test_a_member_that_stays_loses_tasks_only_to_balance(
+    tasks: list[TaskId], members: set[str], leaver: str
+) -> None:
     rest = members - {leaver}
     if not rest:
         return

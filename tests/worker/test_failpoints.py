@@ -23,7 +23,9 @@ def test_acts_once_at_the_time_asked_for() -> None:
     failpoints.hit("state-flushed")
 
 
-@pytest.mark.parametrize("setting", ["nowhere:kill", "state-flushed", "state-flushed:explode", "state-flushed:raise:x"])
+@pytest.mark.parametrize(
+    "setting", ["nowhere:kill", "state-flushed", "state-flushed:explode", "state-flushed:raise:x"]
+)
 def test_a_setting_that_cannot_be_meant_is_refused(setting: str) -> None:
     with pytest.raises(ConfigError, match="STREAMAPP_FAILPOINT"):
         failpoints.arm(setting)

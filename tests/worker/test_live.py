@@ -1,4 +1,5 @@
-"""A worker as a real process against a real broker: it counts, restarts, shares, loses a peer, fails honestly."""
+"""A worker as a real process against a real broker: it counts, restarts, shares, loses a peer, fails
+honestly."""
 
 from __future__ import annotations
 

@@ -10,7 +10,12 @@ from streamapp.partitioning import murmur2, partition_for
 
 @pytest.mark.parametrize(
     ("key", "hash"),
-    [(b"21", 3321034988), (b"foobar", 3504634814), (b"", 275646681), (b"a-little-bit-long-string", -985981536)],
+    [
+        (b"21", 3321034988),
+        (b"foobar", 3504634814),
+        (b"", 275646681),
+        (b"a-little-bit-long-string", -985981536),
+    ],
 )
 def test_hashes_as_the_java_client_does(key: bytes, hash: int) -> None:
     assert murmur2(key) == hash & 0xFFFFFFFF

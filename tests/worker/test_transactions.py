@@ -9,9 +9,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from streamapp.broker import LocalKafka
-
 from streamapp.runners.worker.membership import Member, StaleMemberError
-from streamapp.runners.worker.transactions import TransactionAborted, commit_transaction, group_metadata, restart_transaction
+from streamapp.runners.worker.transactions import (
+    TransactionAborted,
+    commit_transaction,
+    group_metadata,
+    restart_transaction,
+)
 
 
 def test_the_bytes_are_those_of_the_installed_librdkafka() -> None:

@@ -11,7 +11,9 @@ from streamapp.errors import StreamsError
 
 __all__ = ["raised_in_tasks"]
 
-_LAST_LINE = re.compile(r"^streamapp\.errors\.(\w+): (.*?)(?=\n\s*\n|\n\s+at |\Z)", re.MULTILINE | re.DOTALL)
+_LAST_LINE = re.compile(
+    r"^streamapp(?:\.\w+)+\.(\w+): (.*?)(?=\n\s*\n|\n\s+at |\Z)", re.MULTILINE | re.DOTALL
+)
 
 
 @contextmanager
@@ -29,5 +31,5 @@ def raised_in_tasks() -> Iterator[None]:
         if not found:
             raise
         name, message = found[-1]
-        kind = getattr(errors, name)
+        kind = getattr(errors, name, StreamsError)
         raise (kind if kind is not errors.UnsupportedOperation else StreamsError)(message.strip()) from error

@@ -46,8 +46,8 @@ def in_order(plan: Plan, given: Collection[str]) -> list[Subtopology]:
             "Spark in batch",
             "sub-topologies run one after the other, and these wait for each other (as foreign-key joins do, "
             "and topologies that read what they write)",
-            "Run it on workers or in the TopologyTestDriver, or join with a re-keyed or a global table, or cut "
-            "the circle by giving one of the topics as a source",
+            "Run it on workers or in the TopologyTestDriver; or join with a re-keyed or a global table; or "
+            "cut the circle: give one of its topics as a source",
         ) from None
 
 

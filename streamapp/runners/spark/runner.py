@@ -97,12 +97,12 @@ class SparkRunner:
             wanted += [t for topics in patterns for t in topics if t not in written and t not in wanted]
             by_topic: dict[str, Source] = dict.fromkeys(wanted, sources or KafkaSource())
         else:
-            by_topic = {topic: s if isinstance(s, Source) else FrameSource(s) for topic, s in sources.items()}
+            by_topic = {t: s if isinstance(s, Source) else FrameSource(s) for t, s in sources.items()}
             missing = [topic for topic in wanted if topic not in by_topic]
             if missing:
                 raise ConfigError(
-                    f"there is no source for {', '.join(missing)}: give a DataFrame or a KafkaSource for each "
-                    f"of {', '.join(wanted)}"
+                    f"there is no source for {', '.join(missing)}: give a DataFrame or a KafkaSource for "
+                    f"each of {', '.join(wanted)}"
                 )
             on_kafka = (
                 kafka.partition_counts() if any(isinstance(s, KafkaSource) for s in by_topic.values()) else {}
@@ -161,7 +161,7 @@ class _Run:
         self._kafka = kafka
         self._client = _client(plan.config)
         self._totals = dict(inputs.totals)
-        self._now = int(time.time() * 1000)
+        self._now, self._id = int(time.time() * 1000), str(uuid4())
         self._counted = {"processed": 0, "dropped": 0}
         self._writers: dict[str, list[int]] = {}
         self.frames: dict[int, DataFrame] = {}
@@ -186,6 +186,7 @@ class _Run:
             self._ranges(from_kafka),
             self._client,
             self._now,
+            self._id,
             self._globals,
         )
         if row_topics:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+LOGGING = Path(__file__).with_name("log4j2.properties")
 
 __all__ = ["spark_session"]
 
@@ -40,7 +43,7 @@ def spark_session(
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         # A task reads exactly one Kafka partition: Spark must not join or split them.
         "spark.sql.adaptive.enabled": "false",
-        "spark.log.level": "ERROR",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
     }
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in {**defaults, **(settings or {})}.items():

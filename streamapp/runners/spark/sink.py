@@ -206,9 +206,13 @@ class _Writer:
 
         context = TaskContext.get()
         assert context is not None
+        yield self.run(context.partitionId(), batches)
+
+    def run(self, task: int, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+        """Writes what is not in Kafka yet; gives back how many records that were, by topic and partition."""
         ledger = _Ledger(self.kafka, self.job)
         try:
-            producer = _producer(self.kafka, self.job, context.partitionId())
+            producer = _producer(self.kafka, self.job, task)
             written = self._write(batches, producer, ledger)
         except KafkaException as error:
             raise BrokerError(
@@ -218,7 +222,7 @@ class _Writer:
         finally:
             ledger.close()
         columns = [[tp.topic for tp in written], [tp.partition for tp in written], list(written.values())]
-        yield pa.RecordBatch.from_arrays(
+        return pa.RecordBatch.from_arrays(
             [pa.array(c, t) for c, t in zip(columns, (pa.string(), pa.int32(), pa.int64()), strict=True)],
             ["topic", "partition", "written"],
         )
@@ -257,8 +261,8 @@ class _Writer:
                 if rows == position and f"{mine[1]:x}" != checksum:
                     raise ConfigError(
                         f"The first {rows} rows for {tp} are not those that job {self.job!r} wrote before: "
-                        "the input has changed. Delete the topic and begin anew, or publish under another job "
-                        "to another topic."
+                        "the input has changed. Delete the topic and begin anew, or publish under another "
+                        "job to another topic."
                     )
                 continue
             if not wanted:

@@ -87,7 +87,7 @@ class BatchTask(Task):
             raise UnsupportedOperation(
                 node,
                 "Spark in batch",
-                "it is called at intervals of the wall clock, and a batch runs through history at its own pace",
+                "it asks for the wall clock, and a batch runs through history at a pace of its own",
                 "Use PunctuationType.STREAM_TIME, or run this topology on workers",
             )
         return super().schedule(node, interval_ms, type, callback)
@@ -109,6 +109,7 @@ class Stage:
     client: Mapping[str, Any] = field(default_factory=dict)
     """librdkafka settings of the cluster that ``ranges`` are in."""
     wall_clock_ms: int = 0
+    run_id: str = ""
     global_records: Broadcast[list[tuple[TopicPartition, RecordBatch]]] | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -142,6 +143,7 @@ class Stage:
             task.init()
             rows = _Rows(self, partition, batches)
             yield from _drive(task, out, readers, rows)
+            rows.finish()
             out.counts()
             out.tables()
             yield from out.batches(0)
@@ -154,7 +156,7 @@ class Stage:
         if self.global_records is None:
             return {}
         # One copy for all tasks of a Python worker, which Spark uses again and again.
-        known = _global_states.get(self.global_records.id)
+        known = _global_states.get(self.run_id)
         if known is None:
             _global_states.clear()
             state = GlobalState(
@@ -162,11 +164,11 @@ class Stage:
             )
             for partition, batch in self.global_records.value:
                 state.process(partition, batch)
-            known = _global_states[self.global_records.id] = state.stores
+            known = _global_states[self.run_id] = state.stores
         return known
 
 
-_global_states: dict[Any, dict[str, Any]] = {}
+_global_states: dict[str, dict[str, Any]] = {}
 
 
 def _drive(
@@ -219,8 +221,8 @@ class _Rows:
         batch = next(self._batches, None)
         if batch is None:
             raise StreamsError(
-                f"partition {self._partition} ended with rows missing: {self.left}. The input changed while it "
-                "was read"
+                f"partition {self._partition} ended with rows missing: {self.left}. The input changed while "
+                "it was read"
             )
         if batch.num_rows == 0:
             return []
@@ -234,6 +236,11 @@ class _Rows:
             for number, tp in enumerate(self._topics)
             if pc.any(pc.equal(index, number)).as_py()
         ]
+
+    def finish(self) -> None:
+        """Reads to the end of the stream, where nothing is left: Spark throws workers away that do not."""
+        if any(batch.num_rows for batch in self._batches) and self._topics:
+            raise StreamsError(f"partition {self._partition} had more rows than were counted before")
 
     def _convert(self, tp: TopicPartition, batch: pa.RecordBatch) -> tuple[TopicPartition, RecordBatch]:
         first = self._offsets[tp]

@@ -1,8 +1,8 @@
 """Which worker runs which task: balanced over all workers, moving as little as possible.
 
 A task is a sub-topology and a partition number; it needs that partition of each of the sub-topology's source
-topics, so they travel together. Faust's assignor groups topics by their partition count instead and balances each
-group on its own. Topics of plain agents and changelogs of plain Faust tables are still placed by Faust.
+topics, so they travel together. Faust's assignor groups topics by their partition count instead and balances
+each group on its own. Topics of plain agents and changelogs of plain Faust tables are still placed by Faust.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def assign_tasks(
 ) -> dict[str, set[TaskId]]:
     """Gives each task to one member.
 
-    Two members differ by at most one task, over all and within each sub-topology. A task stays where it was as
-    far as that allows. The outcome depends on nothing but the arguments, so every leader decides alike.
+    Two members differ by at most one task, over all and within each sub-topology. A task stays where it was
+    as far as that allows. The outcome depends on nothing but the arguments, so every leader decides alike.
 
     >>> assign_tasks([TaskId(0, p) for p in range(4)], ["a", "b", "c"], {"a": [TaskId(0, 0)]})["b"]
     {TaskId(subtopology=0, partition=2)}
@@ -53,7 +53,8 @@ def assign_tasks(
                 owner.setdefault(task, member)
         held = {member: [task for task in group if owner.get(task) == member] for member in assigned}
         floor, extra = divmod(len(group), len(assigned))
-        # The members that get one task more: those with the fewest tasks so far, then those that lose one otherwise.
+        # The members that get one task more: those with the fewest tasks so far, then those that lose one
+        # otherwise.
         order = sorted(assigned, key=lambda member: (len(assigned[member]), -len(held[member]), member))
         quota = {member: floor + (index < extra) for index, member in enumerate(order)}
         kept = {member: held[member][: quota[member]] for member in assigned}
@@ -120,4 +121,5 @@ class StreamsAssignor(PartitionAssignor):  # type: ignore[misc]
 
     def url_of(self, partition: TopicPartition) -> str | None:
         """Where the worker that a source partition is assigned to can be reached."""
-        return self._external_tps_url.get(partition)
+        url: str | None = self._external_tps_url.get(partition)
+        return url

@@ -23,7 +23,8 @@ def split(messages: list[Message]) -> tuple[list[tuple[TopicPartition, RecordBat
     if any(map(Message.error, messages)):
         events = [m for m in messages if m.error() is not None]
         messages = [m for m in messages if m.error() is None]
-    # They come in runs of one partition, which sorting takes advantage of; it keeps the order within a partition.
+    # They come in runs of one partition, which sorting takes advantage of; it keeps the order within a
+    # partition.
     messages.sort(key=Message.partition)
     messages.sort(key=Message.topic)
     batches = []

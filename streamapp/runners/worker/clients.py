@@ -14,7 +14,14 @@ from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 
-__all__ = ["admin_client", "client_settings", "consumer_settings", "list_offsets", "producer_settings", "unreachable"]
+__all__ = [
+    "admin_client",
+    "client_settings",
+    "consumer_settings",
+    "list_offsets",
+    "producer_settings",
+    "unreachable",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +96,10 @@ def list_offsets(
         futures: Mapping[Any, Any] = admin.list_offsets(
             wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=timeout
         )
-        return {TopicPartition(tp.topic, tp.partition): future.result().offset for tp, future in futures.items()}
+        return {
+            TopicPartition(tp.topic, tp.partition): future.result().offset for tp, future in futures.items()
+        }
     except KafkaException as exc:
-        raise BrokerError(f"the ends of {', '.join(f'{tp.topic}-{tp.partition}' for tp in wanted)} are not known: {exc}") from exc
+        raise BrokerError(
+            f"the ends of {', '.join(f'{tp.topic}-{tp.partition}' for tp in wanted)} are not known: {exc}"
+        ) from exc

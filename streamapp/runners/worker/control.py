@@ -1,7 +1,8 @@
-"""Faust's consumer as the control plane: it is the member of the group, and carries the records of plain agents.
+"""Faust's consumer as the control plane: it is the member of the group, and carries the records of plain
+agents.
 
-Partitions of the topology are kept away from it: aiokafka does not fetch them, Faust's record loop does not see
-them. What Faust is told about them is only what the group needs.
+Partitions of the topology are kept away from it: aiokafka does not fetch them, Faust's record loop does not
+see them. What Faust is told about them is only what the group needs.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class _RebalanceListener(driver.ConsumerRebalanceListener):  # type: ignore[misc
 
 class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     async def keep_alive(self) -> None:
-        """A worker without plain agents fetches nothing here, which aiokafka would take for a hanging consumer."""
+        """A worker without plain agents fetches nothing here, which aiokafka would take for a hanging
+        consumer."""
         await self.call_thread(self._touch)
 
     async def _touch(self) -> None:

@@ -1,8 +1,10 @@
-"""The thread in which records move: fetch, process, commit. Nothing here is done per record, all is per batch.
+"""The thread in which records move: fetch, process, commit. Nothing here is done per record, all is per
+batch.
 
-The commit, in order: the tasks are flushed; the brokers acknowledge every record; the offsets are committed, by
-the member of the group that the work was given to; each task writes its state together with the changelog offset
-it belongs to. A step that fails leaves all that follow undone, so local state is never ahead of what is committed.
+The commit, in order: the tasks are flushed; the brokers acknowledge every record; the offsets are committed,
+by the member of the group that the work was given to; each task writes its state together with the changelog
+offset it belongs to. A step that fails leaves all that follow undone, so local state is never ahead of what
+is committed.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from confluent_kafka.admin import AdminClient
 
 from streamapp.config import StreamsConfig
 from streamapp.errors import StreamsError
-from streamapp.records import TopicPartition
 from streamapp.runners.worker import failpoints
 from streamapp.runners.worker.assignor import TaskId
 from streamapp.runners.worker.clients import list_offsets
@@ -53,9 +54,9 @@ class _Command(NamedTuple):
 class DataPlane(threading.Thread):
     """Runs the tasks that this worker was given.
 
-    ``open_task`` makes a `LiveTask` for an id; ``on_failure`` is called, in this thread, with the exception that
-    ended it. `assign`, `revoke`, `call` and `stop` return a future at once; what they ask for is done in turn,
-    between two batches.
+    ``open_task`` makes a `LiveTask` for an id; ``on_failure`` is called, in this thread, with the exception
+    that ended it. `assign`, `revoke`, `call` and `stop` return a future at once; what they ask for is done in
+    turn, between two batches.
     """
 
     def __init__(

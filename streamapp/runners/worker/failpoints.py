@@ -6,8 +6,8 @@ A failpoint does nothing unless the environment arms it::
     STREAMAPP_FAILPOINT=restore-batch:sleep=30:5    # at the fifth time
     STREAMAPP_FAILPOINT=state-flushed:raise,...     # several, separated by commas
 
-Actions: ``raise`` a `FailpointError`; ``sleep[=seconds]`` (10 by default); ``kill`` the process as ``kill -9``
-does; ``stop`` it as ``kill -STOP`` does.
+Actions: ``raise`` a `FailpointError`; ``sleep[=seconds]`` (10 by default); ``kill`` the process as ``kill
+-9`` does; ``stop`` it as ``kill -STOP`` does.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 
 from streamapp.errors import ConfigError, StreamsError
 
@@ -42,6 +43,10 @@ def _raise(name: str) -> None:
     raise FailpointError(f"failpoint {name} was armed with raise")
 
 
+def _sleep(seconds: float, name: str) -> None:
+    time.sleep(seconds)
+
+
 _ACTIONS: dict[str, Callable[[str], None]] = {
     "raise": _raise,
     "kill": lambda name: os.kill(os.getpid(), signal.SIGKILL),
@@ -59,13 +64,11 @@ def arm(setting: str) -> None:
         action, _, count = rest.partition(":")
         kind, _, argument = action.partition("=")
         if name not in POINTS:
-            raise ConfigError(f"STREAMAPP_FAILPOINT: no failpoint is called {name!r}; there are {', '.join(POINTS)}")
+            raise ConfigError(
+                f"STREAMAPP_FAILPOINT: no failpoint is called {name!r}; there are {', '.join(POINTS)}"
+            )
         try:
-            if kind == "sleep":
-                seconds = float(argument or 10)
-                run: Callable[[str], None] = lambda name, seconds=seconds: time.sleep(seconds)  # type: ignore[misc]
-            else:
-                run = _ACTIONS[kind]
+            run = partial(_sleep, float(argument or 10)) if kind == "sleep" else _ACTIONS[kind]
             _armed[name] = (int(count or 1), run)
         except (KeyError, ValueError):
             raise ConfigError(

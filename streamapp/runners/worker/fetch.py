@@ -56,7 +56,10 @@ class Fetcher:
                 )
             if 0 <= offset < first[tp]:
                 logger.warning(
-                    "%s: records %d to %d are gone (retention) before they were processed", tp, offset, first[tp] - 1
+                    "%s: records %d to %d are gone (retention) before they were processed",
+                    tp,
+                    offset,
+                    first[tp] - 1,
                 )
             if offset < first[tp]:
                 offset = end[tp] if self._config.auto_offset_reset == "latest" else first[tp]
@@ -71,12 +74,17 @@ class Fetcher:
                 found = self._consumer.committed(wanted, timeout=10)
                 errors = [tp.error for tp in found if tp.error is not None]
                 if not errors:
-                    return {TopicPartition(tp.topic, tp.partition): Position(tp.offset, tp.metadata or "") for tp in found}
+                    return {
+                        TopicPartition(tp.topic, tp.partition): Position(tp.offset, tp.metadata or "")
+                        for tp in found
+                    }
                 reason = errors[0].str()
             except KafkaException as exc:
                 reason = exc.args[0].str()
             if time.monotonic() > deadline:
-                raise BrokerError(f"the committed offsets of {self._config.application_id} are not known: {reason}")
+                raise BrokerError(
+                    f"the committed offsets of {self._config.application_id} are not known: {reason}"
+                )
             time.sleep(0.1)
         return {}
 
@@ -126,14 +134,16 @@ class Fetcher:
                 self._paused.discard(tp)
 
     def refresh_ends(self) -> None:
-        """Notes the ends of the logs as of the last fetch. Clients are asked in this thread only: librdkafka's
+        """Notes the ends of the logs as of the last fetch. Clients are asked in this thread only:
+        librdkafka's
         Python client makes other threads wait for a poll to end."""
         for tp in self._task_of:
             _, high = self._consumer.get_watermark_offsets(RdTopicPartition(*tp), cached=True)
             self.ends[tp] = max(high, self.ends.get(tp, -1))
 
     def read_up_to(self, tp: TopicPartition) -> int:
-        """The next offset to fetch: behind the last record and what follows it without being one (markers)."""
+        """The next offset to fetch: behind the last record and what follows it without being one
+        (markers)."""
         return self._next.get(tp, -1)
 
     def forget(self, tasks: Iterable[LiveTask]) -> None:

@@ -1,4 +1,5 @@
-"""Fills the global stores of this process: to the end of their topics before any task starts, and on from there."""
+"""Fills the global stores of this process: to the end of their topics before any task starts, and on from
+there."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ class GlobalStores:
         self._missing: dict[TopicPartition, int] = {}
         """Partition -> the end that has to be reached before tasks may start."""
         self._consumer: Consumer | None = None
-        partitions = [TopicPartition(topic, p) for topic in self.state.topics for p in range(topics.partitions[topic])]
+        partitions = [
+            TopicPartition(topic, p) for topic in self.state.topics for p in range(topics.partitions[topic])
+        ]
         if partitions:
             first = list_offsets(admin, partitions, latest=False)
             end = list_offsets(admin, partitions, latest=True)

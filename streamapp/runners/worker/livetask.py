@@ -92,5 +92,7 @@ class TaskOpener:
             wall_clock_ms=now_ms,
             inputs=inputs,
         )
-        changelogs = {TopicPartition(topic.name, id.partition): name for name, topic in sub.changelog_topics.items()}
+        changelogs = {
+            TopicPartition(topic.name, id.partition): name for name, topic in sub.changelog_topics.items()
+        }
         return LiveTask(id, sub, task, inputs, changelogs, folder)

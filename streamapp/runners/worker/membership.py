@@ -1,8 +1,8 @@
 """Who owns which partition, and where: the port to the consumer group, and Faust's implementation of it.
 
 The data plane needs four things of a group: to be told what it owns (`DataPlane.assign`, `DataPlane.revoke`),
-to commit as the member that it was when it did the work, and to know who the others are. Another group protocol
-(KIP-848, KIP-1071) would be another implementation.
+to commit as the member that it was when it did the work, and to know who the others are. Another group
+protocol (KIP-848, KIP-1071) would be another implementation.
 """
 
 from __future__ import annotations
@@ -35,21 +35,24 @@ class Member(NamedTuple):
 
 
 class Position(NamedTuple):
-    """What is committed for an input: the next offset to process, and the metadata that a task wants beside it."""
+    """What is committed for an input: the next offset to process, and the metadata that a task wants beside
+    it."""
 
     offset: int
     metadata: str = ""
 
 
 class StaleMemberError(StreamsError):
-    """The group has gone on without this member: what it did since its last commit belongs to somebody else."""
+    """The group has gone on without this member: what it did since its last commit belongs to somebody
+    else."""
 
 
 class Membership(Protocol):
     """The consumer group, as the data plane's thread sees it."""
 
     def commit(self, member: Member, positions: Mapping[TopicPartition, Position], timeout: float) -> None:
-        """Commits what was processed. Raises `StaleMemberError` or `BrokerError`; then nothing is committed."""
+        """Commits what was processed. Raises `StaleMemberError` or `BrokerError`; then nothing is
+        committed."""
         ...
 
     def owner(self, partition: TopicPartition) -> str | None:
@@ -58,7 +61,8 @@ class Membership(Protocol):
 
 
 class FaustMembership:
-    """The group that Faust's consumer is a member of. aiokafka lives in a thread of its own with its own loop."""
+    """The group that Faust's consumer is a member of. aiokafka lives in a thread of its own with its own
+    loop."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -83,9 +87,9 @@ class FaustMembership:
             await coordinator.ensure_coordinator_known()
             try:
                 async with coordinator._commit_lock:
-                    # aiokafka would send whatever generation it is at by now, and after it was thrown out even
-                    # none at all, which the broker accepts from anybody while a group is empty. There is no
-                    # await between this check and the making of the request.
+                    # aiokafka would send whatever generation it is at by now, and after it was thrown out
+                    # even none at all, which the broker accepts from anybody while a group is empty. There is
+                    # no await between this check and the making of the request.
                     if (coordinator.generation, coordinator.member_id) != member:
                         raise StaleMemberError(
                             f"the worker is no longer {member.member_id} of generation {member.generation}"

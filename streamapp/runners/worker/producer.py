@@ -39,7 +39,8 @@ class ProductionError(StreamsError):
 class RecordProducer:
     """A `streamapp.engine.Collector` on top of a librdkafka producer.
 
-    Only failures are reported back record by record; that everything else has arrived is what `flush` waits for.
+    Only failures are reported back record by record; that everything else has arrived is what `flush` waits
+    for.
     """
 
     def __init__(self, config: StreamsConfig, transactional_id: str, partitions: Mapping[str, int]) -> None:
@@ -62,13 +63,15 @@ class RecordProducer:
         self._failure = None
 
     def begin(self) -> None:
-        """With exactly_once_v2: ends what an earlier producer of the same name left behind, and begins a transaction."""
+        """With exactly_once_v2: ends what an earlier producer of the same name left behind, and begins a
+        transaction."""
         if self._config.exactly_once:
             self.client.init_transactions(_REMOTE_SECONDS)
             self.client.begin_transaction()
 
     def begin_again(self) -> None:
-        """With exactly_once_v2: rolls the open transaction back and begins another, with a new producer if need be."""
+        """With exactly_once_v2: rolls the open transaction back and begins another, with a new producer if
+        need be."""
         if self._config.exactly_once:
             self._failure = None
             if not restart_transaction(self.client, _REMOTE_SECONDS):
@@ -117,11 +120,14 @@ class RecordProducer:
             raise self._failure
 
     def flush(self, timeout: float, cancelled: Callable[[], bool]) -> None:
-        """Returns when the brokers have acknowledged every record. Raises `ProductionError` or `BrokerError`."""
+        """Returns when the brokers have acknowledged every record. Raises `ProductionError` or
+        `BrokerError`."""
         deadline = time.monotonic() + timeout
         while self.client.flush(1.0):
             if self._failure is None and (cancelled() or time.monotonic() > deadline):
-                raise BrokerError(f"{len(self.client)} records are still not acknowledged after {timeout:.0f} s")
+                raise BrokerError(
+                    f"{len(self.client)} records are still not acknowledged after {timeout:.0f} s"
+                )
             if self._failure is not None:
                 break
         if self._failure is not None:
@@ -139,14 +145,21 @@ class RecordProducer:
         while self._failure is None:  # which the next `poll` or `flush` raises
             self.client.poll(0.05)
             try:
-                return self._produce(*arguments)
+                self._produce(*arguments)
+                return
             except BufferError:
                 continue
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None and error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
             self._failed(
-                error, message.topic(), message.key(), message.value(), message.timestamp()[1], (), message.partition()
+                error,
+                message.topic(),
+                message.key(),
+                message.value(),
+                message.timestamp()[1],
+                (),
+                message.partition(),
             )
 
     def _failed(

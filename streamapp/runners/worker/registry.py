@@ -1,7 +1,7 @@
 """The parts of a topology under the names that Faust knows: a sub-topology is an agent, a store is a table.
 
-They appear in ``faust agents``, ``faust tables`` and in Faust's monitor, and live and end with the application.
-They move no records.
+They appear in ``faust agents``, ``faust tables`` and in Faust's monitor, and live and end with the
+application. They move no records.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class StoreTable(Service):  # type: ignore[misc]
 
     is_global = False
 
-    def __init__(self, app: faust.App, spec: StoreSpec, topic: str | None, *, is_global: bool = False) -> None:
+    def __init__(
+        self, app: faust.App, spec: StoreSpec, topic: str | None, *, is_global: bool = False
+    ) -> None:
         super().__init__()
         self.app = app
         self.name = spec.name

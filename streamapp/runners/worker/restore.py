@@ -81,7 +81,8 @@ class Restorer:
         for task in tasks:
             local = task.task.changelog_offsets
             for tp, store in task.changelogs.items():
-                # A source topic that serves as changelog is restored up to what was processed of it, no further.
+                # A source topic that serves as changelog is restored up to what was processed of it, no
+                # further.
                 until = min(end[tp], task.starts[tp]) if tp in task.inputs else end[tp]
                 start = local.get(store, 0)
                 if start > end[tp]:

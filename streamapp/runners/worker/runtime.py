@@ -1,4 +1,5 @@
-"""`StreamsRuntime`: the topology inside a Faust application. It joins control plane and data plane, and answers for both."""
+"""`StreamsRuntime`: the topology inside a Faust application. It joins control plane and data plane, and
+answers for both."""
 
 from __future__ import annotations
 
@@ -40,9 +41,12 @@ class StoreNotAvailable(InvalidStoreError):
 
 
 class StreamsRuntime:
-    """What ``app.streams`` is. Its status can be asked for in every state and from any thread, and answers at once."""
+    """What ``app.streams`` is. Its status can be asked for in every state and from any thread, and answers at
+    once."""
 
-    def __init__(self, app: Any, topology: Topology, config: StreamsConfig, *, shutdown_timeout: float = 30.0) -> None:
+    def __init__(
+        self, app: Any, topology: Topology, config: StreamsConfig, *, shutdown_timeout: float = 30.0
+    ) -> None:
         self.topology = topology
         self.plan: Plan = topology.plan(config)
         self.config = config
@@ -62,7 +66,8 @@ class StreamsRuntime:
     # Life.
 
     async def start(self) -> None:
-        """Checks and creates the topics and starts the data plane. Raises `BrokerError`, `TopologyError` ..."""
+        """Checks and creates the topics and starts the data plane. Raises `BrokerError`, `TopologyError`
+        ..."""
         self._loop = asyncio.get_running_loop()
         admin = admin_client(self.config)
         topics = self._topics = await self._loop.run_in_executor(None, prepare_topics, self.plan, admin)
@@ -85,7 +90,8 @@ class StreamsRuntime:
             TaskOpener(self.plan, topics, producer, self._global_stores.state.stores, self._directory),
             self._on_failure,
         )
-        # What is there by now stays: the collector need not look at it again and again while records run through.
+        # What is there by now stays: the collector need not look at it again and again while records run
+        # through.
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
@@ -159,7 +165,8 @@ class StreamsRuntime:
 
     def is_leader(self) -> bool:
         """True in exactly one worker: the one that has the first task."""
-        return self._plane is not None and TaskId(0, 0) in self._plane.tasks and not self._plane.suspended
+        first = TaskId(min(self._sources, default=0), 0)
+        return self._plane is not None and first in self._plane.tasks and not self._plane.suspended
 
     # Status.
 
@@ -266,9 +273,9 @@ class StreamsRuntime:
     async def read(self, store: str, partition: int | None, fn: Callable[[Any], R]) -> R:
         """``fn(store)`` on the data plane between two batches, so that it sees no batch half done.
 
-        ``partition`` may be None for a global store and where this worker has just one partition. The function must
-        be quick and must not keep the store. Raises `StoreNotAvailable` when the partition is not here or not ready,
-        `InvalidStoreError` for an unknown store.
+        ``partition`` may be None for a global store and where this worker has just one partition. The
+        function must be quick and must not keep the store. Raises `StoreNotAvailable` when the partition is
+        not here or not ready, `InvalidStoreError` for an unknown store.
         """
         plane, global_stores = self._plane, self._global_stores
         if plane is None or global_stores is None:
@@ -285,7 +292,9 @@ class StreamsRuntime:
         wanted = [live for live in here if partition is None or live.id.partition == partition]
         if len(wanted) != 1:
             has = ", ".join(str(live.id.partition) for live in here) or "none"
-            which = "one partition has to be named" if partition is None else f"partition {partition} is not here"
+            which = (
+                "one partition has to be named" if partition is None else f"partition {partition} is not here"
+            )
             raise StoreNotAvailable(f"store {store}: {which}; this worker has {has}")
         if not wanted[0].running:
             raise StoreNotAvailable(f"partition {wanted[0].id.partition} of {store} is being restored")
@@ -299,7 +308,9 @@ class StreamsRuntime:
             return self.plan.store_subtopology[store]
         except KeyError:
             names = [*self.plan.store_subtopology, *(each.name for each in self.plan.global_stores)]
-            raise InvalidStoreError(f"there is no store {store!r}; there are {', '.join(sorted(names)) or 'none'}") from None
+            raise InvalidStoreError(
+                f"there is no store {store!r}; there are {', '.join(sorted(names)) or 'none'}"
+            ) from None
 
     def _task_count(self, sub: Subtopology) -> int:
         return 0 if self._topics is None else self._topics.task_count(sub)
@@ -313,7 +324,8 @@ class StreamsRuntime:
 
 
 def _process_id(directory: StateDirectory) -> str:
-    """Names whoever holds the lock of the state folder, over restarts: a worker that comes back after a crash ends the
+    """Names whoever holds the lock of the state folder, over restarts: a worker that comes back after a crash
+    ends the
     transaction that it left open, instead of waiting for its time-out."""
     file = directory.path / "process-id"
     if not file.exists():

@@ -16,7 +16,8 @@ WorkerState = Literal["starting", "rebalancing", "restoring", "running", "stoppi
 
 @dataclass(frozen=True, slots=True)
 class InputInfo:
-    """One input of a task. ``position`` is the next offset to process, ``end`` the end of the log (None: not known)."""
+    """One input of a task. ``position`` is the next offset to process, ``end`` the end of the log (None: not
+    known)."""
 
     partition: TopicPartition
     position: int | None
@@ -31,7 +32,8 @@ class InputInfo:
 
 @dataclass(frozen=True, slots=True)
 class RestoreInfo:
-    """How far a store has been restored: offsets of its changelog partition, ``end`` exclusive; records per second."""
+    """How far a store has been restored: offsets of its changelog partition, ``end`` exclusive; records per
+    second."""
 
     store: str
     partition: TopicPartition
@@ -67,7 +69,8 @@ class TaskInfo:
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """A state store. ``owners`` has the URL of the worker that holds each partition (None: nobody, at the moment)."""
+    """A state store. ``owners`` has the URL of the worker that holds each partition (None: nobody, at the
+    moment)."""
 
     spec: StoreSpec
     topic: str | None

@@ -33,9 +33,9 @@ class Topics:
 def prepare_topics(plan: Plan, admin: AdminClient, timeout: float = 10.0) -> Topics:
     """Checks the source topics and creates the internal ones that are missing.
 
-    Raises `BrokerError` when Kafka cannot be reached or refuses, `TopologyError` for missing source topics (all
-    of them) and for internal topics with another number of partitions, `CopartitionError` for topics that are
-    joined but do not match.
+    Raises `BrokerError` when Kafka cannot be reached or refuses, `TopologyError` for missing source topics
+    (all of them) and for internal topics with another number of partitions, `CopartitionError` for topics
+    that are joined but do not match.
     """
     existing = _existing(plan, admin, timeout)
     missing = sorted(topic for topic in plan.source_topics if topic not in existing)
@@ -53,7 +53,9 @@ def prepare_topics(plan: Plan, admin: AdminClient, timeout: float = 10.0) -> Top
         tasks = max((known[topic] for topic in sources[sub.id]), default=0)
         counts.update({t.name: tasks for t in sub.changelog_topics.values() if t.name in counts})
         if any(s.pattern for s in sub.sources) and not tasks:
-            raise TopologyError(f"no topic matches {sub.name}, which {plan.application_id} reads; create one first")
+            raise TopologyError(
+                f"no topic matches {sub.name}, which {plan.application_id} reads; create one first"
+            )
     _check_counts(existing, counts)
     _create(plan, admin, {name: count for name, count in counts.items() if name not in existing}, timeout)
     return Topics({**existing, **counts}, sources)
@@ -95,7 +97,10 @@ def _create(plan: Plan, admin: AdminClient, counts: Mapping[str, int], timeout: 
     config = {topic.name: dict(topic.config) for topic in plan.internal_topics}
     new = [
         NewTopic(
-            name, num_partitions=count, replication_factor=plan.config.replication_factor, config=config.get(name, {})
+            name,
+            num_partitions=count,
+            replication_factor=plan.config.replication_factor,
+            config=config.get(name, {}),
         )
         for name, count in counts.items()
     ]
@@ -106,4 +111,6 @@ def _create(plan: Plan, admin: AdminClient, counts: Mapping[str, int], timeout: 
         except KafkaException as exc:
             # Another worker that starts at the same time was faster.
             if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise BrokerError(f"the internal topic {name} could not be created: {exc.args[0].str()}") from exc
+                raise BrokerError(
+                    f"the internal topic {name} could not be created: {exc.args[0].str()}"
+                ) from exc

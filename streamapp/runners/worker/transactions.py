@@ -1,9 +1,10 @@
 """The one place that knows how librdkafka writes a consumer group's metadata as bytes.
 
-With exactly_once_v2, offsets are committed inside the producer's transaction, and the broker refuses them when
-they come from a member that was replaced (KIP-447). librdkafka takes the proof of membership as opaque bytes
-that its own group consumer hands out. Our member of the group is Faust's, so the bytes are made here. The format
-is private to librdkafka: `tests/worker/test_transactions.py` compares it with what the installed version writes.
+With exactly_once_v2, offsets are committed inside the producer's transaction, and the broker refuses them
+when they come from a member that was replaced (KIP-447). librdkafka takes the proof of membership as opaque
+bytes that its own group consumer hands out. Our member of the group is Faust's, so the bytes are made here.
+The format is private to librdkafka: `tests/worker/test_transactions.py` compares it with what the installed
+version writes.
 """
 
 from __future__ import annotations
@@ -50,11 +51,13 @@ def commit_transaction(
 ) -> None:
     """Adds the offsets to the open transaction and commits it; calls ``offsets_sent`` between the two.
 
-    Raises `StaleMemberError` when the group has gone on without this member and `TransactionAborted` after any other
-    error. In both cases nothing is committed, and `restart_transaction` has to come next.
+    Raises `StaleMemberError` when the group has gone on without this member and `TransactionAborted` after
+    any other error. In both cases nothing is committed, and `restart_transaction` has to come next.
     """
     try:
-        _retrying(lambda: producer.send_offsets_to_transaction(offsets, group_metadata(group, member), timeout))
+        _retrying(
+            lambda: producer.send_offsets_to_transaction(offsets, group_metadata(group, member), timeout)
+        )
         offsets_sent()
         _retrying(lambda: producer.commit_transaction(timeout))
     except KafkaException as exc:
@@ -65,7 +68,8 @@ def commit_transaction(
 
 
 def restart_transaction(producer: Producer, timeout: float) -> bool:
-    """Rolls the open transaction back and begins another. False: this producer has come to its end (the broker gave
+    """Rolls the open transaction back and begins another. False: this producer has come to its end (the
+    broker gave
     its transaction up, or another one has taken its place), make a new one."""
     try:
         _retrying(lambda: producer.abort_transaction(timeout))

@@ -94,7 +94,8 @@ async function pollEntries() {
     else body = await ask(`${path}?newest=true&limit=25`);
     if (chosen?.name === name && chosen.key === key) showEntries(table, body);
   } catch (error) {
-    if (chosen?.name === name && chosen.key === key) showEntries(table, { entries: [], note: error.message });
+    // Without a status nobody answered: what was shown last stays, and the page says so at its top.
+    if (error.status && chosen?.name === name && chosen.key === key) showEntries(table, { entries: [], note: error.message });
   }
 }
 
@@ -223,7 +224,7 @@ function showEntries(table, body) {
     const print = JSON.stringify(entry);
     return h("tr", { "data-print": print, class: before.size && !before.has(print) ? "fresh" : "" },
       h("th", { scope: "row" }, plain(entry.key)),
-      windowed && h("td", { class: "time" }, `${time(entry.start)} – ${time(entry.end)}`),
+      windowed && h("td", { class: "time" }, span(entry)),
       h("td", { class: "json" }, plain(entry.value)),
       timed && h("td", { class: "time" }, time(entry.timestamp)),
       h("td", { class: "amount" }, String(entry.partition)));
@@ -289,7 +290,18 @@ const amount = (value) => h("td", { class: "amount" }, number(value));
 const plain = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 const plural = (n, noun) => `${number(n)} ${noun}${n === 1 ? "" : "s"}`;
 const left = (seconds) => (seconds == null ? "" : `, ${duration(seconds)} left`);
-const time = (ms) => new Date(Number(ms)).toISOString().replace("T", " ").replace(/\.000Z$|Z$/, "");
+
+/** A window; its end without the day if that is the day of its start. */
+function span({ start, end }) {
+  const [from, to] = [time(start), time(end)];
+  return `${from} – ${from.slice(0, 11) === to.slice(0, 11) ? to.slice(11) : to}`;
+}
+
+/** UTC without the zone; windows without an end reach past the last day that JavaScript has. */
+function time(ms) {
+  const date = new Date(Number(ms));
+  return Number.isNaN(date.getTime()) ? "∞" : date.toISOString().replace("T", " ").replace(/\.000Z$|Z$/, "");
+}
 
 function duration(seconds) {
   if (seconds < 60) return `${Math.round(seconds)} s`;

@@ -1,0 +1,117 @@
+"""What the workers' tables hold against what Spark computes from the same events, entry by entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from rich.table import Table
+
+from streamapp import StreamsConfig, Topology
+from streamapp.runners.spark import BatchResult, OutputTable, SparkRunner
+from streamapp.testing import WorkerProcess
+from streamapp.web.values import key_to_json, to_json
+
+__all__ = ["Comparison", "batch_tables", "compare", "report", "worker_tables"]
+
+Entries = dict[tuple[Any, int | None], Any]
+"""By key and start (of the window, or of the time for which a version is valid): everything else of the entry."""
+
+EXAMPLES = 3
+PAGE = 1_000
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One table: how many entries either side has, and which of them differ: (key, worker's, Spark's)."""
+
+    table: str
+    in_worker: int
+    in_spark: int
+    differences: list[tuple[Any, Any, Any]]
+
+
+def batch_tables(topology: Topology, config: StreamsConfig) -> dict[str, Entries]:
+    """Every table of the topology as Spark computes it from what is in Kafka now."""
+    with SparkRunner(topology, config).batch(progress=True) as result:
+        return {name: _batch_entries(table) for name, table in _readable(result)}
+
+
+def _readable(result: BatchResult) -> Iterator[tuple[str, OutputTable]]:
+    yield from sorted(result.tables.items())
+
+
+def _batch_entries(table: OutputTable) -> Entries:
+    key_serde = table.spec.key_serde
+    return {
+        (key_to_json(key_serde, row.key), row.start): (to_json(row.value), row.end, row.timestamp)
+        for row in table.rows()
+    }
+
+
+def worker_tables(worker: WorkerProcess, keys: dict[str, Entries]) -> dict[str, Entries]:
+    """Every table that the workers compute, read through the views of one of them, page by page.
+
+    ``keys`` has the tables as the other side has them: a versioned table is read key by key.
+    """
+    tables: dict[str, Entries] = {}
+    for about in worker.get("/tables/")["tables"]:
+        name, kind = about["name"], about["kind"]
+        if about["global"] or not about["readable"]:
+            continue  # a global table is a copy of its topic: nothing was computed
+        if kind == "versioned":
+            known = sorted({key for key, _ in keys.get(name, {})})
+            paths = [f"/tables/{name}/{quote(key)}?from=0&limit={PAGE}" for key in known]
+        else:
+            paths = [f"/tables/{name}/?limit={PAGE}"]
+        tables[name] = {}
+        for path in paths:
+            for entry in _entries(worker, path):
+                start = entry.get("timestamp") if kind == "versioned" else entry.get("start")
+                end = entry.get("valid_to") if kind == "versioned" else entry.get("end")
+                timestamp = None if kind == "versioned" else entry.get("timestamp")
+                tables[name][entry["key"], start] = (entry["value"], end, timestamp)
+    return tables
+
+
+def _entries(worker: WorkerProcess, path: str | None) -> Iterator[dict[str, Any]]:
+    while path is not None:
+        page = worker.get(path)
+        yield from page["entries"]
+        path = page["next"]
+
+
+def compare(workers: dict[str, Entries], spark: dict[str, Entries]) -> list[Comparison]:
+    """Table by table; a table or entry that only one side has differs from nothing."""
+    found = []
+    for name in sorted(workers.keys() | spark.keys()):
+        ours, theirs = workers.get(name, {}), spark.get(name, {})
+        differences = [
+            (key, ours.get(key), theirs.get(key))
+            for key in sorted(ours.keys() | theirs.keys(), key=str)
+            if ours.get(key) != theirs.get(key)
+        ]
+        found.append(Comparison(name, len(ours), len(theirs), differences))
+    return found
+
+
+def report(comparisons: list[Comparison]) -> Table:
+    """The comparison as a table for the terminal."""
+    table = Table("table", title="The worker's tables and Spark's", title_justify="left")
+    table.add_column("entries in worker", justify="right")
+    table.add_column("entries in Spark", justify="right")
+    table.add_column("")
+    for each in comparisons:
+        examples = [
+            f"{key}: worker {ours}, Spark {theirs}" for key, ours, theirs in each.differences[:EXAMPLES]
+        ]
+        verdict = "\n".join([f"[red]{len(each.differences):,} differ[/red]", *examples])
+        table.add_row(
+            each.table,
+            f"{each.in_worker:,}",
+            f"{each.in_spark:,}",
+            verdict if each.differences else "[green]equal[/green]",
+        )
+    return table

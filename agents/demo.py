@@ -1,0 +1,188 @@
+"""The whole application with one command: a real Kafka, the flights through Spark, a worker, live tables.
+
+    python -m agents.demo                         stays until Ctrl-C; run again, it goes on where it was
+    python -m agents.demo --once                  compares every table with Spark's own answer, and ends
+
+An existing Kafka is used when STREAMAPP_BOOTSTRAP_SERVERS is set (and STREAMAPP_SECURITY_PROTOCOL ...).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+from rich.console import Console
+
+import agents
+from agents import late_departures
+from agents.comparison import batch_tables, compare, report, worker_tables
+from agents.ingest import ingest
+from streamapp import StreamsError
+from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka, TopicSpec
+from streamapp.broker.distribution import find_java
+from streamapp.runners.spark import spark_session
+from streamapp.runners.spark.progress import progress_bar
+from streamapp.testing import Backlog, WorkerProcess
+from tables.schemas import NEW_YORK
+
+LOCAL_PORT = 9092
+console = Console(highlight=False, soft_wrap=True)
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Compare every table with Spark's own batch answer, and end.")
+@click.option(
+    "--until", type=click.DateTime(), help="Flights before this day only; the next run goes on there."
+)
+@click.option("--data", type=click.Path(path_type=Path), default="data", show_default=True)
+@click.option("--kafka-port", default=LOCAL_PORT, show_default=True, help="Of the local Kafka.")
+@click.option("--web-port", default=6066, show_default=True, help="Of the table views and the page.")
+def main(once: bool, until: datetime | None, data: Path, kafka_port: int, web_port: int) -> None:
+    """Run the flights application: Kafka, ingest, worker, tables."""
+    _stop_on_signals()
+    try:
+        equal = _run(once, until, data, kafka_port, web_port)
+    except KeyboardInterrupt:
+        console.print("Stopped. Run it again, and it goes on where it was.")
+        sys.exit(130 if once else 0)
+    except (StreamsError, OSError) as error:
+        console.print(f"[red]Error:[/red] {error}")
+        sys.exit(1)
+    sys.exit(0 if equal else 1)
+
+
+def _run(once: bool, until: datetime | None, data: Path, kafka_port: int, web_port: int) -> bool:
+    with ExitStack() as stack:
+        with phase("Kafka") as tell:
+            find_java()  # Spark needs it too, and says less clearly so
+            kafka = stack.enter_context(kafka_cluster(data / "kafka", kafka_port))
+            tell(kafka.bootstrap_servers)
+
+        with phase("Flights") as tell:
+            _start_spark(data / "spark.log")
+            with progress_bar() as bar:
+                line = bar.add_task("  events", total=None)
+                published = ingest(
+                    spark_session("flights"),
+                    kafka,
+                    until=until and int(until.replace(tzinfo=NEW_YORK).timestamp() * 1000),
+                    on_progress=lambda done, total: bar.update(line, completed=done, total=total),
+                )
+            KafkaAdmin(kafka).ensure_topics([TopicSpec(late_departures.TOPIC, 4)])
+            there = sum(each.there_before for each in published.datasets.values())
+            tell(f"{published.written:,} new events in Kafka, {there:,} were there")
+
+        with phase("Worker") as tell:
+            environ = {
+                "STREAMAPP_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+                "FLIGHTS_DATADIR": str(data / "worker"),
+                "FLIGHTS_WEB_PORT": str(web_port),
+            }
+            log = data / "worker.log"
+            worker = stack.enter_context(WorkerProcess("agents", web_port=web_port, log=log, environ=environ))
+            worker.wait_until_ready()
+            tell(f"ready at {worker.url}, log in {log}")
+
+        if once:
+            return _compare(kafka, worker)
+        _show_addresses(worker.url, kafka.bootstrap_servers)
+        while True:
+            worker.check()
+            time.sleep(0.5)
+
+
+def _compare(kafka: KafkaSettings, worker: WorkerProcess) -> bool:
+    """Whether the worker's tables are Spark's, once everything has been processed."""
+    streams = agents.app.streams
+    with phase("Processing") as tell, Backlog(streams.plan, kafka) as backlog, progress_bar() as bar:
+        line = bar.add_task("  events", total=None)
+        while not backlog.empty():
+            worker.check()
+            done, total = backlog.progress()
+            bar.update(line, completed=done, total=total)
+            time.sleep(0.5)
+        tell("every event is processed and committed")
+    config = agents.app.config.replace(
+        bootstrap_servers=kafka.bootstrap_servers, client_properties=kafka.librdkafka()
+    )
+    with phase("Spark") as tell:
+        spark = batch_tables(streams.topology, config)
+        tell("the same topology, in batch, over the same events")
+    comparisons = compare(worker_tables(worker, spark), spark)
+    console.print(report(comparisons))
+    return not any(each.differences for each in comparisons)
+
+
+def _show_addresses(url: str, servers: str) -> None:
+    console.print(
+        f"""
+  The page              {url}/
+  Which tables          curl {url}/tables/
+  One key               curl {url}/tables/carrier-flights/UA
+  The hours of a day    curl '{url}/tables/airport-delays/JFK?from=2013-07-01&to=2013-07-02'
+  Delays by weather     curl '{url}/tables/weather-delays/?limit=10'
+  Kafka                 STREAMAPP_BOOTSTRAP_SERVERS={servers}
+
+Ctrl-C stops everything."""
+    )
+
+
+@contextmanager
+def phase(name: str) -> Iterator[Any]:
+    """One line in the terminal when the body is through: its name, what it told, and how long it took."""
+    started, told = time.monotonic(), [""]
+    with console.status(name):
+        yield lambda text: told.__setitem__(0, text)
+    console.print(f"[bold]{name:12}[/bold]{told[0]}  [dim]{time.monotonic() - started:.1f} s[/dim]")
+
+
+@contextmanager
+def kafka_cluster(data: Path, port: int) -> Iterator[KafkaSettings]:
+    """The cluster that the environment names; without one a local Kafka, which is stopped again if it did not run."""
+    if os.environ.get("STREAMAPP_BOOTSTRAP_SERVERS"):
+        yield KafkaSettings.from_env()
+        return
+    local = LocalKafka(data, port=port)
+    if local.status().running:
+        yield KafkaSettings(bootstrap_servers=local.bootstrap_servers)
+        return
+    with local:
+        yield KafkaSettings(bootstrap_servers=local.bootstrap_servers)
+
+
+def _start_spark(log: Path) -> None:
+    """Starts Spark with its greetings, and what its processes print later, in a file of their own."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    terminal = os.dup(2)
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        spark_session("flights")
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
+    _stop_on_signals()  # Spark has put its own handler there
+
+
+def _stop_on_signals() -> None:
+    """The first Ctrl-C, or `kill`, unwinds everything in order; further ones must not disturb that."""
+
+    def stop(*_: object) -> NoReturn:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+
+
+if __name__ == "__main__":
+    main()

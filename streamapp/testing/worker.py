@@ -1,0 +1,129 @@
+"""A worker as a process of its own, for demonstrations and for tests that kill it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from signal import SIGKILL, SIGTERM
+from types import TracebackType
+from typing import Any
+
+from streamapp.broker import _guard
+from streamapp.errors import StreamsError
+
+__all__ = ["WorkerProcess"]
+
+_TAIL_LINES = 15
+
+
+class WorkerProcess:
+    """One worker of ``application`` (as ``faust -A`` takes it), which ends with this process, however that ends.
+
+    ``environ`` is added to this process's environment; the worker's output goes to the file ``log``. ``web_port``
+    has to be the port that the application serves its views at.
+
+        with WorkerProcess("agents", web_port=6066, log=Path("worker.log")) as worker:
+            worker.wait_until_ready()
+            print(worker.get("/tables/"))
+
+    Leaving the block stops the worker in order: it commits first. Raises `StreamsError` when it cannot be started,
+    or ends before it is ready, with the end of its log.
+    """
+
+    def __init__(
+        self, application: str, *, web_port: int, log: Path, environ: Mapping[str, str] | None = None
+    ) -> None:
+        self.url = f"http://localhost:{web_port}"
+        self.log = log
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", web_port)) == 0:
+                raise StreamsError(
+                    f"Port {web_port}, where the worker would serve its views, is in use. "
+                    "Stop what uses it, or choose another port."
+                )
+        log.parent.mkdir(parents=True, exist_ok=True)
+        worker = [sys.executable, "-m", "faust", "-A", application, "worker", "-l", "info"]
+        with log.open("wb") as output:
+            # In a session of its own a Ctrl-C reaches only this process, which then stops the worker in order.
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", _guard.__file__, *worker],
+                env={**os.environ, **(environ or {})},
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> WorkerProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def wait_until_ready(self, timeout: float = 120.0) -> None:
+        """Until every table can be read: the worker has its partitions and has restored them."""
+        deadline = time.monotonic() + timeout
+        while True:
+            self.check()
+            try:
+                self.get("/health/ready", timeout=2.0)
+            except (OSError, StreamsError) as error:
+                if time.monotonic() > deadline:
+                    raise StreamsError(
+                        f"the worker is not ready after {timeout:g} s ({error}); its log is {self.log}"
+                    ) from error
+                time.sleep(0.2)
+            else:
+                return
+
+    def check(self) -> None:
+        """Raises `StreamsError` with the end of the log if the worker has ended."""
+        code = self._process.poll()
+        if code is not None:
+            lines = self.log.read_text(errors="replace").splitlines()
+            told = [line for line in lines if "[ERROR]" in line or "[CRITICAL]" in line] or lines
+            tail = "\n".join(f"  {line}" for line in told[-_TAIL_LINES:])
+            raise StreamsError(f"the worker has ended (exit code {code}); its log is {self.log}:\n{tail}")
+
+    def get(self, path: str, *, timeout: float = 10.0) -> Any:
+        """The JSON that the worker answers to ``path``; `StreamsError` if it refuses, `OSError` if it is not there."""
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=timeout) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise StreamsError(f"{path}: {error.code} {error.read().decode(errors='replace')}") from error
+
+    def stop(self, timeout: float = 40.0) -> int:
+        """Asks the worker to commit and end, and waits for it; returns its exit code."""
+        if self.running:
+            self._process.send_signal(SIGTERM)
+            try:
+                self._process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        return self._reap()
+
+    def kill(self) -> None:
+        """Ends the worker at once, as a power cut would (SIGKILL)."""
+        self._process.send_signal(SIGKILL)
+        self._reap()
+
+    def _reap(self) -> int:
+        code = self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        return code

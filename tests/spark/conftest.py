@@ -1,0 +1,26 @@
+"""One Spark session for all tests of the folder, and a broker whose topics nobody else uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from streamapp.broker import LocalKafka
+from streamapp.runners.spark import spark_session
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    settings = {"spark.sql.shuffle.partitions": "1", "spark.driver.memory": "1g"}
+    session = spark_session("tests", settings=settings)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    """A broker of its own: the ingest writes to topics with fixed names."""
+    with LocalKafka(tmp_path_factory.mktemp("kafka"), brokers=1, port=0) as broker:
+        yield broker

@@ -1,0 +1,340 @@
+"""A batch on Spark gives what the test driver gives, whatever the partitions of the topics and of the frames."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from streamapp import (
+    BufferConfig,
+    JoinWindows,
+    KStream,
+    LongSerde,
+    Processor,
+    PunctuationType,
+    Record,
+    StreamsBuilder,
+    StreamsConfig,
+    StringSerde,
+    Suppressed,
+    TimeWindows,
+    Topology,
+    TopologyTestDriver,
+)
+from streamapp.errors import ConfigError, CopartitionError, StreamsError, UnsupportedOperation
+from streamapp.partitioning import partition_for
+from streamapp.runners.spark import FrameSource, SparkRunner, TableRow
+from streamapp.serdes import TimeWindowedSerde
+
+pytestmark = pytest.mark.spark
+
+TEXT, NUMBER = StringSerde(), LongSerde()
+CONFIG = StreamsConfig(
+    "batch",
+    statestore_cache_max_bytes=0,
+    default_key_serde=TEXT,
+    default_value_serde=TEXT,
+    dsl_store_type="in_memory",
+)
+SECOND = 1000
+
+COLUMNS = pa.schema(
+    [
+        ("key", pa.string()),
+        ("value", pa.string()),
+        ("timestamp", pa.int64()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+    ]
+)
+Event = tuple[str, str, int]
+"""Key, value, timestamp in ms."""
+Describe = Callable[[StreamsBuilder], object]
+
+
+def events(seed: int, count: int, *, first: int, jitter: int = 0) -> list[Event]:
+    """One event every two seconds, up to ``jitter`` seconds late. ``first`` 0 or 1 keeps two topics' times apart."""
+    rng = random.Random(seed)
+    times = [1_000_000_000 + (2 * i - rng.randint(0, jitter)) * SECOND + first for i in range(count)]
+    return [(f"k{rng.randrange(12)}", f"v{rng.randrange(50)}", time) for time in times]
+
+
+LEFT = events(1, 250, first=0)
+LATE = events(2, 250, first=0, jitter=40)
+RIGHT = events(3, 120, first=1)
+
+
+def topology(describe: Describe) -> Topology:
+    builder = StreamsBuilder(CONFIG)
+    describe(builder)
+    return builder.build()
+
+
+def partitioned(data: dict[str, list[Event]], partitions: int) -> list[dict[str, list[Event]]]:
+    parts: list[dict[str, list[Event]]] = [{topic: [] for topic in data} for _ in range(partitions)]
+    for topic, topic_events in data.items():
+        for event in topic_events:
+            parts[partition_for(event[0].encode(), partitions)][topic].append(event)
+    return parts
+
+
+def frames(
+    spark: SparkSession, data: dict[str, list[Event]], partitions: int, spread: int = 2
+) -> dict[str, FrameSource]:
+    """The events as DataFrames whose rows lie anywhere."""
+    found = {}
+    for topic in data:
+        rows = [
+            {"key": key, "value": value, "timestamp": time, "partition": p, "offset": offset}
+            for p, part in enumerate(partitioned(data, partitions))
+            for offset, (key, value, time) in enumerate(part[topic])
+        ]
+        random.Random(5).shuffle(rows)
+        frame = spark.createDataFrame(pa.Table.from_pylist(rows, COLUMNS))
+        found[topic] = FrameSource(frame.repartition(spread), partitions)
+    return found
+
+
+def driven(built: Topology, data: dict[str, list[Event]], globals_: Iterable[str] = ()) -> TopologyTestDriver:
+    """The test driver after the events, those of all topics in the order of time."""
+    driver = TopologyTestDriver(built, CONFIG)
+    inputs = {topic: driver.create_input_topic(topic, TEXT, TEXT) for topic in data}
+    for topic in globals_:
+        for key, value, time in data[topic]:
+            inputs[topic].pipe_input(key, value, timestamp=time)
+    rest = [topic for topic in data if topic not in globals_]
+    if len(rest) == 1:  # arrival order: records may be late
+        ordered = [(rest[0], event) for event in data[rest[0]]]
+    else:
+        ordered = sorted(((t, e) for t in rest for e in data[t]), key=lambda pair: pair[1][2])
+    for topic, (key, value, time) in ordered:
+        inputs[topic].pipe_input(key, value, timestamp=time)
+    return driver
+
+
+Bytes = tuple[bytes | None, bytes | None, int | None]
+
+
+def by_key(records: Iterable[Bytes]) -> dict[bytes | None, list[Bytes]]:
+    found = defaultdict(list)
+    for record in records:
+        found[record[0]].append(record)
+    return dict(found)
+
+
+def run(
+    spark: SparkSession, built: Topology, sources: dict[str, FrameSource]
+) -> tuple[list[Bytes], dict[str, list[TableRow]]]:
+    with SparkRunner(built, CONFIG, spark).batch(sources) as result:
+        out = [(r.key, r.value, r.timestamp) for _, r in result.topics["out"].records()]
+        return out, {name: sorted(table.rows(), key=repr) for name, table in result.tables.items()}
+
+
+def stateless(builder: StreamsBuilder) -> None:
+    stream = builder.stream("in").filter(lambda k, v: v != "v7").flat_map_values(lambda v: [v, v.upper()])
+    stream.map(lambda k, v: (k, v + k)).to("out")
+
+
+def windowed(builder: StreamsBuilder) -> None:
+    windows = TimeWindows.of_size_and_grace(10 * SECOND, 15 * SECOND)
+    counts = builder.stream("in").group_by_key().windowed_by(windows).count()
+    counts.to_stream().to("out", key_serde=TimeWindowedSerde(TEXT, 10 * SECOND), value_serde=NUMBER)
+
+
+def suppressed(builder: StreamsBuilder) -> None:
+    windows = TimeWindows.of_size_and_grace(20 * SECOND, 5 * SECOND)
+    counts = builder.stream("in").group_by_key().windowed_by(windows).count()
+    final = counts.suppress(Suppressed.until_window_closes(BufferConfig.unbounded())).to_stream()
+    final.to("out", key_serde=TimeWindowedSerde(TEXT, 20 * SECOND), value_serde=NUMBER)
+
+
+def stream_table(builder: StreamsBuilder) -> None:
+    table = builder.table("table")
+    builder.stream("in").left_join(table, lambda left, right: f"{left}-{right}").to("out")
+
+
+def stream_stream(builder: StreamsBuilder) -> None:
+    windows = JoinWindows.of_time_difference_and_grace(6 * SECOND, SECOND)
+    builder.stream("in").left_join(builder.stream("table"), lambda a, b: f"{a}-{b}", windows).to("out")
+
+
+def global_join(builder: StreamsBuilder) -> None:
+    table = builder.global_table("table")
+    builder.stream("in").join(table, lambda l, r: f"{l}-{r}", key_selector=lambda k, v: "k" + v[1:]).to("out")
+
+
+@pytest.mark.parametrize(
+    ("describe", "data", "globals_"),
+    [
+        (stateless, {"in": LEFT}, ()),
+        (windowed, {"in": LATE}, ()),
+        (suppressed, {"in": LATE}, ()),
+        (stream_table, {"in": LEFT, "table": RIGHT}, ()),
+        (stream_stream, {"in": LEFT, "table": RIGHT}, ()),
+        (global_join, {"in": LEFT, "table": RIGHT}, ("table",)),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_each_partition_gives_what_the_test_driver_gives(
+    spark: SparkSession, describe: Describe, data: dict[str, list[Event]], globals_: tuple[str, ...]
+) -> None:
+    built = topology(describe)
+    expected: list[Bytes] = []
+    rows: dict[str, list[TableRow]] = defaultdict(list)
+    for part in partitioned(data, 3):
+        with driven(built, {t: data[t] if t in globals_ else e for t, e in part.items()}, globals_) as driver:
+            expected += [(r.key, r.value, r.timestamp) for r in driver.produced.get("out", [])]
+            if describe is windowed:
+                rows["counts"] += [
+                    TableRow(window.key, value, time, window.start, window.end)
+                    for window, value, time in driver.store(driver.plan.subtopologies[0].stores[0].name).all()
+                ]
+    out, tables = run(spark, built, frames(spark, data, 3))
+    assert expected
+    assert by_key(out) == by_key(expected)
+    if describe is windowed:
+        (table,) = tables.values()
+        assert table == sorted(rows["counts"], key=repr)
+
+
+def test_one_partition_gives_the_same_records_in_the_same_order(spark: SparkSession) -> None:
+    """Through a repartition topic, late records included: how the frame's rows are spread does not matter."""
+
+    def describe(builder: StreamsBuilder) -> None:
+        windows = TimeWindows.of_size_and_grace(10 * SECOND, 15 * SECOND)
+        stream: KStream = builder.stream("in").select_key(lambda k, v: v[:2])
+        counts = stream.group_by_key().windowed_by(windows).count()
+        counts.to_stream().to("out", key_serde=TimeWindowedSerde(TEXT, 10 * SECOND), value_serde=NUMBER)
+
+    built = topology(describe)
+    with driven(built, {"in": LATE}) as driver:
+        expected = [(r.key, r.value, r.timestamp) for r in driver.produced["out"]]
+    assert run(spark, built, frames(spark, {"in": LATE}, 1, spread=1))[0] == expected
+    assert run(spark, built, frames(spark, {"in": LATE}, 1, spread=5))[0] == expected
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 5])
+def test_counts_over_a_repartition_topic_do_not_depend_on_partitions(
+    spark: SparkSession, partitions: int
+) -> None:
+    def describe(builder: StreamsBuilder) -> None:
+        counts = builder.stream("in").group_by(lambda k, v: v).count()
+        counts.to_stream().to("out", value_serde=NUMBER)
+
+    built = topology(describe)
+    with driven(built, {"in": LEFT}) as driver:
+        expected = sorted(
+            (key, value)
+            for key, (value, _) in driver.store(driver.plan.subtopologies[1].stores[0].name).all()
+        )
+        produced = by_key((r.key, r.value, None) for r in driver.produced["out"])
+    out, tables = run(spark, built, frames(spark, {"in": LEFT}, partitions))
+    (table,) = tables.values()
+    assert sorted((row.key, row.value) for row in table) == expected
+    assert by_key((key, value, None) for key, value, _ in out) == produced
+
+
+def test_a_rekeyed_stream_joins_a_table_by_time(spark: SparkSession) -> None:
+    """Rows of a repartition topic and of a frame meet in one task."""
+
+    def describe(builder: StreamsBuilder) -> None:
+        table = builder.table("table")
+        stream = builder.stream("in").select_key(lambda k, v: "k" + v[1:])
+        stream.join(table, lambda left, right: f"{left}-{right}").to("out")
+
+    built = topology(describe)
+    data = {"in": LEFT, "table": RIGHT}
+    with driven(built, data) as driver:
+        expected = by_key((r.key, r.value, r.timestamp) for r in driver.produced["out"])
+    for partitions in (1, 3):
+        assert by_key(run(spark, built, frames(spark, data, partitions))[0]) == expected
+
+
+def test_records_are_in_the_partition_of_their_key(spark: SparkSession) -> None:
+    built = topology(stateless)
+    with SparkRunner(built, CONFIG, spark).batch(frames(spark, {"in": LEFT}, 3)) as result:
+        placed = [(p, r.key) for p, r in result.topics["out"].records()]
+        assert result.processed == len(LEFT)
+    assert {p for p, _ in placed} == {0, 1, 2}
+    assert all(p == partition_for(key, 3) for p, key in placed)
+
+
+def test_headers_go_through(spark: SparkSession) -> None:
+    row = ("k", "v", 5, 0, 0, [("trace", b"1"), ("empty", None)])
+    columns = "key string, value string, timestamp bigint, partition int, offset bigint, "
+    frame = spark.createDataFrame([row], columns + "headers array<struct<key:string,value:binary>>")
+    built = topology(lambda builder: builder.stream("in").to("out"))
+    with SparkRunner(built, CONFIG, spark).batch({"in": frame}) as result:
+        ((partition, record),) = result.topics["out"].records(TEXT, TEXT)
+    assert (partition, record) == (0, Record("k", "v", 5, (("trace", b"1"), ("empty", None))))
+
+
+def test_a_topic_that_is_written_and_read_stays_inside(spark: SparkSession) -> None:
+    def describe(builder: StreamsBuilder) -> None:
+        builder.stream("in").map_values(str.upper).to("middle")
+        builder.stream("middle").group_by_key().count().to_stream().to("out", value_serde=NUMBER)
+
+    out, _ = run(spark, topology(describe), frames(spark, {"in": LEFT}, 2))
+    assert len(out) == len(LEFT)
+
+
+def test_an_empty_topic_is_an_empty_result(spark: SparkSession) -> None:
+    out, tables = run(spark, topology(windowed), frames(spark, {"in": []}, 2))
+    assert out == []
+    assert list(tables.values()) == [[]]
+
+
+# ---------------------------------------------------------------- what is refused, and how
+
+
+class Ticking(Processor):
+    def init(self, context: object) -> None:
+        context.schedule(1000, PunctuationType.WALL_CLOCK_TIME, lambda now: None)  # type: ignore[attr-defined]
+
+    def process(self, record: Record) -> None: ...
+
+
+def test_wall_clock_punctuators_are_refused_before_anything_runs(spark: SparkSession) -> None:
+    built = topology(lambda builder: builder.stream("in").process(Ticking, name="ticking"))
+    with pytest.raises(UnsupportedOperation, match="ticking cannot run on Spark in batch.*STREAM_TIME"):
+        SparkRunner(built, CONFIG, spark).batch(frames(spark, {"in": []}, 1))
+
+
+def test_circles_of_topics_are_refused(spark: SparkSession) -> None:
+    def describe(builder: StreamsBuilder) -> None:
+        left = builder.table("left")
+        left.join(builder.table("right"), lambda a, b: a + b, foreign_key=lambda v: v).to_stream().to("out")
+
+    data: dict[str, list[Event]] = {"left": [], "right": []}
+    with pytest.raises(UnsupportedOperation, match="wait for each other"):
+        SparkRunner(topology(describe), CONFIG, spark).batch(frames(spark, data, 1))
+
+
+def test_a_topic_without_source_is_named(spark: SparkSession) -> None:
+    with pytest.raises(ConfigError, match="no source for table"):
+        SparkRunner(topology(stream_table), CONFIG, spark).batch(frames(spark, {"in": []}, 1))
+
+
+def test_a_frame_without_offsets_is_refused(spark: SparkSession) -> None:
+    frame: DataFrame = spark.createDataFrame([("k", "v", 1)], "key string, value string, timestamp bigint")
+    with pytest.raises(ConfigError, match="topic in has no column partition, offset"):
+        SparkRunner(topology(stateless), CONFIG, spark).batch({"in": frame})
+
+
+def test_inputs_of_a_join_have_the_same_number_of_partitions(spark: SparkSession) -> None:
+    sources = {**frames(spark, {"in": LEFT}, 2), **frames(spark, {"table": RIGHT}, 3)}
+    with pytest.raises(CopartitionError, match="in has 2, table has 3"):
+        SparkRunner(topology(stream_table), CONFIG, spark).batch(sources)
+
+
+def test_a_record_that_fails_is_named_as_on_workers(spark: SparkSession) -> None:
+    built = topology(
+        lambda builder: builder.stream("in").map_values(lambda v: 1 / 0, name="broken").to("out")
+    )
+    with pytest.raises(StreamsError, match=r"broken.*in.*division by zero"):
+        SparkRunner(built, CONFIG, spark).batch(frames(spark, {"in": LEFT}, 1))

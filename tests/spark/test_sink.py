@@ -1,0 +1,127 @@
+"""Every row is in Kafka once, whatever happened to earlier runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from streamapp.broker import LocalKafka
+from streamapp.broker.admin import KafkaAdmin, TopicSpec
+from streamapp.broker.settings import KafkaSettings
+from streamapp.errors import ConfigError
+from streamapp.records import TopicPartition
+from streamapp.runners.spark import sink
+from streamapp.runners.spark.sink import _Ledger, _Writer
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+_names = count()
+Row = tuple[int, bytes, bytes, int]
+"""Partition, key, value, timestamp."""
+ROWS: list[Row] = [(i % 2, b"k%d" % i, b"v%d" % i, 1_357_000_000_000 + i) for i in range(1000)]
+
+
+@pytest.fixture
+def settings(kafka: LocalKafka) -> KafkaSettings:
+    return KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+
+
+@pytest.fixture
+def topic(settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(sink, "RECORDS_PER_TRANSACTION", 100)
+    name = f"sink-{next(_names)}"
+    KafkaAdmin(settings).ensure_topics([TopicSpec(name, 2, {"retention.ms": "-1"})])
+    return name
+
+
+def batches(topic: str, rows: list[Row], fail_after: int | None = None) -> Iterator[pa.RecordBatch]:
+    for first in range(0, len(rows), 50):
+        if fail_after is not None and first >= fail_after:
+            raise RuntimeError("killed")
+        partition, key, value, timestamp = zip(*rows[first : first + 50], strict=True)
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array([topic] * len(key)),
+                pa.array(partition, pa.int32()),
+                pa.array(key, pa.binary()),
+                pa.array(value, pa.binary()),
+                pa.array(timestamp, pa.int64()),
+            ],
+            ["topic", "partition", "key", "value", "timestamp"],
+        )
+
+
+def write(settings: KafkaSettings, topic: str, rows: list[Row], fail_after: int | None = None) -> int:
+    """One run of a job; how many records it wrote."""
+    ledger = _Ledger(settings, topic)
+    ledger.begin([topic], 1)
+    ledger.close()
+    result = _Writer(settings, topic).run(0, batches(topic, rows, fail_after))
+    return sum(result.column("written").to_pylist())
+
+
+def read(settings: KafkaSettings, topic: str) -> list[Row]:
+    """All committed records, partition by partition in order of offset."""
+    consumer = Consumer({**settings.librdkafka(), "group.id": "reader", "enable.partition.eof": True})
+    found: list[Row] = []
+    for partition in (0, 1):
+        consumer.assign([KafkaPartition(topic, partition, 0)])
+        while (message := consumer.poll(10)) is not None and message.error() is None:
+            found.append((partition, message.key(), message.value(), message.timestamp()[1]))
+    consumer.close()
+    return found
+
+
+def in_partitions(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: row[0])
+
+
+def test_rows_keep_partition_order_and_timestamp(settings: KafkaSettings, topic: str) -> None:
+    assert write(settings, topic, ROWS) == 1000
+    assert read(settings, topic) == in_partitions(ROWS)
+
+
+def test_a_second_run_writes_nothing_and_a_longer_one_the_rest(settings: KafkaSettings, topic: str) -> None:
+    assert write(settings, topic, ROWS[:600]) == 600
+    assert write(settings, topic, ROWS[:600]) == 0
+    assert write(settings, topic, ROWS) == 400
+    assert read(settings, topic) == in_partitions(ROWS)
+
+
+def test_a_killed_run_is_continued_exactly(settings: KafkaSettings, topic: str) -> None:
+    # The producer of the killed run is left with an open transaction, as kill -9 leaves it.
+    with pytest.raises(RuntimeError, match="killed"):
+        write(settings, topic, ROWS, fail_after=350)
+    assert len(read(settings, topic)) == 300
+    assert write(settings, topic, ROWS) == 700
+    assert read(settings, topic) == in_partitions(ROWS)
+
+
+def test_another_input_is_refused(settings: KafkaSettings, topic: str) -> None:
+    write(settings, topic, ROWS[:600])
+    with pytest.raises(ConfigError, match="the input has changed"):
+        write(settings, topic, [(p, key, b"other", time) for p, key, _, time in ROWS])
+    assert read(settings, topic) == in_partitions(ROWS[:600])
+
+
+def test_records_of_somebody_else_are_refused(settings: KafkaSettings, topic: str) -> None:
+    write(settings, topic, ROWS[:10])
+    ledger = _Ledger(settings, "another-job")
+    with pytest.raises(
+        ConfigError, match="has 5 records, but Kafka has no progress of the job 'another-job'"
+    ):
+        ledger.begin([topic], 1)
+    assert ledger.read([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): (-1, None)}
+    ledger.close()
+
+
+def test_a_missing_topic_is_named(settings: KafkaSettings) -> None:
+    ledger = _Ledger(settings, "job")
+    with pytest.raises(ConfigError, match=r"no topics \['nowhere'\]"):
+        ledger.begin(["nowhere"], 1)
+    ledger.close()

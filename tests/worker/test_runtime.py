@@ -1,0 +1,90 @@
+"""What a worker says before it runs, and how an `App` is put together; no broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streamapp.app import App
+from streamapp.config import StreamsConfig
+from streamapp.dsl import StreamsBuilder
+from streamapp.errors import ConfigError, InvalidStoreError
+from streamapp.runners.worker.runtime import StoreNotAvailable
+
+from .counting_app import TEXT, counting
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> App:
+    return App("flights", topology=counting("in", "out"), datadir=tmp_path, web_port=7001)
+
+
+def test_the_status_answers_before_the_worker_runs(app: App) -> None:
+    streams = app.streams
+    assert (streams.state, streams.reason, streams.tasks, streams.processed) == ("starting", None, {}, 0)
+    table = streams.tables()["counts"]
+    assert (table.name, table.kind, table.topic) == ("counts", "key_value", "flights-counts-changelog")
+    assert (table.local, table.owners) == (frozenset(), {})
+    assert streams.url.endswith(":7001")
+    assert not app.is_leader()
+
+
+async def test_a_read_before_the_worker_runs_is_refused(app: App) -> None:
+    with pytest.raises(StoreNotAvailable, match="starting"):
+        await app.streams.read("counts", 0, lambda store: store.get("k"))
+    with pytest.raises(StoreNotAvailable, match="starting"):
+        app.streams.owner("counts", b"k")
+    with pytest.raises(InvalidStoreError, match="no store 'count'; there are counts"):
+        app.streams.partition_for("count", b"k")
+
+
+def test_a_topology_may_be_a_function(tmp_path: Path) -> None:
+    def copy(builder: StreamsBuilder) -> None:
+        builder.stream("in", key_serde=TEXT, value_serde=TEXT).to("out", key_serde=TEXT, value_serde=TEXT)
+
+    app = App("flights", topology=copy, datadir=tmp_path)
+    assert app.streams.source_topics == {0: ("in",)}
+    assert app.streams.is_source("in")
+    assert not app.streams.is_source("out")
+
+
+def test_the_parts_are_under_faust_s_names(app: App) -> None:
+    assert [agent.name for agent in app.agents.values()] == ["streams.in"]
+    assert [table.name for table in app.tables.values()] == ["counts"]
+    assert not app.tables  # none that Faust would restore
+
+
+def test_without_a_topology_it_is_a_plain_faust_app(tmp_path: Path) -> None:
+    app = App("plain", datadir=tmp_path)
+    assert not hasattr(app, "streams")
+    assert type(app.transport).__module__ == "faust.transport.drivers.aiokafka"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"topology": 3}, "must be a Topology or a function"),
+        ({"config": StreamsConfig("other")}, "application_id='other'"),
+        ({"topology": counting("in", "out"), "table_standby_replicas": 0}, "bypass the assignor"),
+    ],
+)
+def test_what_cannot_be_right_is_refused_at_once(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        App("flights", **arguments)  # type: ignore[arg-type]
+
+
+def test_settings_reach_faust_and_the_state_folder(tmp_path: Path) -> None:
+    config = StreamsConfig(bootstrap_servers="a:1,b:2", session_timeout_ms=9_000)
+    app = App("flights", topology=counting("in", "out"), config=config, datadir=tmp_path)
+    assert [str(url) for url in app.conf.broker] == ["kafka://a:1", "kafka://b:2"]
+    assert app.conf.broker_session_timeout == 9
+    assert app.config.application_id == "flights"
+    assert app.config.state_dir == str(tmp_path / "state")
+
+
+def test_a_built_topology_brings_its_builder_s_settings(tmp_path: Path) -> None:
+    builder = StreamsBuilder(StreamsConfig("flights", processing_guarantee="exactly_once_v2"))
+    builder.stream("in", key_serde=TEXT, value_serde=TEXT).to("out", key_serde=TEXT, value_serde=TEXT)
+    app = App("flights", topology=builder.build(), datadir=tmp_path)
+    assert app.config.exactly_once
