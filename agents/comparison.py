@@ -10,7 +10,7 @@ from urllib.parse import quote
 from rich.table import Table
 
 from streamapp import StreamsConfig, Topology
-from streamapp.runners.spark import BatchResult, OutputTable, SparkRunner
+from streamapp.runners.spark import OutputTable, SparkRunner
 from streamapp.testing import WorkerProcess
 from streamapp.web.values import key_to_json, to_json
 
@@ -36,11 +36,7 @@ class Comparison:
 def batch_tables(topology: Topology, config: StreamsConfig) -> dict[str, Entries]:
     """Every table of the topology as Spark computes it from what is in Kafka now."""
     with SparkRunner(topology, config).batch(progress=True) as result:
-        return {name: _batch_entries(table) for name, table in _readable(result)}
-
-
-def _readable(result: BatchResult) -> Iterator[tuple[str, OutputTable]]:
-    yield from sorted(result.tables.items())
+        return {name: _batch_entries(table) for name, table in result.tables.items()}
 
 
 def _batch_entries(table: OutputTable) -> Entries:

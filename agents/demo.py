@@ -31,7 +31,7 @@ from streamapp.broker.distribution import find_java
 from streamapp.runners.spark import spark_session
 from streamapp.runners.spark.progress import progress_bar
 from streamapp.testing import Backlog, WorkerProcess
-from tables.schemas import NEW_YORK
+from tables.schemas import new_york_ms
 
 LOCAL_PORT = 9092
 console = Console(highlight=False, soft_wrap=True)
@@ -40,7 +40,9 @@ console = Console(highlight=False, soft_wrap=True)
 @click.command()
 @click.option("--once", is_flag=True, help="Compare every table with Spark's own batch answer, and end.")
 @click.option(
-    "--until", type=click.DateTime(), help="Flights before this day only; the next run goes on there."
+    "--until",
+    type=click.DateTime(["%Y-%m-%d"]),
+    help="Flights before this day only; the next run goes on there.",
 )
 @click.option("--data", type=click.Path(path_type=Path), default="data", show_default=True)
 @click.option("--kafka-port", default=LOCAL_PORT, show_default=True, help="Of the local Kafka.")
@@ -73,7 +75,7 @@ def _run(once: bool, until: datetime | None, data: Path, kafka_port: int, web_po
                 published = ingest(
                     spark_session("flights"),
                     kafka,
-                    until=until and int(until.replace(tzinfo=NEW_YORK).timestamp() * 1000),
+                    until=None if until is None else new_york_ms(until.year, until.month, until.day),
                     on_progress=lambda done, total: bar.update(line, completed=done, total=total),
                 )
             KafkaAdmin(kafka).ensure_topics([TopicSpec(late_departures.TOPIC, 4)])
