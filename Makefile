@@ -1,21 +1,16 @@
-# make run       the flights application: a real Kafka, a Spark ingest, a worker with live tables; Ctrl-C ends the worker
-# make stop      stops the Kafka that `make run` started
-# make test      checks, unit tests and conformance cases, from nothing, on a new machine
-# make test-all  everything: a real broker, workers, Spark, Chromium
+# make run             a real Kafka, a Spark ingest, a worker with live tables; Ctrl-C stops everything
+# make run ARGS=--once the same, then compares every table with Spark's own batch answer, and ends
+# make test            checks, unit tests and conformance cases, from nothing, on a new machine
+# make test-all        everything: a real broker, workers, Spark, Chromium
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run stop test test-all check clean
+.PHONY: run test test-all check clean
 
 run: $(VENV)/installed
-	$(BIN)/streamapp broker status >/dev/null 2>&1 || $(BIN)/streamapp broker start
-	$(BIN)/python -m agents.ingest
-	$(BIN)/streamapp worker agents
-
-stop:
-	$(BIN)/streamapp broker stop
+	$(BIN)/python -m agents.demo $(ARGS)
 
 test: check
 	$(BIN)/pytest tests/unit tests/conformance $(ARGS)

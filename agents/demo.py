@@ -22,11 +22,10 @@ import click
 from rich.console import Console
 
 import agents
-from agents import late_departures
 from agents.comparison import batch_tables, compare, report, worker_tables
 from agents.ingest import ingest
 from streamapp import StreamsError
-from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka, TopicSpec
+from streamapp.broker import KafkaSettings, LocalKafka
 from streamapp.broker.distribution import find_java
 from streamapp.runners.spark import spark_session
 from streamapp.runners.spark.progress import progress_bar
@@ -78,7 +77,6 @@ def _run(once: bool, until: datetime | None, data: Path, kafka_port: int, web_po
                     until=None if until is None else new_york_ms(until.year, until.month, until.day),
                     on_progress=lambda done, total: bar.update(line, completed=done, total=total),
                 )
-            KafkaAdmin(kafka).ensure_topics([TopicSpec(late_departures.TOPIC, 4)])
             there = sum(each.there_before for each in published.datasets.values())
             tell(f"{published.written:,} new events in Kafka, {there:,} were there")
 

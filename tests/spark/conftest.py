@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -13,7 +14,13 @@ from streamapp.runners.spark import spark_session
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    settings = {"spark.sql.shuffle.partitions": "1", "spark.driver.memory": "1g"}
+    # Small data and short jobs: compiling for speed would cost more than it brings.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+    settings = {
+        "spark.sql.shuffle.partitions": "1",
+        "spark.driver.memory": "1g",
+        "spark.sql.codegen.wholeStage": "false",
+    }
     session = spark_session("tests", settings=settings)
     yield session
     session.stop()

@@ -165,7 +165,9 @@ def stream_stream(builder: StreamsBuilder) -> None:
 
 def global_join(builder: StreamsBuilder) -> None:
     table = builder.global_table("table")
-    builder.stream("in").join(table, lambda l, r: f"{l}-{r}", key_selector=lambda k, v: "k" + v[1:]).to("out")
+    builder.stream("in").join(
+        table, lambda left, right: f"{left}-{right}", key_selector=lambda k, v: "k" + v[1:]
+    ).to("out")
 
 
 @pytest.mark.parametrize(
@@ -301,7 +303,7 @@ class Ticking(Processor):
 
 def test_wall_clock_punctuators_are_refused_before_anything_runs(spark: SparkSession) -> None:
     built = topology(lambda builder: builder.stream("in").process(Ticking, name="ticking"))
-    with pytest.raises(UnsupportedOperation, match="ticking cannot run on Spark in batch.*STREAM_TIME"):
+    with pytest.raises(UnsupportedOperation, match=r"ticking cannot run on Spark in batch.*STREAM_TIME"):
         SparkRunner(built, CONFIG, spark).batch(frames(spark, {"in": []}, 1))
 
 

@@ -63,6 +63,7 @@ def test_rows_that_cannot_be_used_are_counted_by_reason(reports: list[IngestRepo
         "origin is missing or no string": 1,
         "distance is missing or no bigint": 1,
     }
+    assert reports[0].datasets["weather"].rejected == {"wind faster than any ever measured": 1}
 
 
 def test_kafka_has_every_flight_once_by_time_with_its_key(
@@ -99,10 +100,10 @@ def test_kafka_has_every_flight_once_by_time_with_its_key(
         times = [record.timestamp for partition, record in records if partition == number]
         assert times == sorted(times)
     assert sum(f.cancelled for f in found) == sum(row["dep_time"] == "NA" for row in rows)
-    assert [record.key for record in rejected] == ["flights", "flights"]
-    assert {record.headers for record in rejected} == {
-        (("reason", b"origin is missing or no string"),),
-        (("reason", b"distance is missing or no bigint"),),
+    assert {(record.key, *record.headers) for record in rejected} == {
+        ("flights", ("reason", b"origin is missing or no string")),
+        ("flights", ("reason", b"distance is missing or no bigint")),
+        ("weather", ("reason", b"wind faster than any ever measured")),
     }
 
 

@@ -112,9 +112,7 @@ def test_another_input_is_refused(settings: KafkaSettings, topic: str) -> None:
 def test_records_of_somebody_else_are_refused(settings: KafkaSettings, topic: str) -> None:
     write(settings, topic, ROWS[:10])
     ledger = _Ledger(settings, "another-job")
-    with pytest.raises(
-        ConfigError, match="has 5 records, but Kafka has no progress of the job 'another-job'"
-    ):
+    with pytest.raises(ConfigError, match="has records .* no progress of the job 'another-job'"):
         ledger.begin([topic], 1)
     assert ledger.read([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): (-1, None)}
     ledger.close()

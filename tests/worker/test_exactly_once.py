@@ -30,6 +30,7 @@ def test_counts_exactly_when_killed_at_a_step_of_the_commit(
         until(lambda: killed.process.poll() is not None or cluster.totals()[1] >= 500, 40, cluster.story)
     assert killed.wait() == -signal.SIGKILL
     again = cluster.start(STORE=store, **EXACTLY_ONCE)
+    again.wait_for("task 0_3 is running")
     cluster.counted()
     assert again.terminate() == 0
     assert cluster.totals() == (1_000, 1_000)

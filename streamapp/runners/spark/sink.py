@@ -149,7 +149,7 @@ class _Ledger:
                 low, high = self.consumer.get_watermark_offsets(KafkaPartition(*tp), timeout=TIMEOUT_SECONDS)
                 if high > low:
                     raise ConfigError(
-                        f"{tp} has {high - low} records, but Kafka has no progress of the job {self._job!r}: "
+                        f"{tp} has records (offsets {low} to {high}), but Kafka has no progress of the job {self._job!r}: "
                         "they are not from it, or it was run so long ago that Kafka forgot. Delete the topic "
                         "and run again, or publish to another topic."
                     )
