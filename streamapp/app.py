@@ -65,6 +65,12 @@ class App(faust.App):  # type: ignore[misc]
                     "table_standby_replicas=0 makes Faust bypass the assignor that keeps the partitions of a task together; "
                     "leave it at 1 (it concerns plain Faust tables only)"
                 )
+        secured = self.config.client_properties.get("security.protocol", "plaintext").lower() != "plaintext"
+        if secured and not {"broker_credentials", "ssl_context"} & settings.keys():
+            raise ConfigError(
+                "client_properties secures the clients that carry records; Faust's membership client needs the same as "
+                "broker_credentials=... (faust.SSLCredentials, faust.SASLCredentials)"
+            )
         super().__init__(id, **settings)
         if topology is not None:
             self.streams = StreamsRuntime(

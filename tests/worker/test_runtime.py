@@ -67,6 +67,10 @@ def test_without_a_topology_it_is_a_plain_faust_app(tmp_path: Path) -> None:
         ({"topology": 3}, "must be a Topology or a function"),
         ({"config": StreamsConfig("other")}, "application_id='other'"),
         ({"topology": counting("in", "out"), "table_standby_replicas": 0}, "bypass the assignor"),
+        (
+            {"config": StreamsConfig("flights", client_properties={"security.protocol": "SSL"})},
+            "broker_credentials",
+        ),
     ],
 )
 def test_what_cannot_be_right_is_refused_at_once(arguments: dict[str, object], message: str) -> None:
