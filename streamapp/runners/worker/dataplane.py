@@ -249,8 +249,7 @@ class DataPlane(threading.Thread):
         for live in tasks:
             live.task.persist({tp: ends[tp] for tp in live.changelogs if tp in ends})
         failpoints.hit("state-persisted")
-        if self._config.exactly_once:
-            self._producer.client.begin_transaction()
+        self._producer.begin_next()
         self.commits += 1
         self._last_commit = time.monotonic()
 

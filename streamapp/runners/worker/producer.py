@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -69,6 +69,12 @@ class RecordProducer:
             self.client.init_transactions(_REMOTE_SECONDS)
             self.client.begin_transaction()
 
+    def begin_next(self) -> None:
+        """With exactly_once_v2: begins the transaction that comes after a committed one."""
+        if self._config.exactly_once:
+            with self._naming_errors():
+                self.client.begin_transaction()
+
     def begin_again(self) -> None:
         """With exactly_once_v2: rolls the open transaction back and begins another, with a new producer if
         need be."""
@@ -115,7 +121,8 @@ class RecordProducer:
 
     def poll(self) -> None:
         """Lets failures be reported, and raises the first that was not handled."""
-        self.client.poll(0)
+        with self._naming_errors():
+            self.client.poll(0)
         if self._failure is not None:
             raise self._failure
 
@@ -123,13 +130,14 @@ class RecordProducer:
         """Returns when the brokers have acknowledged every record. Raises `ProductionError` or
         `BrokerError`."""
         deadline = time.monotonic() + timeout
-        while self.client.flush(1.0):
-            if self._failure is None and (cancelled() or time.monotonic() > deadline):
-                raise BrokerError(
-                    f"{len(self.client)} records are still not acknowledged after {timeout:.0f} s"
-                )
-            if self._failure is not None:
-                break
+        with self._naming_errors():
+            while self.client.flush(1.0):
+                if self._failure is None and (cancelled() or time.monotonic() > deadline):
+                    raise BrokerError(
+                        f"{len(self.client)} records are still not acknowledged after {timeout:.0f} s"
+                    )
+                if self._failure is not None:
+                    break
         if self._failure is not None:
             raise self._failure
 
@@ -143,12 +151,24 @@ class RecordProducer:
 
     def _send_when_there_is_room(self, arguments: tuple[object, ...]) -> None:
         while self._failure is None:  # which the next `poll` or `flush` raises
-            self.client.poll(0.05)
+            with self._naming_errors():
+                self.client.poll(0.05)
             try:
                 self._produce(*arguments)
                 return
             except BufferError:
                 continue
+
+    @contextlib.contextmanager
+    def _naming_errors(self) -> Iterator[None]:
+        """A call into librdkafka raises once a fatal error was met; a transaction can begin again with a new producer."""
+        try:
+            yield
+        except KafkaException as exc:
+            error = exc.args[0].str()
+            if self._config.exactly_once:
+                raise TransactionAborted(f"the transaction has failed: {error}") from exc
+            raise ProductionError(f"the producer had to stop: {error}") from exc
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None and error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
