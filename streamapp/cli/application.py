@@ -1,0 +1,46 @@
+"""Finds the application that a command is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+import click
+
+from streamapp.errors import StreamsError
+
+__all__ = ["APPLICATION", "clear_errors", "load"]
+
+APPLICATION = click.argument("application")
+
+
+def load(application: str) -> Any:
+    """The `App` of a module, such as ``agents``, or of ``module:attribute``; what is missing is said clearly."""
+    module, _, attribute = application.partition(":")
+    with clear_errors():
+        try:
+            app = getattr(import_module(module), attribute or "app")
+        except ModuleNotFoundError as error:
+            if error.name and module.split(".")[0] != error.name.split(".")[0]:
+                raise
+            raise click.ClickException(
+                f"there is no module {module} here; run this in the folder that holds it"
+            ) from None
+        except AttributeError:
+            raise click.ClickException(
+                f"module {module} has no attribute {attribute or 'app'}; name another one as {module}:attribute"
+            ) from None
+    if not hasattr(app, "streams"):
+        raise click.ClickException(f"{application} is not a streamapp.App with a topology: {app!r}")
+    return app
+
+
+@contextmanager
+def clear_errors() -> Iterator[None]:
+    """streamapp's errors say what to do: they are shown without a traceback."""
+    try:
+        yield
+    except StreamsError as error:
+        raise click.ClickException(str(error)) from error

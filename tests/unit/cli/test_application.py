@@ -1,0 +1,58 @@
+"""What the command says of applications that are not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from streamapp.cli import main
+
+
+def describe(application: str) -> Result:
+    return CliRunner().invoke(main, ["describe", application])
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_an_application_is_described(folder: Path) -> None:
+    (folder / "described.py").write_text(
+        "from streamapp import App, StringSerde\n"
+        "text = {'key_serde': StringSerde(), 'value_serde': StringSerde()}\n"
+        "app = other = App('described', topology=lambda b: b.stream('in', **text).to('out', **text))\n"
+    )
+    for name in ("described", "described:other"):
+        result = describe(name)
+        assert result.exit_code == 0, result.output
+        assert "Source: KSTREAM-SOURCE-0000000000 (topics: [in])" in result.output
+
+
+def test_a_module_that_is_not_there_is_named() -> None:
+    assert "there is no module nowhere here" in describe("nowhere").output
+
+
+def test_an_attribute_that_is_not_there_is_named(folder: Path) -> None:
+    (folder / "appless.py").write_text("")
+    assert "module appless has no attribute app" in describe("appless").output
+
+
+def test_something_else_than_an_app_is_refused(folder: Path) -> None:
+    (folder / "otherwise.py").write_text("app = 1\n")
+    assert "otherwise is not a streamapp.App with a topology: 1" in describe("otherwise").output
+
+
+def test_an_error_of_the_topology_comes_without_traceback(folder: Path) -> None:
+    (folder / "wrong.py").write_text(
+        "from streamapp import App\n"
+        "def describe(builder):\n    builder.stream('a'); builder.stream('a')\n"
+        "app = App('wrong', topology=describe)\n"
+    )
+    result = describe("wrong")
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: ")
