@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree
@@ -20,22 +20,23 @@ from xml.sax.saxutils import quoteattr
 
 from streamapp.errors import BrokerError
 
-__all__ = ["KAFKA_VERSION", "find_java", "kafka_jars", "maven_repository"]
+__all__ = ["KAFKA_VERSION", "find_java", "kafka_jars", "maven_jars", "maven_repository"]
 
 KAFKA_VERSION = "4.3.1"
 OLDEST_JAVA = 17
 
 _TELLING = re.compile(r"error|unresolved|failed|not found|refused", re.IGNORECASE)
-_IVY_MODULE = f"""\
+_LOGGING = "org.slf4j:slf4j-simple:1.7.36"
+_IVY_MODULE = """\
 <ivy-module version="2.0">
-  <info organisation="streamapp" module="local-kafka"/>
+  <info organisation="streamapp" module="{name}"/>
   <configurations><conf name="default"/></configurations>
   <dependencies>
-    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA_VERSION}" conf="default->default"/>
-    <dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36" conf="default->default"/>
+{dependencies}
   </dependencies>
 </ivy-module>
 """
+_IVY_DEPENDENCY = '    <dependency org="{}" name="{}" rev="{}" conf="default->default"/>'
 
 
 def find_java() -> str:
@@ -61,22 +62,30 @@ def find_java() -> str:
 
 
 def kafka_jars(java: str) -> Path:
-    """Return the folder with Kafka's jars, fetching them the first time (about 45 MB).
+    """Return the folder with the broker's jars, fetching them the first time (about 45 MB)."""
+    return maven_jars(
+        java, f"kafka-{KAFKA_VERSION}", f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", _LOGGING
+    )
 
-    The folder is ``$STREAMAPP_CACHE/kafka-<version>``, by default below ``~/.cache/streamapp``. It appears by
-    one rename after everything is there, so an interrupted download leaves nothing that looks complete.
+
+def maven_jars(java: str, name: str, *modules: str) -> Path:
+    """Return a folder with the jars of ``modules`` (``group:artifact:version``) and of all that they need.
+
+    The folder is ``$STREAMAPP_CACHE/<name>``, by default below ``~/.cache/streamapp``; the name has to change when
+    the modules do. It appears by one rename after everything is there, so an interrupted download leaves nothing
+    that looks complete. Raises `BrokerError` if the jars cannot be fetched.
     """
     cache = _cache_folder()
-    complete = cache / f"kafka-{KAFKA_VERSION}"
+    complete = cache / name
     if complete.is_dir():
         return complete
-    with _locked(cache / f"kafka-{KAFKA_VERSION}.lock"):
+    with _locked(cache / f"{name}.lock"):
         if not complete.is_dir():
-            partial = cache / f"kafka-{KAFKA_VERSION}.partial"
+            partial = cache / f"{name}.partial"
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
             try:
-                _resolve(java, partial)
+                _resolve(java, partial, name, modules)
                 (partial / "jars").rename(complete)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
@@ -108,7 +117,7 @@ def _mirrors_central(mirror_of: str) -> bool:
     return "!central" not in names and not names.isdisjoint({"*", "central", "external:*"})
 
 
-def _resolve(java: str, folder: Path) -> None:
+def _resolve(java: str, folder: Path, name: str, modules: Sequence[str]) -> None:
     ivy = _ivy_jar()
     repository = maven_repository()
     root = f" root={quoteattr(repository)}" if repository else ""
@@ -118,19 +127,23 @@ def _resolve(java: str, folder: Path) -> None:
         f'<resolvers><ibiblio name="maven" m2compatible="true"{root}/></resolvers></ivysettings>'
     )
     (folder / "ivysettings.xml").write_text(settings, encoding="utf-8")
-    (folder / "ivy.xml").write_text(_IVY_MODULE, encoding="utf-8")
+    dependencies = "\n".join(_IVY_DEPENDENCY.format(*module.split(":")) for module in modules)
+    (folder / "ivy.xml").write_text(
+        _IVY_MODULE.format(name=name, dependencies=dependencies), encoding="utf-8"
+    )
     command = [java, "-jar", str(ivy), "-settings", "ivysettings.xml", "-ivy", "ivy.xml", "-confs", "default"]
     # The type "bundle" (OSGi) holds scala-logging and snappy; without it the broker does not start.
     command += ["-retrieve", "jars/[artifact]-[revision].[ext]", "-types", "jar", "bundle"]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)
     except subprocess.TimeoutExpired as error:
-        raise BrokerError(f"Fetching Kafka {KAFKA_VERSION} took over 15 minutes; try again.") from error
-    if done.returncode or not (folder / "jars" / f"kafka_2.13-{KAFKA_VERSION}.jar").exists():
+        raise BrokerError(f"Fetching {name} took over 15 minutes; try again.") from error
+    _, artifact, version = modules[0].split(":")
+    if done.returncode or not (folder / "jars" / f"{artifact}-{version}.jar").exists():
         lines = (done.stdout + done.stderr).splitlines()
         telling = [line.strip() for line in lines if _TELLING.search(line)]
         raise BrokerError(
-            f"Kafka {KAFKA_VERSION} could not be fetched from {repository or 'Maven Central'}. Behind a "
+            f"{name} could not be fetched from {repository or 'Maven Central'}. Behind a "
             "mirror, set STREAMAPP_MAVEN_REPOSITORY to its address; behind a proxy, put -Dhttps.proxyHost "
             "and -Dhttps.proxyPort into JAVA_TOOL_OPTIONS. Ivy says:\n  "
             + "\n  ".join((telling or lines)[-12:])

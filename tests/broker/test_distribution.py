@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streamapp.broker.distribution import KAFKA_VERSION, find_java, kafka_jars, maven_repository
+from streamapp.broker.distribution import KAFKA_VERSION, find_java, kafka_jars, maven_jars, maven_repository
 from streamapp.errors import BrokerError
 
 FETCH = f"mkdir jars && touch jars/kafka_2.13-{KAFKA_VERSION}.jar"
@@ -60,6 +60,16 @@ def test_jars_are_fetched_once(fake_java: Callable[[str], Path], cache: Path, tm
     java = str(fake_java(f"echo run >> {tmp_path}/runs; {FETCH}"))
     assert kafka_jars(java) == kafka_jars(java) == cache / f"kafka-{KAFKA_VERSION}"
     assert (tmp_path / "runs").read_text() == "run\n"
+
+
+def test_other_modules_have_a_folder_of_their_own(
+    fake_java: Callable[[str], Path], cache: Path, tmp_path: Path
+) -> None:
+    java = str(fake_java(f"/bin/cp ivy.xml {tmp_path}; mkdir jars && touch jars/one-1.0.jar"))
+    assert maven_jars(java, "mine", "org.example:one:1.0", "org.example:two:2.0") == cache / "mine"
+    asked = (tmp_path / "ivy.xml").read_text()
+    assert 'org="org.example" name="one" rev="1.0"' in asked
+    assert 'org="org.example" name="two" rev="2.0"' in asked
 
 
 def test_a_fetch_that_was_killed_leaves_no_half_cache(fake_java: Callable[[str], Path], cache: Path) -> None:
