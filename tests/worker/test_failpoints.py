@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from streamapp import failpoints
 from streamapp.errors import ConfigError
-from streamapp.runners.worker import failpoints
 
 
 @pytest.fixture(autouse=True)

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple, TypeVar
 from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import AdminClient
 
+from streamapp import failpoints
 from streamapp.config import StreamsConfig
 from streamapp.errors import StreamsError
-from streamapp.runners.worker import failpoints
 from streamapp.runners.worker.assignor import TaskId
 from streamapp.runners.worker.clients import list_offsets
 from streamapp.runners.worker.fetch import Fetcher

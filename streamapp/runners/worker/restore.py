@@ -10,10 +10,10 @@ from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import AdminClient
 
+from streamapp import failpoints
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, TaskCorruptedError
 from streamapp.records import TopicPartition
-from streamapp.runners.worker import failpoints
 from streamapp.runners.worker.batches import split
 from streamapp.runners.worker.clients import consumer_settings, list_offsets
 from streamapp.runners.worker.livetask import LiveTask

@@ -1,4 +1,4 @@
-"""Named places in the worker where a test can make it fail: at each step of the commit and in the restore.
+"""Named places in the runners where a test can make them fail: at each step of a commit, a restore, a hand-over.
 
 A failpoint does nothing unless the environment arms it::
 
@@ -32,6 +32,16 @@ POINTS = (
     "state-persisted",  # local state and its changelog offset are written
     "tasks-revoked",  # a rebalance took tasks away; their last commit is done
     "restore-batch",  # a batch of changelog records was applied
+    "backfill-begun",  # the consumer group says that a backfill is under way; nothing is written
+    "backfill-computed",  # Spark has computed every stage; nothing is written
+    "backfill-rows-sent",  # records of a task and its progress are part of a transaction, which is still open
+    "backfill-rows-committed",  # that transaction is committed
+    "backfill-written",  # everything is written, the group's offsets are not committed
+    "backfill-ended",  # the group's offsets are committed
+    "stream-state-flushed",  # a micro-batch: records of a task were handed to the producer
+    "stream-offsets-sent",  # they and the task's offsets are part of a transaction, which is still open
+    "stream-committed",  # that transaction is committed; local state is as it was
+    "stream-batch-done",  # all tasks of the micro-batch are done; Spark does not know yet
 )
 
 
@@ -78,7 +88,7 @@ def arm(setting: str) -> None:
 
 
 def hit(name: str) -> None:
-    """Called where the worker may be made to fail. Acts once, at the time that was asked for."""
+    """Called where a runner may be made to fail. Acts once, at the time that was asked for."""
     if not _armed:
         return
     entry = _armed.get(name)
