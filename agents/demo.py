@@ -8,6 +8,7 @@ An existing Kafka is used when STREAMAPP_BOOTSTRAP_SERVERS is set (and STREAMAPP
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -161,6 +162,7 @@ def kafka_cluster(data: Path, port: int) -> Iterator[KafkaSettings]:
 def _start_spark(log: Path) -> None:
     """Starts Spark with its greetings, and what its processes print later, in a file of their own."""
     log.parent.mkdir(parents=True, exist_ok=True)
+    logging.basicConfig(filename=log)
     terminal = os.dup(2)
     with log.open("wb") as file:
         os.dup2(file.fileno(), 2)

@@ -10,6 +10,7 @@ wrong place.
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ __all__ = ["Published", "publish"]
 COLUMNS = ("topic", "partition", "key", "value", "timestamp", "headers", "wanted")
 RECORDS_PER_TRANSACTION = 20_000
 TIMEOUT_SECONDS = 60.0
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -189,6 +192,7 @@ def _producer(kafka: KafkaSettings, job: str, task: int) -> Producer:
             "batch.size": 262_144,
             "compression.type": "lz4",
             "queue.buffering.max.messages": 2 * RECORDS_PER_TRANSACTION,
+            "logger": logger,  # else librdkafka writes to the terminal, over the progress bar
         }
     )
     producer.init_transactions(TIMEOUT_SECONDS)

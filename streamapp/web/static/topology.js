@@ -222,7 +222,7 @@ function drawNode(node, { application, writers, readers, onTable }) {
   ];
   if (detail) parts.push(svg("text", { class: "detail", x: NODE.width / 2, y: 33 }, detail));
   if (node.kind === "source") {
-    parts.push(svg("text", { class: "badge", x: NODE.width / 2, y: -4, "data-topics": JSON.stringify(node.topics) }));
+    parts.push(svg("text", { class: "badge", x: NODE.width - 8, y: -4, "data-topics": JSON.stringify(node.topics) }));
   }
   node.stores.forEach((store, i) => parts.push(drawStore(store, NODE.height + STORE.gap + i * (STORE.height + STORE.gap), onTable)));
   return svg("g", { class: `node ${node.kind}`, transform: `translate(${node.x} ${node.y})` }, parts);
