@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
 import struct
-import subprocess
-import sys
-import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,31 +15,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from streamapp.broker import LocalKafka
 
+from ..processes import Worker, free_port, start_worker, until
+
 PARTITIONS = 4
-
-
-@dataclass
-class Worker:
-    process: subprocess.Popen[bytes]
-    log: Path
-
-    def text(self) -> str:
-        return self.log.read_text(errors="replace")
-
-    def wait_for(self, text: str, timeout: float = 40.0) -> None:
-        """Until the worker has logged this."""
-        until(lambda: text in self.text() or self.process.poll() is not None, timeout, lambda: self.text())
-        assert text in self.text(), self.text()
-
-    def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
-
-    def wait(self, timeout: float = 40.0) -> int:
-        return self.process.wait(timeout)
-
-    def terminate(self) -> int:
-        self.signal(signal.SIGTERM)
-        return self.wait()
 
 
 @dataclass
@@ -76,25 +48,20 @@ class Cluster:
         **env: str,
     ) -> Worker:
         log = self.folder / f"{name}-{len(self.workers)}.log"
-        environment = {
-            **os.environ,
-            "APP_ID": self.id,
-            "BOOTSTRAP": self.bootstrap,
-            "SOURCE": self.source,
-            "SINK": self.sink,
-            "DATADIR": str(self.folder / f"data-{name}"),
-            "WEB_PORT": str(free_port()),
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
-            **env,
-        }
-        with log.open("wb") as out:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "faust", "-A", app, *command],
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                env=environment,
-            )
-        worker = Worker(process, log)
+        worker = start_worker(
+            f"tests.worker.{app}",
+            log,
+            {
+                "APP_ID": self.id,
+                "BOOTSTRAP": self.bootstrap,
+                "SOURCE": self.source,
+                "SINK": self.sink,
+                "DATADIR": str(self.folder / f"data-{name}"),
+                "WEB_PORT": str(free_port()),
+                **env,
+            },
+            command=command,
+        )
         self.workers.append(worker)
         return worker
 
@@ -150,23 +117,7 @@ class Cluster:
 
     def close(self) -> None:
         for worker in self.workers:
-            if worker.process.poll() is None:
-                worker.process.send_signal(signal.SIGCONT)
-                worker.process.kill()
-                worker.process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def until(condition: Callable[[], bool], timeout: float, what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.1)
+            worker.close()
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import signal
 
 import pytest
 
-from .conftest import Cluster, until
+from ..processes import until
+from .conftest import Cluster
 
 EXACTLY_ONCE = {"GUARANTEE": "exactly_once_v2", "COMMIT_MS": "100"}
 

@@ -7,7 +7,8 @@ import signal
 
 import pytest
 
-from .conftest import Cluster, until
+from ..processes import until
+from .conftest import Cluster
 
 
 def test_counts_and_goes_on_after_a_clean_stop_without_restoring(cluster: Cluster) -> None:
@@ -50,8 +51,7 @@ def test_a_second_worker_takes_a_share_and_everything_when_the_first_is_killed(
     cluster.feed(2_000)
     cluster.counted()
     second = cluster.start("b", GUARANTEE=guarantee)
-    second.wait_for("is running")
-    assert second.text().count("is running") == 2
+    until(lambda: second.text().count("is running") == 2, 60, cluster.story)
     cluster.feed(2_000)
     cluster.counted()
     until(lambda: cluster.committed() >= 4_000, 10, cluster.committed)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import signal
 
-from .conftest import Cluster, Worker, until
+from ..processes import Worker, until
+from .conftest import Cluster
 
 ALL = {f"{subtopology}_{partition}" for subtopology in (1, 2) for partition in range(4)}
 """0 is the global table, which has no tasks."""

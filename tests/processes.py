@@ -1,0 +1,88 @@
+"""Workers as processes of their own, for the tests that kill them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Worker", "free_port", "start_worker", "until"]
+
+_ROOT = Path(__file__).parent.parent
+
+
+@dataclass
+class Worker:
+    """A Faust process and the file that its output goes to."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def wait_for(self, text: str, timeout: float = 60.0) -> None:
+        """Until the worker has logged this."""
+        until(lambda: text in self.text() or not self.alive, timeout, self.text)
+        assert text in self.text(), self.text()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, timeout: float = 60.0) -> int:
+        return self.process.wait(timeout)
+
+    def terminate(self) -> int:
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def close(self) -> None:
+        """Ends it however it is, stopped or not."""
+        if self.alive:
+            self.signal(signal.SIGCONT)
+            self.process.kill()
+            self.process.wait()
+
+
+def start_worker(
+    app: str,
+    log: Path,
+    env: Mapping[str, str],
+    *,
+    command: tuple[str, ...] = ("worker", "-l", "info"),
+    wrapper: tuple[str, ...] = (),
+) -> Worker:
+    """``faust -A app``, run from the root of the project; ``wrapper`` is put in front of the command."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [*wrapper, sys.executable, "-m", "faust", "-A", app, *command],
+            cwd=_ROOT,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **env},
+        )
+    return Worker(process, log)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until(condition: Callable[[], bool], timeout: float, what: Callable[[], object]) -> None:
+    """Waits for a condition; fails with ``what()`` after ``timeout`` seconds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.1)
