@@ -10,7 +10,12 @@ import binascii
 import struct
 from collections.abc import Mapping
 
-__all__ = ["decode_metadata", "encode_metadata"]
+from streamapp.errors import StreamsError
+
+__all__ = ["BACKFILL", "decode_metadata", "encode_metadata"]
+
+BACKFILL = "backfill:"
+"""How the metadata begins while a backfill on Spark writes state that belongs to later offsets."""
 
 _VERSION = 2
 _HEAD = struct.Struct(">bq")
@@ -34,7 +39,15 @@ def encode_metadata(partition_time: int, remembered: Mapping[str, int]) -> str:
 
 
 def decode_metadata(text: str) -> tuple[int, dict[str, int]]:
-    """Partition time (-1: unknown) and remembered numbers; metadata of other writers counts as empty."""
+    """Partition time (-1: unknown) and remembered numbers; metadata of other writers counts as empty.
+
+    Raises `StreamsError` where a backfill was begun and has not come to its end.
+    """
+    if text.startswith(BACKFILL):
+        raise StreamsError(
+            "a backfill of this application was begun and has not come to its end: a part of the state is that of later "
+            "offsets. Repeat the same `streamapp backfill` command, it goes on where it was; then start workers"
+        )
     try:
         data = base64.b64decode(text, validate=True)
         version, partition_time = _HEAD.unpack_from(data)

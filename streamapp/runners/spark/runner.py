@@ -20,13 +20,15 @@ from streamapp.runners.spark.progress import polling, progress_bar
 from streamapp.runners.spark.result import BatchResult, OutputTable, OutputTopic
 from streamapp.runners.spark.session import spark_session
 from streamapp.runners.spark.source import FrameSource, KafkaRange, KafkaReader, KafkaSource, Ranges
-from streamapp.runners.spark.stage import COUNTS, INPUT, OUTPUT, RECORD, ROW, Stage, readable
+from streamapp.runners.spark.stage import COUNTS, INPUT, OUTPUT, RECORD, ROW, Resume, Stage, readable
 from streamapp.topology import Plan, Subtopology, Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SparkRunner"]
+    Sources = KafkaSource | Mapping[str, KafkaSource | FrameSource | DataFrame] | None
+
+__all__ = ["Run", "Source", "SparkRunner", "client_of"]
 
 Source = KafkaSource | FrameSource
 
@@ -54,7 +56,7 @@ class SparkRunner:
 
     def batch(
         self,
-        sources: KafkaSource | Mapping[str, KafkaSource | FrameSource | DataFrame] | None = None,
+        sources: Sources = None,
         *,
         progress: bool = False,
     ) -> BatchResult:
@@ -68,22 +70,28 @@ class SparkRunner:
         Raises `UnsupportedOperation` for topologies that need the wall clock, or whose sub-topologies feed
         each other in a circle; `ConfigError` for a topic without source; `CopartitionError` as workers do.
         """
+        return self.compute(sources, progress=progress).result()
+
+    def compute(
+        self, sources: Sources = None, *, resume: Resume | None = None, progress: bool = False
+    ) -> Run:
+        """The stages of a batch, computed. With ``resume`` they go on from an application's state, and hold
+        what its workers would have written."""
         check_runnable(self._plan)
-        kafka = KafkaRange(_client(self._plan.config))
+        kafka = KafkaRange(client_of(self._plan.config))
         inputs = self._inputs(sources, kafka)
         order = in_order(self._plan, inputs.by_topic)
         spark = self._spark or spark_session(self._plan.application_id)
         counts = self._partition_counts(inputs)
-        run = _Run(spark, self._plan, inputs, counts, kafka)
+        run = Run(spark, self._plan, inputs, counts, kafka, resume)
         try:
             for sub in order:
                 with _progress(spark, f"{sub.id}: {sub.name}", progress):
                     run.stage(sub)
         except BaseException:
-            for frame in run.frames.values():
-                frame.unpersist()
+            run.close()
             raise
-        return run.result()
+        return run
 
     def _inputs(self, sources: Any, kafka: KafkaRange) -> _Inputs:
         plan = self._plan
@@ -137,7 +145,8 @@ class SparkRunner:
         return {**inputs.on_kafka, **external, **self._plan.partition_counts(external)}
 
 
-def _client(config: StreamsConfig) -> dict[str, Any]:
+def client_of(config: StreamsConfig) -> dict[str, Any]:
+    """librdkafka's settings for the application's cluster."""
     return {"bootstrap.servers": config.bootstrap_servers, **config.client_properties}
 
 
@@ -150,21 +159,28 @@ class _Inputs:
     on_kafka: dict[str, int] = field(default_factory=dict)
 
 
-class _Run:
-    """One batch while it runs, stage by stage. Each stage is computed once and kept until the result is
-    closed."""
+class Run:
+    """One batch while it runs, stage by stage. Each stage is computed once and kept until `close`."""
 
     def __init__(
-        self, spark: SparkSession, plan: Plan, inputs: _Inputs, partitions: dict[str, int], kafka: KafkaRange
+        self,
+        spark: SparkSession,
+        plan: Plan,
+        inputs: _Inputs,
+        partitions: dict[str, int],
+        kafka: KafkaRange,
+        resume: Resume | None,
     ) -> None:
         self._spark, self._plan, self._inputs, self._partitions = spark, plan, inputs, partitions
+        self._resume = resume
         self._kafka = kafka
-        self._client = _client(plan.config)
+        self._client = client_of(plan.config)
         self._totals = dict(inputs.totals)
         self._now, self._id = int(time.time() * 1000), str(uuid4())
         self._counted = {"processed": 0, "dropped": 0}
         self._writers: dict[str, list[int]] = {}
         self.frames: dict[int, DataFrame] = {}
+        """The rows that came out, as `OUTPUT` says, by sub-topology; Spark's partition p is of task p."""
         self._globals = self._broadcast_globals()
 
     def stage(self, sub: Subtopology) -> None:
@@ -188,6 +204,7 @@ class _Run:
             self._now,
             self._id,
             self._globals,
+            self._resume,
         )
         if row_topics:
             parts = [
@@ -209,6 +226,10 @@ class _Run:
                 self._totals[tp] = self._totals.get(tp, 0) + size
                 if sub.id not in self._writers.setdefault(name, []):
                     self._writers[name].append(sub.id)
+
+    def close(self) -> None:
+        for frame in self.frames.values():
+            frame.unpersist()
 
     def result(self) -> BatchResult:
         from pyspark.sql import functions as F

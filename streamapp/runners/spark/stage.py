@@ -34,7 +34,20 @@ from streamapp.topology.plan import Plan, Subtopology
 if TYPE_CHECKING:
     from pyspark import Broadcast
 
-__all__ = ["COUNTS", "HEADERS", "INPUT", "OUTPUT", "RECORD", "ROW", "BatchTask", "Stage", "readable"]
+__all__ = [
+    "CHANGE",
+    "COUNTS",
+    "HEADERS",
+    "INPUT",
+    "OUTPUT",
+    "POSITION",
+    "RECORD",
+    "ROW",
+    "BatchTask",
+    "Resume",
+    "Stage",
+    "readable",
+]
 
 HEADERS = "array<struct<key:string,value:binary>>"
 INPUT = (
@@ -48,9 +61,10 @@ OUTPUT = "kind int, name string, task int, mx bigint, src int, seq bigint, key b
     f"timestamp bigint, headers {HEADERS}, start bigint, end bigint"
 )
 """Rows out of a stage: records (``name`` is the topic, ``task`` the partition), rows of tables (the store),
-and counts (``seq`` has the number)."""
+and counts (``seq`` has the number). With a `Resume`, instead of rows: changelog records, and positions
+(``name`` and ``task`` are the input, ``value`` is what is to be committed beside its offset)."""
 
-RECORD, ROW, COUNTS = 0, 1, 2
+RECORD, ROW, COUNTS, CHANGE, POSITION = range(5)
 
 COMMIT_EVERY = 200_000
 """Records between two commits of a task. A fixed number, so that caches emit the same in every run."""
@@ -94,6 +108,27 @@ class BatchTask(Task):
 
 
 @dataclass(frozen=True)
+class Resume:
+    """Where an application stands: its changelogs up to there, and the metadata of its committed offsets.
+
+    A stage that has one goes on from it, and gives out what a worker's commit would write."""
+
+    changelogs: Ranges = field(default_factory=dict)
+    metadata: Mapping[TopicPartition, str] = field(default_factory=dict)
+
+    def bring(self, task: Task, inputs: list[TopicPartition], client: Mapping[str, Any]) -> None:
+        """Restores the stores and times of a task that is not initialized yet."""
+        for store, topic in task.subtopology.changelog_topics.items():
+            tp = TopicPartition(topic.name, task.partition)
+            if tp in self.changelogs:
+                reader = KafkaReader(client, tp, *self.changelogs[tp])
+                while (batch := reader.read()) is not None:
+                    task.restore(store, batch)
+                reader.close()
+        task.continue_from({tp: self.metadata[tp] for tp in inputs if tp in self.metadata})
+
+
+@dataclass(frozen=True)
 class Stage:
     """One sub-topology with all that its tasks need; shipped to the executors by cloudpickle."""
 
@@ -111,6 +146,7 @@ class Stage:
     wall_clock_ms: int = 0
     run_id: str = ""
     global_records: Broadcast[list[tuple[TopicPartition, RecordBatch]]] | None = None
+    resume: Resume | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -140,12 +176,17 @@ class Stage:
         )
         out.task = task
         try:
+            if self.resume is not None:
+                self.resume.bring(task, inputs, self.client)
             task.init()
             rows = _Rows(self, partition, batches)
             yield from _drive(task, out, readers, rows)
             rows.finish()
             out.counts()
-            out.tables()
+            if self.resume is None:
+                out.tables()
+            else:
+                out.positions()
             yield from out.batches(0)
         finally:
             task.close()
@@ -284,12 +325,15 @@ class _Output:
         headers: Headers,
         partition: int | None,
     ) -> None:
+        kind = RECORD
         if topic in self._changelogs:
-            return
+            if self._stage.resume is None:
+                return
+            kind = CHANGE
         now = self.task.stream_time
         self._waiting.append(
             (
-                RECORD,
+                kind,
                 topic,
                 partition,
                 now,
@@ -311,6 +355,13 @@ class _Output:
         metrics = self.task.metrics
         for name, number in (("processed", metrics.processed), ("dropped", metrics.dropped_records)):
             self._waiting.append((COUNTS, name, self._partition, 0, number, *[None] * 6))
+
+    def positions(self) -> None:
+        """Adds what is to be committed beside the offsets of the inputs."""
+        self._waiting.extend(
+            (POSITION, tp.topic, tp.partition, 0, 0, None, text.encode(), *[None] * 4)
+            for tp, text in self.task.commit_metadata.items()
+        )
 
     def tables(self) -> None:
         """Adds the rows of all tables."""
