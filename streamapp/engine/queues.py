@@ -34,6 +34,7 @@ class RecordQueue:
     """Batches of one partition that wait to be processed, first in first out.
 
     ``batch`` and ``at`` are the batch at the head and the position in it; the task's loop reads its columns directly.
+    ``key_of`` and ``value_of`` decode; a serde may generate code when it is bound to a topic, so that happens once, here.
     A source with a timestamp extractor has its head record decoded early, since the timestamp may be in the value.
     """
 
@@ -43,11 +44,13 @@ class RecordQueue:
         "extractor",
         "head",
         "idle_deadline",
+        "key_of",
         "partition",
         "partition_time",
         "process",
         "size",
         "source",
+        "value_of",
         "waiting",
     )
 
@@ -60,6 +63,8 @@ class RecordQueue:
     ) -> None:
         self.partition = partition
         self.source = source
+        self.key_of = source.key_serde.bind(partition.topic, True).deserialize
+        self.value_of = source.value_serde.bind(partition.topic, False).deserialize
         self.process = process
         self.extractor = extractor
         self.waiting: deque[RecordBatch] = deque()

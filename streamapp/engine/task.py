@@ -181,13 +181,15 @@ class Task:
             while queue.size and done < max_records:
                 done += self._run(queue, max_records - done, NEVER)
             return done
+        emptied = True  # only then another input may have to be waited for
         while done < max_records:
-            if caught_up is not None and not self._may_process(caught_up):
+            if emptied and caught_up is not None and not self._may_process(caught_up):
                 break
             earliest, bound = self._next_queue()
             if earliest is None:
                 break
             done += self._run(earliest, max_records - done, bound)
+            emptied = not earliest.size
         return done
 
     def _may_process(self, caught_up: Collection[TopicPartition]) -> bool:
@@ -240,8 +242,10 @@ class Task:
         batch, at = queue.batch, queue.at
         assert batch is not None
         self._batch = batch
-        end = min(len(batch.offsets), at + limit)
         keys, values, timestamps, offsets = batch.keys, batch.values, batch.timestamps, batch.offsets
+        end = min(len(offsets), at + limit)
+        if bound != NEVER:
+            end = next((i for i in range(at + 1, end) if timestamps[i] >= bound), end)
         if at or end < len(offsets):
             keys, values, timestamps, offsets = (
                 keys[at:end],
@@ -250,17 +254,13 @@ class Task:
                 offsets[at:end],
             )
         headers = repeat(NO_HEADERS) if batch.headers is None else batch.headers[at:end]
-        source = queue.source
-        key_of = source.key_serde.bind(self.topic, True).deserialize
-        value_of = source.value_serde.bind(self.topic, False).deserialize
+        source, key_of, value_of = queue.source, queue.key_of, queue.value_of
         process, stream, stream_time = queue.process, self._stream_punctuations, self.stream_time
         done = 0
         try:
             for key, value, timestamp, offset, header in zip(
                 keys, values, timestamps, offsets, headers, strict=False
             ):
-                if timestamp >= bound and done:
-                    break
                 self.offset, self.timestamp, self.headers = offset, timestamp, header
                 try:
                     if key is not None:
@@ -341,12 +341,8 @@ class Task:
             )
             self._batch = batch
             try:
-                key = None if raw_key is None else source.key_serde.bind(topic, True).deserialize(raw_key)
-                value = (
-                    None
-                    if raw_value is None
-                    else source.value_serde.bind(topic, False).deserialize(raw_value)
-                )
+                key = None if raw_key is None else queue.key_of(raw_key)
+                value = None if raw_value is None else queue.value_of(raw_value)
             except Exception as error:
                 self._failures.deserialization(error, source.name)
                 self._skip(queue)

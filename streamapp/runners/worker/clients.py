@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -24,6 +25,17 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+_LEADER_IS_MOVING = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.KAFKA_STORAGE_ERROR,
+)
 
 
 def client_settings(config: StreamsConfig) -> dict[str, Any]:
@@ -86,20 +98,28 @@ def list_offsets(
 ) -> dict[TopicPartition, int]:
     """The first offset, or the one after the last, of many partitions in one request to each broker.
 
-    Open transactions count as part of the log. Raises `BrokerError`.
+    Open transactions count as part of the log. Partitions that have no leader for a moment (they were just created, or a
+    broker has gone) are asked for again. Raises `BrokerError`.
     """
     spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
     wanted = {RdTopicPartition(*tp): spec for tp in partitions}
-    if not wanted:
-        return {}
-    try:
-        futures: Mapping[Any, Any] = admin.list_offsets(
+    found: dict[TopicPartition, int] = {}
+    deadline = time.monotonic() + timeout
+    while wanted:
+        asked: Mapping[Any, Any] = admin.list_offsets(
             wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=timeout
         )
-        return {
-            TopicPartition(tp.topic, tp.partition): future.result().offset for tp, future in futures.items()
-        }
-    except KafkaException as exc:
-        raise BrokerError(
-            f"the ends of {', '.join(f'{tp.topic}-{tp.partition}' for tp in wanted)} are not known: {exc}"
-        ) from exc
+        wanted = {}
+        for tp, future in asked.items():
+            try:
+                found[TopicPartition(tp.topic, tp.partition)] = future.result().offset
+            except KafkaException as exc:
+                error: KafkaError = exc.args[0]
+                if error.code() not in _LEADER_IS_MOVING or time.monotonic() > deadline:
+                    raise BrokerError(
+                        f"the end of {tp.topic}-{tp.partition} is not known: {error.str()}"
+                    ) from exc
+                wanted[tp] = spec
+        if wanted:
+            time.sleep(0.1)
+    return found

@@ -15,6 +15,7 @@ from streamapp import (
     StreamsBuilder,
     StreamsConfig,
     StreamsError,
+    StringSerde,
     TimeWindows,
     TopicPartition,
     Topology,
@@ -84,6 +85,26 @@ class TestOrder:
         assert task.process(caught_up=[RIGHT]) == 0
         now.append(1050)
         assert task.process(caught_up=[RIGHT]) == 1
+
+    @pytest.mark.parametrize("extractor", [None, lambda record, partition_time: record.timestamp])
+    def test_a_serde_is_bound_once_for_each_input(self, extractor: Any) -> None:
+        # Binding may generate code, which takes a thousand times as long as to decode a record.
+        bound: list[str] = []
+
+        class Noting(StringSerde):
+            def bind(self, topic: str, is_key: bool) -> Noting:
+                bound.append(topic)
+                return self
+
+        builder = StreamsBuilder()
+        left = builder.stream("left", key_serde=TEXT, value_serde=Noting(), timestamp_extractor=extractor)
+        left.merge(builder.stream("right", **TEXTS)).foreach(lambda key, value: None)
+        task, _ = task_of(builder)
+        for at in range(4):
+            feed(task, "left", [("k", "l", at)], offset=at)
+            feed(task, "right", [("k", "r", at)], offset=at)
+        assert task.process() == 8
+        assert bound == ["left"]
 
     def test_no_more_than_max_records(self) -> None:
         task, sent = task_of(counting())

@@ -1,0 +1,55 @@
+"""The offsets of logs, asked of brokers whose leaders move."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from streamapp.errors import BrokerError
+from streamapp.records import TopicPartition
+from streamapp.runners.worker.clients import list_offsets
+
+EVENTS = [TopicPartition("events", 0), TopicPartition("events", 1)]
+
+
+class FakeAdmin:
+    """Answers with what ``answers`` has for a partition: offsets, or the code of an error, one after the other."""
+
+    def __init__(self, answers: dict[int, list[int | KafkaError]]) -> None:
+        self.answers = answers
+        self.asked: list[list[int]] = []
+
+    def list_offsets(self, partitions: Any, **_: Any) -> dict[Any, Future[Any]]:
+        self.asked.append([tp.partition for tp in partitions])
+        return {tp: self._answer(self.answers[tp.partition].pop(0)) for tp in partitions}
+
+    @staticmethod
+    def _answer(answer: int | KafkaError) -> Future[Any]:
+        future: Future[Any] = Future()
+        if isinstance(answer, int):
+            future.set_result(SimpleNamespace(offset=answer))
+        else:
+            future.set_exception(KafkaException(answer))
+        return future
+
+
+def test_a_partition_without_leader_is_asked_for_again() -> None:
+    admin: Any = FakeAdmin({0: [7], 1: [KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION), 9]})
+    assert list_offsets(admin, EVENTS, latest=True) == {EVENTS[0]: 7, EVENTS[1]: 9}
+    assert admin.asked == [[0, 1], [1]]
+
+
+def test_an_error_that_stays_is_named_with_its_partition() -> None:
+    admin: Any = FakeAdmin({0: [7], 1: [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)]})
+    with pytest.raises(BrokerError, match="events-1"):
+        list_offsets(admin, EVENTS, latest=True)
+
+
+def test_no_answer_in_time_is_an_error() -> None:
+    admin: Any = FakeAdmin({0: [7], 1: [KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)]})
+    with pytest.raises(BrokerError, match="events-1"):
+        list_offsets(admin, EVENTS, latest=True, timeout=-1)
