@@ -18,6 +18,7 @@ from streamapp.records import TopicPartition
 __all__ = ["KafkaAdmin", "TopicSpec"]
 
 _BROKER_DEFAULT = -1
+_NO_LEADER_YET = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION)
 
 
 class TopicSpec(NamedTuple):
@@ -84,14 +85,22 @@ class KafkaAdmin:
 
         With ``read_committed`` it is the last stable offset: where a reader of committed records ends. Kafka
         advances it a moment after a commit returned, because it writes the commit markers in the background.
+        Partitions without a leader for a moment (they were just created) are asked for again.
         """
         level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
-        asked = {ClientPartition(*partition): OffsetSpec.latest() for partition in partitions}
-        if not asked:
-            return {}
-        answers = self._client.list_offsets(asked, isolation_level=level, request_timeout=self._timeout)
-        offsets = self._each("read the end of", answers)
-        return {TopicPartition(at.topic, at.partition): answer.offset for at, answer in offsets.items()}
+        found: dict[TopicPartition, int] = {}
+        wanted = set(partitions)
+        deadline = time.monotonic() + self._timeout
+        while wanted:
+            asked = {ClientPartition(*partition): OffsetSpec.latest() for partition in wanted}
+            answers = self._client.list_offsets(asked, isolation_level=level, request_timeout=self._timeout)
+            fine = _NO_LEADER_YET if time.monotonic() < deadline else ()
+            for at, answer in self._each("read the end of", answers, *fine).items():
+                found[TopicPartition(at.topic, at.partition)] = answer.offset
+            wanted -= found.keys()
+            if wanted:
+                time.sleep(0.05)
+        return found
 
     def _check_counts(self, wanted: Mapping[str, TopicSpec], existing: Mapping[str, int]) -> None:
         wrong = [
