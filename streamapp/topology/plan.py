@@ -158,9 +158,14 @@ class Plan:
         repartition = {t.name: t for sub in self.subtopologies for t in sub.repartition_topics}
         counts.update({t.name: t.partitions for t in repartition.values() if t.partitions is not None})
         groups = [g for sub in self.subtopologies for g in sub.copartition_groups]
+        for group in groups:
+            fixed = self._fixed_count(group, counts, repartition)
+            if fixed is not None:
+                counts.update(dict.fromkeys(group, fixed))
         self._derive_repartition_counts(counts, repartition)
         for group in groups:
-            self._copartition(group, counts, repartition)
+            if self._fixed_count(group, counts, repartition) is None:
+                counts.update(dict.fromkeys(group, max(counts[t] for t in group)))
         result = {name: counts[name] for name in repartition}
         for sub in self.subtopologies:
             tasks = max((counts[t] for t in sub.source_topics), default=0)
@@ -176,22 +181,30 @@ class Plan:
         while pending:
             progressed = []
             for name in pending:
-                writers = [sub for sub in self.subtopologies if name in sub.sink_topics]
-                sources = [t for sub in writers for t in sub.source_topics]
+                sources = self._sources_of_writers(name)
                 if sources and all(t in counts for t in sources):
                     counts[name] = max(counts[t] for t in sources)
                     progressed.append(name)
             if not progressed:
+                # They feed each other in a circle, as those of foreign-key joins do: what is known of it decides.
+                known = {n: [counts[t] for t in self._sources_of_writers(n) if t in counts] for n in pending}
+                progressed = [name for name in pending if known[name]]
+                counts.update({name: max(known[name]) for name in progressed})
+            if not progressed:
                 raise TopologyError(
-                    f"the partition count of {', '.join(pending)} cannot be derived: the repartition topics feed each "
-                    "other; give one of them partitions=... with repartition()"
+                    f"the partition count of {', '.join(pending)} cannot be derived: nothing else is written to "
+                    "them; give one of them partitions=... with repartition()"
                 )
             pending = [name for name in pending if name not in progressed]
 
+    def _sources_of_writers(self, topic: str) -> list[str]:
+        return [t for sub in self.subtopologies if topic in sub.sink_topics for t in sub.source_topics]
+
     @staticmethod
-    def _copartition(
-        group: frozenset[str], counts: dict[str, int], repartition: Mapping[str, InternalTopic]
-    ) -> None:
+    def _fixed_count(
+        group: frozenset[str], counts: Mapping[str, int], repartition: Mapping[str, InternalTopic]
+    ) -> int | None:
+        """The count that external topics, or those with a count of their own, give to topics that are joined."""
         fixed = {t: counts[t] for t in group if t not in repartition or repartition[t].partitions is not None}
         if len(set(fixed.values())) > 1:
             listed = ", ".join(f"{t} has {n}" for t, n in sorted(fixed.items()))
@@ -199,6 +212,4 @@ class Plan:
                 f"topics that are joined by key must have the same number of partitions, but {listed}. "
                 "Create them alike, or put repartition(partitions=...) in front of the join"
             )
-        wanted = next(iter(fixed.values())) if fixed else max(counts[t] for t in group)
-        for topic in group:
-            counts[topic] = wanted
+        return next(iter(fixed.values()), None)

@@ -56,6 +56,16 @@ class TestPartitionCounts:
         ):
             plan.partition_counts({"left": 3, "right": 4})
 
+    def test_the_topics_of_a_foreign_key_join_feed_each_other(self) -> None:
+        builder = StreamsBuilder()
+        planes, owners = builder.table("planes", **TEXTS), builder.table("owners", **TEXTS)
+        owned = planes.join(owners, lambda plane, owner: plane + owner, foreign_key=lambda plane: plane)
+        owned.to_stream().select_key(lambda k, v: v).repartition(name="by-name", **TEXTS).to("out", **TEXTS)
+        counts = builder.build().plan(StreamsConfig("app")).partition_counts({"planes": 3, "owners": 5})
+        registration = next(count for name, count in counts.items() if "REGISTRATION" in name)
+        response = next(count for name, count in counts.items() if "RESPONSE" in name)
+        assert (registration, response, counts["app-by-name-repartition"]) == (5, 3, 3)
+
     def test_missing_source_topics_are_all_named(self) -> None:
         with pytest.raises(TopologyError, match="source topics left, right do not exist"):
             joined().build().plan().partition_counts({})
