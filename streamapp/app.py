@@ -13,6 +13,7 @@ from streamapp.config import StreamsConfig
 from streamapp.dsl import StreamsBuilder
 from streamapp.errors import ConfigError
 from streamapp.runners.worker.control import StreamsTransport
+from streamapp.runners.worker.process import StreamsWorker
 from streamapp.runners.worker.registry import StreamsTableManager, register
 from streamapp.runners.worker.runtime import StreamsRuntime
 from streamapp.topology import Topology
@@ -71,7 +72,7 @@ class App(faust.App):  # type: ignore[misc]
                 "client_properties secures the clients that carry records; Faust's membership client needs the same as "
                 "broker_credentials=... (faust.SSLCredentials, faust.SASLCredentials)"
             )
-        super().__init__(id, **settings)
+        super().__init__(id, **{"Worker": StreamsWorker, **settings})
         if topology is not None:
             self.streams = StreamsRuntime(
                 self, _build(topology, self.config), self.config, shutdown_timeout=shutdown_timeout
@@ -151,7 +152,10 @@ def _config(
 
 def _faust_settings(config: StreamsConfig) -> dict[str, Any]:
     session = config.session_timeout_ms / 1000
-    return {
+    settings: dict[str, Any] = {}
+    if config.group_instance_id is not None:
+        settings["consumer_group_instance_id"] = config.group_instance_id
+    return settings | {
         "broker": [f"kafka://{address.strip()}" for address in config.bootstrap_servers.split(",")],
         "broker_session_timeout": session,
         "broker_heartbeat_interval": min(3.0, session / 3),

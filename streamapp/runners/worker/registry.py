@@ -41,6 +41,9 @@ class SubtopologyAgent(faust.Agent):  # type: ignore[misc]
             help=f"Sub-topology {subtopology.id}" + (f" with the stores {stores}" if stores else ""),
         )
 
+    def _agent_label(self, name_suffix: str = "") -> str:
+        return f"{self.help}{name_suffix}"
+
     async def on_start(self) -> None:
         """Nothing to start: tasks come with assignments."""
 

@@ -13,18 +13,30 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from confluent_kafka.admin import AdminClient
+
 from streamapp.config import StreamsConfig
-from streamapp.errors import InvalidStoreError
+from streamapp.errors import InvalidStoreError, StreamsError
 from streamapp.partitioning import partition_for
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.assignor import TaskId
+from streamapp.runners.worker.assignor import RUNNING
 from streamapp.runners.worker.clients import admin_client
 from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.global_stores import GlobalStores
 from streamapp.runners.worker.livetask import LiveTask, TaskOpener
 from streamapp.runners.worker.membership import FaustMembership, Member
+from streamapp.runners.worker.offsets import changelog_ends, offsets_on_disk
+from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.producer import RecordProducer
-from streamapp.runners.worker.status import InputInfo, RestoreInfo, TableInfo, TaskInfo, WorkerState
+from streamapp.runners.worker.restore import RestoreProgress
+from streamapp.runners.worker.status import (
+    InputInfo,
+    RestoreInfo,
+    StandbyInfo,
+    TableInfo,
+    TaskInfo,
+    WorkerState,
+)
 from streamapp.runners.worker.topics import Topics, prepare_topics
 from streamapp.state.directory import StateDirectory
 from streamapp.topology import Topology
@@ -57,6 +69,8 @@ class StreamsRuntime:
         self._plane: DataPlane | None = None
         self._global_stores: GlobalStores | None = None
         self._directory: StateDirectory | None = None
+        self._admin: AdminClient | None = None
+        self._on_disk: dict[TaskId, int] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: BaseException | None = None
         self._stopping = False
@@ -69,7 +83,7 @@ class StreamsRuntime:
         """Checks and creates the topics and starts the data plane. Raises `BrokerError`, `TopologyError`
         ..."""
         self._loop = asyncio.get_running_loop()
-        admin = admin_client(self.config)
+        admin = self._admin = admin_client(self.config)
         topics = self._topics = await self._loop.run_in_executor(None, prepare_topics, self.plan, admin)
         self._sources = dict(topics.sources)
         self._source_names = frozenset(topic for names in topics.sources.values() for topic in names)
@@ -78,6 +92,7 @@ class StreamsRuntime:
             fingerprint=self.plan.fingerprint,
             partition_counts={topic: topics.partitions[topic] for topic in sorted(self._source_names)},
         )
+        self._on_disk = await self._loop.run_in_executor(None, offsets_on_disk, self.plan, self._directory)
         transactional_id = f"{self.plan.application_id}-{_process_id(self._directory)}"
         producer = RecordProducer(self.config, transactional_id, topics.partitions)
         self._global_stores = GlobalStores(self.plan, admin, topics)
@@ -123,7 +138,8 @@ class StreamsRuntime:
 
     def _on_failure(self, exc: BaseException) -> None:
         self._failure = exc
-        logger.critical("the data plane has stopped: %s", exc, exc_info=exc)
+        expected = isinstance(exc, StreamsError)  # its message says all
+        logger.critical("the data plane has stopped: %s", exc, exc_info=None if expected else exc)
         assert self._loop is not None
         if not self._stopping:
             asyncio.run_coroutine_threadsafe(self._app.crash(exc), self._loop)
@@ -145,13 +161,59 @@ class StreamsRuntime:
         ]
         member = Member(generation, self._membership.current().member_id)
         logger.info("generation %d: tasks %s", generation, ", ".join(map(str, sorted(set(tasks)))) or "none")
-        self._plane.assign(member, set(tasks))
+        self._plane.assign(member, set(tasks), dict(self._app.assignor.standbys))
+
+    def rejoin(self) -> None:
+        """Asks the group to assign anew."""
+        self._membership.rejoin()
+
+    # What the assignment goes by (called by Faust's assignor, in the thread of the group's member).
+
+    def task_offsets(self) -> dict[TaskId, int]:
+        """How far the state is that this worker has, by task; `RUNNING` for tasks that it runs."""
+        found = dict(self._on_disk)
+        plane = self._plane
+        if plane is not None:
+            found.update(plane.left)
+            for live in [*plane.standbys.tasks.values(), *plane.tasks.values()]:
+                found[live.id] = RUNNING if live.running else live.state_offset
+        return found
+
+    def changelog_ends(self, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
+        """How long the changelogs are of the tasks that have state."""
+        if self._topics is None or self._admin is None:
+            return {}
+        return changelog_ends(self.plan, self._topics, self._admin, tasks)
 
     async def _settle(self, future: Future[None]) -> None:
         try:
             await asyncio.wrap_future(future)
         except Exception as exc:
             logger.debug("the data plane reports on its own: %r", exc)
+
+    # Pausing (KIP-834).
+
+    @property
+    def paused(self) -> bool:
+        return self._plane is not None and self._plane.paused
+
+    def pause(self) -> None:
+        """This worker commits and then processes nothing more until `resume`; its tables can still be read.
+
+        It stays in the group with its tasks, restores, and keeps its standbys warm. Of several workers each is paused
+        on its own, and a restart ends a pause, as in Kafka Streams. Raises `StoreNotAvailable` before the worker has
+        started.
+        """
+        self._started().pause()
+
+    def resume(self) -> None:
+        """Ends a `pause`."""
+        self._started().resume()
+
+    def _started(self) -> DataPlane:
+        if self._plane is None:
+            raise StoreNotAvailable("the worker is starting")
+        return self._plane
 
     # What Faust's side asks.
 
@@ -217,7 +279,7 @@ class StreamsRuntime:
             if not waiting and position is not None:
                 position = max(position, plane.fetcher.read_up_to(tp))
             inputs.append(InputInfo(tp, position, plane.fetcher.ends.get(tp), waiting))
-        restoring = [each for each in plane.restorer.progress if each.task is live]
+        restoring = tuple(_restore_info(each) for each in plane.restorer.progress if each.task is live)
         return TaskInfo(
             str(live.id),
             live.id.subtopology,
@@ -225,8 +287,26 @@ class StreamsRuntime:
             live.running,
             live.task.metrics.processed,
             tuple(inputs),
-            tuple(RestoreInfo(r.store, r.partition, r.start, r.position, r.end, r.rate) for r in restoring),
+            restoring,
         )
+
+    @property
+    def standbys(self) -> dict[str, StandbyInfo]:
+        """The copies of other workers' tasks that this worker keeps warm, by task id."""
+        if self._plane is None:
+            return {}
+        standbys = self._plane.standbys
+        progress = standbys.progress
+        return {
+            str(id): StandbyInfo(
+                str(id),
+                id.subtopology,
+                id.partition,
+                id in standbys.warmups,
+                tuple(_restore_info(each) for each in progress if each.task is live),
+            )
+            for id, live in list(standbys.tasks.items())
+        }
 
     def tables(self) -> dict[str, TableInfo]:
         """All state stores of the topology, by name."""
@@ -243,6 +323,10 @@ class StreamsRuntime:
                 count,
                 frozenset(id.partition for id in local if id.subtopology == sub.id),
                 {partition: self._owner(sub, partition) for partition in range(count)},
+                {
+                    partition: self._app.assignor.copies_of(TaskId(sub.id, partition))
+                    for partition in range(count)
+                },
             )
         for store in self.plan.global_stores:
             result[store.name] = TableInfo(
@@ -270,12 +354,15 @@ class StreamsRuntime:
         local = self._plane is not None and TaskId(sub.id, partition) in self._plane.tasks
         return partition, self._owner(sub, partition), local
 
-    async def read(self, store: str, partition: int | None, fn: Callable[[Any], R]) -> R:
+    async def read(
+        self, store: str, partition: int | None, fn: Callable[[Any], R], *, stale: bool = False
+    ) -> R:
         """``fn(store)`` on the data plane between two batches, so that it sees no batch half done.
 
         ``partition`` may be None for a global store and where this worker has just one partition. The
-        function must be quick and must not keep the store. Raises `StoreNotAvailable` when the partition is
-        not here or not ready, `InvalidStoreError` for an unknown store.
+        function must be quick and must not keep the store. ``stale``: a standby will do, or a task that is being
+        restored, also during a rebalance (KIP-535); `standbys` and `tasks` say how far they are. Raises
+        `StoreNotAvailable` when the partition is not here or not ready, `InvalidStoreError` for an unknown store.
         """
         plane, global_stores = self._plane, self._global_stores
         if plane is None or global_stores is None:
@@ -283,12 +370,17 @@ class StreamsRuntime:
         if self._is_global(store):
             return await asyncio.wrap_future(plane.call(lambda: fn(global_stores.state.stores[store])))
         sub = self._subtopology(store)
-        return await asyncio.wrap_future(plane.call(lambda: fn(self._local(plane, sub, store, partition))))
+        return await asyncio.wrap_future(
+            plane.call(lambda: fn(self._local(plane, sub, store, partition, stale)))
+        )
 
-    def _local(self, plane: DataPlane, sub: Subtopology, store: str, partition: int | None) -> Any:
-        if plane.suspended:
+    def _local(
+        self, plane: DataPlane, sub: Subtopology, store: str, partition: int | None, stale: bool
+    ) -> Any:
+        if plane.suspended and not stale:
             raise StoreNotAvailable("the worker is rebalancing")
-        here = [live for live in plane.tasks.values() if live.id.subtopology == sub.id]
+        held = {**plane.standbys.tasks, **plane.tasks} if stale else plane.tasks
+        here = [live for live in held.values() if live.id.subtopology == sub.id]
         wanted = [live for live in here if partition is None or live.id.partition == partition]
         if len(wanted) != 1:
             has = ", ".join(str(live.id.partition) for live in here) or "none"
@@ -296,7 +388,7 @@ class StreamsRuntime:
                 "one partition has to be named" if partition is None else f"partition {partition} is not here"
             )
             raise StoreNotAvailable(f"store {store}: {which}; this worker has {has}")
-        if not wanted[0].running:
+        if not wanted[0].running and not stale:
             raise StoreNotAvailable(f"partition {wanted[0].id.partition} of {store} is being restored")
         return wanted[0].task.store(store)
 
@@ -321,6 +413,10 @@ class StreamsRuntime:
             if url is not None:
                 return url
         return None
+
+
+def _restore_info(each: RestoreProgress) -> RestoreInfo:
+    return RestoreInfo(each.store, each.partition, each.start, each.position, each.end, each.rate)
 
 
 def _process_id(directory: StateDirectory) -> str:

@@ -44,7 +44,7 @@ def prepare_topics(plan: Plan, admin: AdminClient, timeout: float = 10.0) -> Top
         raise TopologyError(
             f"the source topic{'s' if several else ''} {', '.join(missing)} {'do' if several else 'does'} not exist on "
             f"{plan.config.bootstrap_servers}. Create {'them' if several else 'it'} first, for example with: "
-            f"kafka-topics.sh --bootstrap-server {plan.config.bootstrap_servers} --create --topic {missing[0]} --partitions 4"
+            f"streamapp topic create {missing[0]} --partitions 4"
         )
     counts = plan.partition_counts(existing)
     sources = {sub.id: _sources(sub, existing, counts) for sub in plan.subtopologies}

@@ -1,0 +1,114 @@
+"""``streamapp topic``: make a topic, write lines into it and read it, on the cluster that the environment names."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from streamapp.broker.admin import KafkaAdmin, TopicSpec
+from streamapp.broker.settings import KafkaSettings
+from streamapp.cli.application import clear_errors
+from streamapp.errors import BrokerError
+
+__all__ = ["topic_group"]
+
+NAME = click.argument("name")
+
+
+@click.group("topic")
+def topic_group() -> None:
+    """Create, write and read topics of the Kafka at STREAMAPP_BOOTSTRAP_SERVERS (default: the local one)."""
+
+
+@topic_group.command()
+@NAME
+@click.option("--partitions", type=click.IntRange(1), default=4, show_default=True)
+def create(name: str, partitions: int) -> None:
+    """Create topic NAME; it may exist already, with as many partitions."""
+    with clear_errors():
+        KafkaAdmin(KafkaSettings.from_env()).ensure_topics([TopicSpec(name, partitions)])
+    click.echo(f"{name} has {partitions} partitions")
+
+
+@topic_group.command()
+@NAME
+@click.option("--separator", default="\t", help="Between key and value; default: a tab. Without one a line has no key.")
+def write(name: str, separator: str) -> None:
+    """Write each line of the standard input to topic NAME: key, separator, value. A key alone deletes (null value)."""
+    failed: list[KafkaError] = []
+    with clear_errors():
+        settings = KafkaSettings.from_env()
+        _partitions(settings, name)
+        producer = Producer({**settings.librdkafka(), "partitioner": "murmur2_random", "linger.ms": 5})
+        written = 0
+        for line in click.get_text_stream("stdin"):
+            key, found, value = line.rstrip("\n").partition(separator)
+            record = (key, value or None) if found else (None, key)
+            producer.produce(name, key=record[0], value=record[1], on_delivery=_collect(failed))
+            producer.poll(0)
+            written += 1
+        producer.flush()
+        if failed:
+            raise BrokerError(f"{len(failed)} of {written} records were not written to {name}: {failed[0].str()}")
+    click.echo(f"{written} records written to {name}", err=True)
+
+
+@topic_group.command()
+@NAME
+@click.option("--follow", is_flag=True, help="Wait for further records until Ctrl-C.")
+def read(name: str, follow: bool) -> None:
+    """Print topic NAME from its beginning, committed records only: key, tab, value; bytes that are no text are escaped."""
+    with clear_errors():
+        settings = KafkaSettings.from_env()
+        waiting = set(_partitions(settings, name))
+        consumer = Consumer(
+            {
+                **settings.librdkafka(),
+                "group.id": "streamapp-topic-read",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+            }
+        )
+        consumer.assign([KafkaPartition(name, partition, OFFSET_BEGINNING) for partition in waiting])
+        try:
+            while waiting or follow:
+                message = consumer.poll(0.5)
+                if message is None:
+                    continue
+                error = message.error()
+                if error is None:
+                    click.echo(_line(message))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    waiting.discard(message.partition())
+                elif not error.retriable():
+                    raise BrokerError(f"{name} cannot be read: {error.str()}")
+        except KeyboardInterrupt:
+            sys.exit(0)
+        finally:
+            consumer.close()
+
+
+def _partitions(settings: KafkaSettings, name: str) -> range:
+    counts = KafkaAdmin(settings).partition_counts([name])
+    if name not in counts:
+        raise BrokerError(
+            f"there is no topic {name} at {settings.bootstrap_servers}; create it with: streamapp topic create {name}"
+        )
+    return range(counts[name])
+
+
+def _collect(failed: list[KafkaError]) -> object:
+    return lambda error, _: failed.append(error) if error is not None else None
+
+
+def _line(message: Message) -> str:
+    return "\t".join("null" if each is None else _text(each) for each in (message.key(), message.value()))
+
+
+def _text(data: bytes) -> str:
+    text = data.decode("utf-8", "backslashreplace")
+    return text if text.isprintable() else repr(data)[2:-1]

@@ -1,0 +1,36 @@
+"""The worker's process: Faust's, except that what ended it is the last thing on the terminal, in one line."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+import faust
+
+from streamapp.errors import StreamsError
+
+__all__ = ["StreamsWorker"]
+
+
+class StreamsWorker(faust.Worker):  # type: ignore[misc]
+    """Ends with exit code 1 and the message of a `StreamsError`, which names the remedy; a traceback would bury it.
+
+    Any other exception is a fault of a program and is shown as Faust shows it.
+    """
+
+    _refused: StreamsError | None = None
+
+    async def start(self) -> None:
+        try:
+            await super().start()
+        except StreamsError as exc:
+            self._refused = exc
+
+    def execute_from_commandline(self) -> NoReturn:
+        try:
+            super().execute_from_commandline()
+        finally:
+            reason = self._refused or self.crash_reason
+            if isinstance(reason, StreamsError):
+                print(f"Error: {reason}", file=sys.stderr, flush=True)
+                sys.exit(1)
