@@ -57,4 +57,6 @@ def test_a_poison_record_ends_the_worker_with_where_it_lies(cluster: Cluster) ->
     cluster.producer.flush()
     assert worker.wait() == 1
     last = worker.text().splitlines()[-1]
-    assert last.startswith("Error: ") and cluster.source in last and "cannot be counted" in last
+    assert last.startswith("Error: ")
+    assert cluster.source in last
+    assert "cannot be counted" in last

@@ -34,3 +34,4 @@ class StreamsWorker(faust.Worker):  # type: ignore[misc]
             if isinstance(reason, StreamsError):
                 print(f"Error: {reason}", file=sys.stderr, flush=True)
                 sys.exit(1)
+        raise AssertionError("Faust's worker ends with an exit code")
