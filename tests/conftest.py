@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from streamapp.broker import LocalKafka
+
+# A busy machine makes examples slow, not wrong.
+settings.register_profile("streamapp", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("streamapp")
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,16 @@ A cached store takes every write at once, so reads need no extra layer. What the
 news: for each key that changed since the last flush what it was before, and the record that changed it
 last. `Store.flush` tells the listener, in the order of the last updates, with the task's topic, offset,
 timestamp and headers set to those of that record. The limit is Kafka Streams'
-``statestore.cache.max.bytes``.
+``statestore.cache.max.bytes``, which all stores of a process share: a store that finds it exceeded by
+its own write makes room among its own rows (Kafka Streams' ThreadCache).
 """
 
 from __future__ import annotations
 
+import heapq
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from streamapp.records import Headers, Windowed
@@ -18,8 +23,8 @@ from streamapp.state.key_value import KeyValueStore, TimestampedKeyValueStore
 from streamapp.state.lru import LruStore, TimestampedLruStore
 from streamapp.state.session import SessionStore
 from streamapp.state.spec import StoreSpec
-from streamapp.state.window import TimestampedWindowStore, WindowStore
-from streamapp.state.write_behind import FlushListener, Row, StoreContext, WriteBehindStore
+from streamapp.state.window import KeyImage, TimeBucketedStore, TimestampedWindowStore, WindowStore
+from streamapp.state.write_behind import MISSING, FlushListener, Row, StoreContext, WriteBehindStore
 
 __all__ = ["RecordCache", "cached_store"]
 
@@ -31,7 +36,7 @@ def _length(value: Any) -> int:
 
 
 class RecordCache:
-    """The bytes that the caches of one task hold together, and may hold."""
+    """The bytes that the caches of a process hold together, and may hold."""
 
     __slots__ = ("max_bytes", "used")
 
@@ -52,6 +57,7 @@ class _Cached(WriteBehindStore):
         self._news: dict[Any, _News] = {}
         self._news_bytes = 0
         self._write = super().put_row
+        self._stored = super().row
         self._listener: FlushListener | None = None
         # Logged as it leaves the cache.
         self._log_at_flush, self._log_each = self._log_each, False
@@ -63,7 +69,7 @@ class _Cached(WriteBehindStore):
         task, news = self._task, self._news
         known = news.pop(row_key, None)
         if known is None:
-            before = self.row(row_key)
+            before = self._stored(row_key)
             size = _ENTRY_BYTES + _length(row[0])
         else:
             before = known[0]
@@ -75,7 +81,7 @@ class _Cached(WriteBehindStore):
             cache = self._cache
             cache.used += size
             if cache.used > cache.max_bytes:
-                self.flush()
+                self._make_room()
 
     def flush(self) -> None:
         if not self._news:
@@ -88,7 +94,7 @@ class _Cached(WriteBehindStore):
         current = task.topic, task.offset, task.timestamp, task.headers
         try:
             for row_key, (before, row, topic, offset, timestamp, headers) in news.items():
-                old, new = before[0], row[0]
+                old, new = self._leaves(row_key, before, row), row[0]
                 if listener is not None and new is None and old is None:
                     continue
                 task.topic, task.offset, task.timestamp, task.headers = topic, offset, timestamp, headers
@@ -104,6 +110,13 @@ class _Cached(WriteBehindStore):
                     )
         finally:
             task.topic, task.offset, task.timestamp, task.headers = current
+
+    def _leaves(self, row_key: Any, before: Row, row: Row) -> Any:
+        """A row leaves the cache for the store; returns the value that the store had."""
+        return before[0]
+
+    def _make_room(self) -> None:
+        self.flush()
 
     def _heard_key(self, row_key: Any) -> Any:
         return self._keys.show(row_key)
@@ -132,7 +145,132 @@ class _CachedTimestampedLruStore(_CachedLruStore, TimestampedLruStore):
     pass
 
 
-class _CachedWindowStore(_Cached, WindowStore):
+class _CachedTimes(_Cached, TimeBucketedStore):
+    """Windows and sessions: what the cache holds is seen though it has expired, until it must make room.
+
+    So does Kafka Streams: the store's stream time advances, late rows are refused, and expired ones go out of
+    sight when rows leave the cache for the store; the cache itself knows no time. What it shows and the store does
+    not is looked up in `_rows`, which leaves the reads of what is live as they are.
+    """
+
+    def attach(self, cache: RecordCache) -> None:
+        super().attach(cache)
+        self._write = self._keep
+        self._rows: dict[Any, Row] = {}
+        """What left the cache for the store and is still in the cache; least recently written first."""
+        self._by_key: dict[Any, KeyImage] | None = None
+        """What is in the cache by key, once somebody asks for rows that expired."""
+        self._latest = self._observed
+
+    def _keep(self, row_key: Any, row: Row) -> None:
+        time = self._time(row_key)
+        if time > self._latest:
+            self._latest = time
+        self._dirty[row_key] = row
+        if self._images or self._old_images:
+            self._keep_in_image(row_key, row)
+        if self._by_key is not None:
+            self._index(self._by_key, row_key, row)
+
+    def row(self, row_key: Any) -> Row:
+        if self._time(row_key) >= self._min_live():
+            return self._dirty.get(row_key) or self._read(row_key)
+        known = self._news.get(row_key)
+        return known[1] if known is not None else self._rows.get(row_key, MISSING)
+
+    def _leaves(self, row_key: Any, before: Row, row: Row) -> Any:
+        old = None if self._time(row_key) < self._min_live() else before[0]
+        self._rows.pop(row_key, None)
+        if row[0] is not None:
+            self._rows[row_key] = row
+            self._cache.used += _ENTRY_BYTES + _length(row[0])
+        if row[0] is not None or old is not None or self._listener is None:
+            self._takes(row_key, row)
+        return old
+
+    def _make_room(self) -> None:
+        self._evict()
+        if self._cache.used > self._cache.max_bytes:
+            self.flush()
+            self._evict()
+
+    def _evict(self) -> None:
+        cache, rows = self._cache, self._rows
+        while rows and cache.used > cache.max_bytes:
+            row_key = next(iter(rows))
+            cache.used -= _ENTRY_BYTES + _length(rows.pop(row_key)[0])
+            if self._by_key is not None and row_key not in self._news:
+                self._index(self._by_key, row_key, MISSING)
+
+    def _newest(self) -> int:
+        return self._latest
+
+    def _index(self, by_key: dict[Any, KeyImage], row_key: Any, row: Row) -> None:
+        image = by_key.get(row_key[0])
+        if image is None:
+            image = by_key[row_key[0]] = KeyImage(0)
+        image.put(self._slot(row_key), row)
+        if not image.slots:
+            del by_key[row_key[0]]
+
+    def _expired(self, key: Any, time_from: int, time_to: int) -> list[tuple[Any, Row]]:
+        """Slots and rows of a key that only the cache still shows."""
+        time_to = min(time_to, self._min_live() - 1)
+        if time_from > time_to:
+            return []
+        if self._by_key is None:
+            self._by_key = {}
+            for row_key, row in self._held():
+                self._index(self._by_key, row_key, row)
+        image = self._by_key.get(key if key.__class__ is self._key_class else self._keep_key(key))
+        if image is None:
+            return []
+        slots = image.slots
+        low, high = bisect_left(slots, (time_from,)), bisect_right(slots, (time_to, MAX_LONG))
+        return list(zip(slots[low:high], image.rows[low:high], strict=True))
+
+    def _held(self) -> Iterator[tuple[Any, Row]]:
+        """All rows in the cache."""
+        for row_key, row in self._rows.items():
+            if row_key not in self._news:
+                yield row_key, row
+        for row_key, news in self._news.items():
+            if news[1][0] is not None:
+                yield row_key, news[1]
+
+    def _visible(
+        self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool = False
+    ) -> Iterator[tuple[bytes, Row]]:
+        live, observed, suffix = self._min_live(), self._observed, self._suffix
+        only_cached = []
+        for row_key, row in self._held():
+            time = self._time(row_key)
+            if time_from <= time <= time_to and not live <= time <= observed:
+                data = self._row_bytes(row_key)
+                key = data[:-suffix]
+                if (low is None or low <= key) and (high is None or key <= high):
+                    only_cached.append((data, row))
+        stored = super()._visible(low, high, time_from, time_to, reverse)
+        if not only_cached:
+            return stored
+
+        def order(entry: tuple[bytes, Row]) -> Any:
+            return self._scan_order(entry[0])
+
+        only_cached.sort(key=order, reverse=reverse)
+        return heapq.merge(stored, only_cached, key=order, reverse=reverse)
+
+
+class _CachedWindowStore(_CachedTimes, WindowStore):
+    def fetch(self, key: Any, time_from: int, time_to: int, reverse: bool = False) -> Iterator[Any]:
+        live = super().fetch(key, time_from, time_to, reverse)
+        if time_from >= self._min_live():
+            return live
+        expired = self._show_fetched(
+            [(slot[0], row) for slot, row in self._expired(key, max(time_from, 0), time_to)]
+        )
+        return chain(live, reversed(expired)) if reverse else chain(expired, live)
+
     def _heard_key(self, row_key: Any) -> Windowed:
         key, start, _ = row_key
         return Windowed(self._keys.show(key), start, min(start + self._size, MAX_LONG))
@@ -142,7 +280,16 @@ class _CachedTimestampedWindowStore(_CachedWindowStore, TimestampedWindowStore):
     pass
 
 
-class _CachedSessionStore(_Cached, SessionStore):
+class _CachedSessionStore(_CachedTimes, SessionStore):
+    def find_sessions(
+        self, key: Any, earliest_end: int, latest_start: int, reverse: bool = False
+    ) -> Iterator[tuple[int, int, Any]]:
+        live = super().find_sessions(key, earliest_end, latest_start, reverse)
+        if earliest_end >= self._min_live():
+            return live
+        expired = self._show_found(self._expired(key, max(earliest_end, 0), MAX_LONG), latest_start)
+        return chain(live, reversed(expired)) if reverse else chain(expired, live)
+
     def _heard_key(self, row_key: Any) -> Windowed:
         key, start, end = row_key
         return Windowed(self._keys.show(key), start, end)

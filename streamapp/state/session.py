@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from streamapp.records import Windowed
 from streamapp.state.formats import LONG, MAX_LONG
-from streamapp.state.window import KeyImage, TimeBucketedStore
+from streamapp.state.window import TimeBucketedStore
 from streamapp.state.write_behind import MISSING, Row
 
 __all__ = ["SessionStore"]
@@ -39,6 +39,8 @@ class SessionStore(TimeBucketedStore):
     descending). Several keys' rows come by key bytes first within a segment if the store is persistent,
     else by end, then key.
     """
+
+    _suffix = _END_START.size
 
     def _row_bytes(self, row_key: Any) -> bytes:
         key, start, end = row_key
@@ -83,21 +85,34 @@ class SessionStore(TimeBucketedStore):
         self.put(key, start, end, None, timestamp)
 
     def put_row(self, row_key: Any, row: Row) -> None:
-        key, start, end = row_key
+        if self._takes(row_key, row):
+            self._dirty[row_key] = row
+            self._keep_in_image(row_key, row)
+        if self._log_each:
+            self._log(row_key, row)
+
+    def _takes(self, row_key: Any, row: Row) -> bool:
+        end = row_key[2]
         removal = row[0] is None
         if end > self._observed and not (removal and self._exact):
             self._observed = end
         # A removal is never too late: a session that expired is removed when a later one swallows it.
-        if removal or end > self._observed - self._retention or self._observe(end):
-            self._dirty[row_key] = row
-            image = self._image_of(key)
-            if image is not None:
-                image.put(self._slot(start, end), row)
-        if self._log_each:
-            self._log(row_key, row)
+        return removal or end > self._observed - self._retention or self._observe(end)
 
-    def _slot(self, start: int, end: int) -> tuple[int, int]:
+    def _time(self, row_key: Any) -> int:
+        return int(row_key[2])
+
+    def _slot(self, row_key: Any) -> tuple[int, int]:
+        _, start, end = row_key
         return (end, -start) if self._exact else (end, start)
+
+    def _slot_of(self, row_bytes: bytes) -> tuple[int, int]:
+        end, start = _END_START.unpack(row_bytes[-16:])
+        return (end, -start) if self._exact else (end, start)
+
+    def _scan_order(self, row_bytes: bytes) -> Any:
+        end, start = _END_START.unpack(row_bytes[-16:])
+        return (end, row_bytes[:-16], -start) if self._exact else (end // self._segment, row_bytes)
 
     def find_sessions(
         self, key: Any, earliest_end: int, latest_start: int, reverse: bool = False
@@ -108,17 +123,18 @@ class SessionStore(TimeBucketedStore):
         image = self._image_of(key)
         if image is None or image.complete_from > earliest_end:
             image = self._load(key, earliest_end)
-        slots, show = image.slots, self._values.show
+        slots = image.slots
         if len(slots) > 64 and slots[0][0] < self._min_live():
             image.trim((self._min_live(),))
         at = bisect_left(slots, (earliest_end,))
-        sign = -1 if self._exact else 1
-        found = [
-            (sign * slot[1], slot[0], show(row[0]))
-            for slot, row in zip(slots[at:], image.rows[at:], strict=True)
-            if sign * slot[1] <= latest_start
-        ]
+        found = self._show_found(zip(slots[at:], image.rows[at:], strict=True), latest_start)
         return reversed(found) if reverse else iter(found)
+
+    def _show_found(self, rows: Iterable[tuple[Any, Row]], latest_start: int) -> list[tuple[int, int, Any]]:
+        sign, show = -1 if self._exact else 1, self._values.show
+        return [
+            (sign * slot[1], slot[0], show(row[0])) for slot, row in rows if sign * slot[1] <= latest_start
+        ]
 
     def fetch(self, key: Any, reverse: bool = False) -> Iterator[tuple[int, int, Any]]:
         return self.find_sessions(key, 0, MAX_LONG, reverse)
@@ -126,14 +142,18 @@ class SessionStore(TimeBucketedStore):
     def find_sessions_range(
         self, low: Any, high: Any, earliest_end: int, latest_start: int, reverse: bool = False
     ) -> Iterator[tuple[Windowed, Any]]:
-        serialize = self._keys.serialize
-        return self._scan(
+        serialize, show_key, show = self._keys.serialize, self._show_key, self._values.show
+        rows = self._visible(
             None if low is None else serialize(low),
             None if high is None else serialize(high),
-            (max(earliest_end, self._min_live(), 0), self._observed),
-            latest_start,
+            earliest_end,
+            MAX_LONG,
             reverse,
         )
+        for data, row in rows:
+            end, start = _END_START.unpack(data[-16:])
+            if start <= latest_start:
+                yield Windowed(show_key(data), start, end), show(row[0])
 
     def fetch_range(self, low: Any, high: Any, reverse: bool = False) -> Iterator[tuple[Windowed, Any]]:
         return self.find_sessions_range(low, high, 0, MAX_LONG, reverse)
@@ -146,60 +166,10 @@ class SessionStore(TimeBucketedStore):
         oldest = max(0, self._observed - self._retention) // self._segment * self._segment
         if self._exact:
             oldest = self._min_live()
-        return self._scan(
-            None, None, (max(end_from, oldest, 0), min(end_to, self._observed)), MAX_LONG, False, True
-        )
-
-    def _load(self, key: Any, time_from: int) -> KeyImage:
-        key_bytes = self._keys.to_bytes(key)
-        first, last = time_from // self._bucket, max(self._observed, 0) // self._bucket
-        image = KeyImage(first * self._bucket)
-        size = len(key_bytes) + 16
-        for rows in self._bucket_rows(
-            first, last, (key_bytes, key_bytes + b"\x80")
-        ):  # times are not negative
-            for data, row in rows:
-                if len(data) == size and data.startswith(key_bytes):
-                    end, start = _END_START.unpack(data[-16:])
-                    image.put(self._slot(start, end), row)
-        self._keep_image(key, image)
-        return image
-
-    def _scan(
-        self,
-        low: bytes | None,
-        high: bytes | None,
-        ends: tuple[int, int],
-        latest_start: int,
-        reverse: bool,
-        by_end: bool = False,
-    ) -> Iterator[tuple[Windowed, Any]]:
-        end_from, end_to = ends
-        if end_to < end_from or (low is not None and high is not None and low > high):
-            return
-        within = None if low is None and high is None else (low or b"", None)
-        for rows in self._bucket_rows(end_from // self._bucket, end_to // self._bucket, within, reverse):
-            found = [
-                entry
-                for data, row in rows
-                for entry in (self._parsed(data, row),)
-                if end_from <= entry[2] <= end_to
-                and entry[1] <= latest_start
-                and (low is None or low <= entry[0])
-                and (high is None or entry[0] <= high)
-            ]
-            if self._exact:
-                found.sort(key=lambda entry: (entry[2], entry[0], -entry[1]))
-            elif by_end:
-                # Kafka Streams' time-first session keys: end, start, key.
-                found.sort(key=lambda entry: (entry[2], entry[1], entry[0]))
-            for key, start, end, row in reversed(found) if reverse else found:
-                yield (
-                    Windowed(self._keys.show(self._keys.from_bytes(key)), start, end),
-                    self._values.show(row[0]),
-                )
-
-    @staticmethod
-    def _parsed(data: bytes, row: Row) -> tuple[bytes, int, int, Row]:
-        end, start = _END_START.unpack(data[-16:])
-        return data[:-16], start, end, row
+        rows = list(self._between(None, None, max(end_from, oldest, 0), min(end_to, self._observed)))
+        show_key, show = self._show_key, self._values.show
+        # Kafka Streams' time-first session keys: end, start, key.
+        rows.sort(key=lambda entry: (entry[0][-16:], entry[0]))
+        for data, row in rows:
+            end, start = _END_START.unpack(data[-16:])
+            yield Windowed(show_key(data), start, end), show(row[0])

@@ -68,6 +68,8 @@ class TimeBucketedStore(WriteBehindStore):
     """What window and session stores share: buckets, expiry, images of keys that are looked up by time."""
 
     _timestamped_values = False
+    _suffix = 0
+    """How many bytes of a changelog key follow the key proper."""
 
     def __init__(
         self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, cached_rows: int = CACHED_ROWS
@@ -77,6 +79,7 @@ class TimeBucketedStore(WriteBehindStore):
         self._segment = spec.segment_interval_ms or max(spec.retention_ms // 2, 60_000)
         self._bucket = self._segment
         self._exact = not spec.persistent
+        self._by_time = self._exact or spec.time_ordered
         self._images: dict[Any, KeyImage] = {}
         self._old_images: dict[Any, KeyImage] = {}
         self._observed = _NO_TIME
@@ -104,6 +107,75 @@ class TimeBucketedStore(WriteBehindStore):
     def _time_of(self, row_bytes: bytes) -> int:
         """The time by which a row expires, from its changelog key."""
         raise NotImplementedError
+
+    def _time(self, row_key: Any) -> int:
+        """The time by which a row expires."""
+        raise NotImplementedError
+
+    def _slot(self, row_key: Any) -> Any:
+        """A row's place among those of its key: a tuple that begins with its time."""
+        raise NotImplementedError
+
+    def _slot_of(self, row_bytes: bytes) -> Any:
+        """The same from its changelog key."""
+        raise NotImplementedError
+
+    def _takes(self, row_key: Any, row: Row) -> bool:
+        """Advances the observed stream time by a row that is written; False if it is too old to keep."""
+        raise NotImplementedError
+
+    def _scan_order(self, row_bytes: bytes) -> Any:
+        """What rows of several keys are sorted by."""
+        raise NotImplementedError
+
+    def _visible(
+        self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool = False
+    ) -> Iterator[tuple[bytes, Row]]:
+        """Changelog keys and rows of a range of keys and times, both inclusive, without what has expired."""
+        return self._between(
+            low, high, max(time_from, self._min_live(), 0), min(time_to, self._observed), reverse
+        )
+
+    def _between(
+        self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool = False
+    ) -> Iterator[tuple[bytes, Row]]:
+        if time_to < time_from or (low is not None and high is not None and low > high):
+            return
+        within = None if low is None and high is None else (low or b"", None)
+        suffix, time_of, bucket = self._suffix, self._time_of, self._bucket
+        for rows in self._bucket_rows(time_from // bucket, time_to // bucket, within, reverse):
+            if self._by_time:
+                rows.sort(key=lambda entry: self._scan_order(entry[0]))
+            for data, row in reversed(rows) if reverse else rows:
+                if time_from <= time_of(data) <= time_to:
+                    key = data[:-suffix]
+                    if (low is None or low <= key) and (high is None or key <= high):
+                        yield data, row
+
+    def _load(self, key: Any, time_from: int) -> KeyImage:
+        key_bytes, suffix, bucket = self._keys.to_bytes(key), self._suffix, self._bucket
+        first, last = time_from // bucket, max(self._newest(), 0) // bucket
+        image = KeyImage(first * bucket)
+        size = len(key_bytes) + suffix
+        within = (key_bytes, key_bytes + b"\x80")  # times are not negative
+        for rows in self._bucket_rows(first, last, within):
+            for data, row in rows:
+                if len(data) == size and data.startswith(key_bytes):
+                    image.put(self._slot_of(data), row)
+        self._keep_image(key, image)
+        return image
+
+    def _newest(self) -> int:
+        """No row is newer."""
+        return self._observed
+
+    def _show_key(self, row_bytes: bytes) -> Any:
+        return self._keys.show(self._keys.from_bytes(row_bytes[: -self._suffix]))
+
+    def _keep_in_image(self, row_key: Any, row: Row) -> None:
+        image = self._image_of(row_key[0])
+        if image is not None:
+            image.put(self._slot(row_key), row)
 
     def _seal(self, logged: bool) -> None:
         super()._seal(logged)
@@ -230,10 +302,11 @@ class WindowStore(TimeBucketedStore):
     within a segment if the store is persistent, else by start, then key bytes.
     """
 
+    _suffix = _START_SEQUENCE.size
+
     def __init__(
         self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, cached_rows: int = CACHED_ROWS
     ) -> None:
-        self._by_time = spec.time_ordered or not spec.persistent
         self._inclusive = spec.time_ordered and spec.persistent
         super().__init__(spec, table, task, cached_rows)
         if spec.time_ordered and 0 < spec.window_size_ms < self._segment:
@@ -266,6 +339,22 @@ class WindowStore(TimeBucketedStore):
 
     def _time_of(self, row_bytes: bytes) -> int:
         return int.from_bytes(row_bytes[-12:-4], "big")
+
+    def _time(self, row_key: Any) -> int:
+        return int(row_key[1])
+
+    def _slot(self, row_key: Any) -> tuple[int, int]:
+        return row_key[1], row_key[2]
+
+    def _slot_of(self, row_bytes: bytes) -> tuple[int, int]:
+        return _START_SEQUENCE.unpack(row_bytes[-12:])
+
+    def _takes(self, row_key: Any, row: Row) -> bool:
+        return self._observe(row_key[1])
+
+    def _scan_order(self, row_bytes: bytes) -> tuple[int, bytes]:
+        start = int.from_bytes(row_bytes[-12:-4], "big")
+        return (start if self._by_time else start // self._segment), row_bytes
 
     def get(self, key: Any, start: int) -> Any:
         if key.__class__ is not self._key_class:
@@ -306,15 +395,13 @@ class WindowStore(TimeBucketedStore):
             self.put_row(row_key, row)
 
     def put_row(self, row_key: Any, row: Row) -> None:
-        key, start, sequence = row_key
+        start = row_key[1]
         if start > self._observed:
             self._observed = start
         if start > self._observed - self._retention or self._observe(start):
             self._dirty[row_key] = row
             if self._images or self._old_images:
-                image = self._image_of(key)
-                if image is not None:
-                    image.put((start, sequence), row)
+                self._keep_in_image(row_key, row)
         if self._log_each:
             self._log(row_key, row)
 
@@ -354,43 +441,13 @@ class WindowStore(TimeBucketedStore):
     def all(self, reverse: bool = False) -> Iterator[tuple[Any, ...]]:
         return self._scan(None, None, 0, MAX_LONG, reverse)
 
-    def _load(self, key: Any, time_from: int) -> KeyImage:
-        key_bytes = self._keys.to_bytes(key)
-        bucket = self._bucket
-        first, last = time_from // bucket, max(self._observed, 0) // bucket
-        image = KeyImage(first * bucket)
-        within = (key_bytes, key_bytes + b"\x80")  # times are not negative
-        size = len(key_bytes) + 12
-        for rows in self._bucket_rows(first, last, within):
-            for data, row in rows:
-                if len(data) == size and data.startswith(key_bytes):
-                    image.put(_START_SEQUENCE.unpack(data[-12:]), row)
-        self._keep_image(key, image)
-        return image
-
     def _scan(
         self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool
     ) -> Iterator[tuple[Any, ...]]:
-        time_from, time_to = max(time_from, self._min_live(), 0), min(time_to, self._observed)
-        if time_to < time_from or (low is not None and high is not None and low > high):
-            return
-        within = None if low is None and high is None else (low or b"", None)
-        buckets = self._bucket_rows(time_from // self._bucket, time_to // self._bucket, within, reverse)
-        for rows in buckets:
-            if self._by_time:
-                rows.sort(key=lambda entry: (entry[0][-12:-4], entry[0]))
-            for data, row in reversed(rows) if reverse else rows:
-                start = int.from_bytes(data[-12:-4], "big")
-                key = data[:-12]
-                if (
-                    time_from <= start <= time_to
-                    and (low is None or low <= key)
-                    and (high is None or key <= high)
-                ):
-                    end = min(start + self._size, MAX_LONG)
-                    yield self._show_scanned(
-                        Windowed(self._keys.show(self._keys.from_bytes(key)), start, end), row
-                    )
+        show_key, size = self._show_key, self._size
+        for data, row in self._visible(low, high, time_from, time_to, reverse):
+            start = int.from_bytes(data[-12:-4], "big")
+            yield self._show_scanned(Windowed(show_key(data), start, min(start + size, MAX_LONG)), row)
 
     def _show_fetched(self, rows: list[tuple[int, Row]]) -> list[Any]:
         if self._shown:

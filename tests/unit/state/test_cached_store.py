@@ -144,3 +144,109 @@ def test_the_updates_that_are_heard_chain_from_old_to_new_and_end_at_the_state(s
     assert {key: value for key, value in current.items() if value is not None} == state
     assert {key: value for key, (value, _) in life.store.all()} == state
     assert {key: value for key, (value, _) in life.restored().all()} == state
+
+
+class Layers:
+    """Windows as Kafka Streams keeps them: a cache that knows no time over a store that forgets."""
+
+    def __init__(self, retention: int) -> None:
+        self.retention = retention
+        self.observed = -1
+        self.cache: dict[tuple[str, int], int | None] = {}
+        self.dirty: dict[tuple[str, int], None] = {}
+        self.store: dict[tuple[str, int], int] = {}
+        self.dropped = 0
+
+    def stored(self, row: tuple[str, int]) -> int | None:
+        return self.store.get(row) if row[1] > self.observed - self.retention else None
+
+    def put(self, row: tuple[str, int], value: int | None) -> None:
+        self.cache[row] = value
+        self.dirty.pop(row, None)
+        self.dirty[row] = None
+
+    def flush(self) -> list[tuple]:
+        heard = []
+        dirty, self.dirty = self.dirty, {}
+        for row in dirty:
+            old, new = self.stored(row), self.cache[row]
+            if new is None:
+                del self.cache[row]
+            if old is None and new is None:
+                continue
+            self.observed = max(self.observed, row[1])
+            if row[1] <= self.observed - self.retention:
+                self.dropped += 1
+            elif new is None:
+                self.store.pop(row, None)
+            else:
+                self.store[row] = new
+            heard.append((*row, new, old))
+        return heard
+
+    def rows(self) -> list[tuple[str, int, int]]:
+        shown = {row: value for row in self.store if (value := self.stored(row)) is not None} | self.cache
+        return [(*row, value) for row, value in shown.items() if value is not None]
+
+
+ROW = st.tuples(KEYS, st.integers(0, 60))
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("put"), ROW, st.one_of(st.none(), st.integers(0, 9))),
+            st.tuples(st.sampled_from(["flush", "commit"])),
+            st.tuples(st.just("read"), ROW, st.integers(0, 60)),
+        ),
+        max_size=40,
+    ),
+    st.booleans(),
+)
+def test_a_cached_window_store_is_a_cache_without_time_over_a_store_that_forgets(steps, reverse):
+    life, heard = cached_life(
+        kind="window", retention_ms=10, window_size_ms=5, persistent=False, max_bytes=1_000_000
+    )
+    model = Layers(10)
+    direction = -1 if reverse else 1
+    for step, *args in steps:
+        if step == "put":
+            (key, start), value = args
+            life.store.put(key, value, start)
+            model.put((key, start), value)
+        elif step == "read":
+            (key, start), to = args
+            fetched = [(s, v) for k, s, v in model.rows() if k == key and start <= s <= to]
+            assert list(life.store.fetch(key, start, to, reverse)) == sorted(fetched)[::direction]
+            assert life.store.get(key, start) == {(k, s): v for k, s, v in model.rows()}.get((key, start))
+            scanned = sorted((s, k, v) for k, s, v in model.rows() if start <= s <= to)[::direction]
+            found = [(k.start, k.key, v) for k, v in life.store.fetch_all(start, to, reverse)]
+            assert found == scanned
+        else:
+            heard.clear()
+            life.store.flush()
+            assert [(k.key, k.start, new, old) for k, new, old, *_ in heard] == model.flush()
+            if step == "commit":
+                life.commit()
+            assert life.task.dropped == model.dropped
+
+
+def test_expired_sessions_are_seen_until_the_cache_must_make_room():
+    life, _ = cached_life(kind="session", retention_ms=10, max_bytes=400)
+    life.store.put("a", 0, 5, 1)
+    life.commit()
+    life.store.put("a", 100, 105, 2)
+    life.commit()
+    assert list(life.store.find_sessions("a", 0, 200)) == [(0, 5, 1), (100, 105, 2)]
+    assert list(life.store.fetch("a", reverse=True)) == [(100, 105, 2), (0, 5, 1)]
+    assert [(key.start, value) for key, value in life.store.all()] == [(0, 1), (100, 2)]
+    assert life.store.get("a", 0, 5) == 1
+    for start in range(110, 160, 10):
+        life.store.put("b", start, start, 3)
+        life.commit()
+    assert life.store.get("a", 0, 5) is None
+    assert list(life.store.find_sessions("a", 0, 200)) == []
+    assert life.cache.used <= life.cache.max_bytes
+    life.reopen()
+    assert life.store.get("b", 110, 110) is None
+    assert life.store.get("b", 150, 150) == 3
