@@ -66,6 +66,17 @@ class StreamsConfig:
     max_poll_interval_ms: int = 300_000
     max_task_idle_ms: int = 0
     num_standby_replicas: int = 0
+    """Copies of each task's state that other workers keep warm; they answer stale reads and take over at once."""
+    acceptable_recovery_lag: int = 10_000
+    """Changelog records that a worker may be behind with the state of a task that is moved to it (KIP-441)."""
+    max_warmup_replicas: int = 2
+    """How many tasks at a time catch up at the worker that they are to move to, besides the standbys."""
+    client_rack: str | None = None
+    """The rack, or availability zone, of this worker: standbys are placed in other ones, and brokers of the same one
+    are read from where they allow it (KIP-392)."""
+    group_instance_id: str | None = None
+    """The name of this worker over restarts (static membership, KIP-345): one that is back within the session
+    time-out goes on with its tasks, and nobody else notices. Each worker needs its own."""
     auto_offset_reset: Literal["earliest", "latest"] = "earliest"
 
     state_dir: str = "./data/state"
@@ -103,10 +114,11 @@ class StreamsConfig:
             "session_timeout_ms",
             "max_poll_interval_ms",
             "state_memory_bytes",
+            "max_warmup_replicas",
         ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} must be larger than 0, not {getattr(self, name)}")
-        for name in ("statestore_cache_max_bytes", "num_standby_replicas"):
+        for name in ("statestore_cache_max_bytes", "num_standby_replicas", "acceptable_recovery_lag"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} must not be negative, but is {getattr(self, name)}")
         if self.commit_interval_ms is not None and self.commit_interval_ms <= 0:

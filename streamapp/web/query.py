@@ -15,7 +15,17 @@ from streamapp.web.problem import BadParameter
 from streamapp.web.source import TableInfo
 from streamapp.web.values import key_format, parse_key, serde_name
 
-__all__ = ["DEFAULT_LIMIT", "MAX_LIMIT", "MAX_TIME", "Position", "Query", "TypedKey", "family", "parse_query"]
+__all__ = [
+    "DEFAULT_LIMIT",
+    "MAX_LIMIT",
+    "MAX_TIME",
+    "Position",
+    "Query",
+    "TypedKey",
+    "family",
+    "parse_query",
+    "parse_stale",
+]
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1_000
 MAX_TIME = 2**63 - 1
@@ -153,6 +163,11 @@ def parse_query(table: TableInfo, parameters: Mapping[str, str], key: str | None
         after=_take(parameters, "cursor", lambda text, _: Position.parse_cursor(text)),
         newest=newest,
     )
+
+
+def parse_stale(parameters: Mapping[str, str]) -> bool:
+    """Whether a caller takes a stale answer (``stale=true``, KIP-535); raises `BadParameter`."""
+    return _take(parameters, "stale", _flag) or False
 
 
 def _take(parameters: Mapping[str, str], name: str, parse: Callable[[str, str], T]) -> T | None:

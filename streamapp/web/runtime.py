@@ -7,13 +7,14 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from streamapp.runners.worker.runtime import StoreNotAvailable, StreamsRuntime
+from streamapp.runners.worker.status import RestoreInfo, TaskInfo
 from streamapp.runners.worker.status import TableInfo as StoreInfo
-from streamapp.runners.worker.status import TaskInfo
 from streamapp.web.graph import subtopology_graphs
 from streamapp.web.source import (
     InputStatus,
     NotAvailable,
     RestoreStatus,
+    StandbyStatus,
     TableInfo,
     TaskStatus,
     TopologyGraph,
@@ -38,7 +39,11 @@ class RuntimeSource:
             _task(task)
             for task in sorted(streams.tasks.values(), key=lambda task: (task.subtopology, task.partition))
         )
-        return WorkerStatus(streams.state, streams.reason, streams.url, tasks)
+        standbys = tuple(
+            StandbyStatus(each.id, each.partition, each.warmup, tuple(map(_restore, each.stores)))
+            for each in sorted(streams.standbys.values(), key=lambda each: (each.subtopology, each.partition))
+        )
+        return WorkerStatus(streams.state, streams.reason, streams.url, tasks, standbys, streams.paused)
 
     def topology(self) -> TopologyGraph:
         return self._topology
@@ -61,24 +66,35 @@ class RuntimeSource:
         except StoreNotAvailable as error:
             raise NotAvailable(str(error)) from error
 
-    async def read(self, table: str, partition: int, fn: Callable[[Any], R]) -> R:
+    async def read(self, table: str, partition: int, fn: Callable[[Any], R], *, stale: bool = False) -> R:
         try:
-            return await self._streams.read(table, partition, fn)
+            return await self._streams.read(table, partition, fn, stale=stale)
         except StoreNotAvailable as error:
             raise NotAvailable(str(error)) from error
+
+    def pause(self) -> None:
+        self._streams.pause()
+
+    def resume(self) -> None:
+        self._streams.resume()
 
 
 def _task(task: TaskInfo) -> TaskStatus:
     inputs = tuple(
         InputStatus(*each.partition, each.position, each.end, each.buffered) for each in task.inputs
     )
-    restoring = tuple(
-        RestoreStatus(each.store, *each.partition, each.start, each.position, each.end)
-        for each in task.restoring
-    )
     return TaskStatus(
-        task.id, task.partition, "running" if task.running else "restoring", task.processed, inputs, restoring
+        task.id,
+        task.partition,
+        "running" if task.running else "restoring",
+        task.processed,
+        inputs,
+        tuple(map(_restore, task.restoring)),
     )
+
+
+def _restore(each: RestoreInfo) -> RestoreStatus:
+    return RestoreStatus(each.store, *each.partition, each.start, each.position, each.end)
 
 
 def _table(info: StoreInfo, subtopology: int | None) -> TableInfo:
@@ -93,6 +109,7 @@ def _table(info: StoreInfo, subtopology: int | None) -> TableInfo:
         local=info.local,
         subtopology=subtopology,
         is_global=info.is_global,
+        standbys=info.standbys,
         window_size_ms=spec.window_size_ms,
         disorder_ms=spec.segment_interval_ms or max(spec.retention_ms // 2, 60_000),
     )

@@ -13,6 +13,7 @@ __all__ = [
     "NodeKind",
     "NotAvailable",
     "RestoreStatus",
+    "StandbyStatus",
     "SubtopologyGraph",
     "TableInfo",
     "TaskStatus",
@@ -89,6 +90,24 @@ class TaskStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class StandbyStatus:
+    """A copy of a task's state that another worker's task keeps warm here: how far each store is.
+
+    ``warmup``: the task moves here once the copy has caught up.
+    """
+
+    id: str
+    partition: int
+    warmup: bool
+    stores: Sequence[RestoreStatus] = ()
+
+    @property
+    def lag(self) -> int:
+        """Changelog records that are not in the copy yet."""
+        return sum(each.remaining for each in self.stores)
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerStatus:
     """One consistent look at a worker. ``url`` is the address at which other workers reach it."""
 
@@ -96,6 +115,8 @@ class WorkerStatus:
     reason: str | None
     url: str
     tasks: Sequence[TaskStatus] = ()
+    standbys: Sequence[StandbyStatus] = ()
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +124,8 @@ class TableInfo:
     """A state store, as the views see it.
 
     ``owners`` has the address of the worker that holds each partition (None: nobody, at the moment),
-    ``local`` the partitions this worker holds. A global table is whole in every worker: one partition,
-    always local.
+    ``standbys`` those of the workers with a warm copy of it, ``local`` the partitions this worker holds. A
+    global table is whole in every worker: one partition, always local.
     ``subtopology`` is the one whose tasks feed it; task ``<subtopology>_<partition>`` tells how fresh it is.
     Window and session stores give their rows by time but for ``disorder_ms``, the width of a segment.
     """
@@ -120,6 +141,7 @@ class TableInfo:
     is_global: bool = False
     window_size_ms: int = 0
     disorder_ms: int = 0
+    standbys: Mapping[int, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +184,16 @@ class ViewSource(Protocol):
         """The partition that holds a key, by the partitioner that wrote it."""
         ...
 
-    async def read(self, table: str, partition: int, fn: Callable[[Any], R]) -> R:
+    async def read(self, table: str, partition: int, fn: Callable[[Any], R], *, stale: bool = False) -> R:
         """``fn(store)`` for a local partition, between two batches; raises `NotAvailable`.
 
         ``fn`` runs on the data plane: it must be quick, and must not keep the store or an iterator of it.
+        ``stale``: a standby, or a store that is being restored, will do (KIP-535).
         """
         ...
+
+    def pause(self) -> None:
+        """No more records are processed until `resume`; the worker stays in the group (KIP-834)."""
+        ...
+
+    def resume(self) -> None: ...

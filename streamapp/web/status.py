@@ -11,7 +11,15 @@ from aiohttp import web
 from streamapp.web.diagnosis import findings
 from streamapp.web.problem import NotFound, json_response
 from streamapp.web.sampler import Sampler
-from streamapp.web.source import RestoreStatus, TableInfo, TaskStatus, TopologyGraph, ViewSource
+from streamapp.web.source import (
+    RestoreStatus,
+    StandbyStatus,
+    TableInfo,
+    TaskStatus,
+    TopologyGraph,
+    ViewSource,
+    WorkerStatus,
+)
 
 __all__ = ["StatusViews"]
 
@@ -26,23 +34,37 @@ class StatusViews:
         """200 as long as the process can answer at all."""
         return json_response({"live": True})
 
-    async def ready(self, _request: web.Request) -> web.Response:
-        """200 when every local table can be read and records are processed; 503 with reasons until then."""
+    async def ready(self, request: web.Request) -> web.Response:
+        """200 when every local table can be read and records are processed; 503 with reasons until then.
+
+        ``?task=0_3`` asks for one task only.
+        """
         status = self._sampler.look()
-        if status.state == "running":
-            return json_response({"ready": True, "state": status.state})
-        partitions = [
-            {
-                "task": task.id,
-                "store": restore.store,
-                "partition": restore.partition,
-                "reason": f"restoring: {restore.percent} % of {restore.topic}",
-            }
-            for task in status.tasks
-            for restore in task.restoring
-        ]
-        body = {"ready": False, "state": status.state, "reason": status.reason, "partitions": partitions}
-        return json_response(body, 503, {"Retry-After": str(self.retry_after())})
+        tasks = [self._readiness(status, task) for task in status.tasks]
+        body: dict[str, Any] = {"state": status.state, "paused": status.paused}
+        asked = request.query.get("task")
+        if asked is None:
+            ready = status.state == "running"
+            body |= {"reason": status.reason, "tasks": tasks}
+        else:
+            found = [task for task in tasks if task["task"] == asked]
+            if not found:
+                listed = ", ".join(task.id for task in status.tasks) or "none"
+                raise NotFound(f"task {asked!r} is not here; this worker has {listed}")
+            ready = found[0]["ready"]
+            body |= found[0]
+        if ready:
+            return json_response({"ready": True} | body)
+        return json_response({"ready": False} | body, 503, {"Retry-After": str(self.retry_after())})
+
+    def _readiness(self, status: WorkerStatus, task: TaskStatus) -> dict[str, Any]:
+        """Of a task: its tables can be read and it takes records, whatever the worker's others do."""
+        about: dict[str, Any] = {"task": task.id, "partition": task.partition}
+        if task.state == "restoring":
+            return about | {"ready": False, "reason": "restoring", "restore": self.restore_progress(task)}
+        if status.state not in ("running", "restoring"):
+            return about | {"ready": False, "reason": status.state}
+        return about | {"ready": True}
 
     async def status(self, _request: web.Request) -> web.Response:
         sampler, tables = self._sampler, self._source.tables()
@@ -59,8 +81,10 @@ class StatusViews:
                 "records_per_second": round(sampler.throughput(), 1),
                 "history": sampler.history(),
                 "lag": _sum(each.lag for task in status.tasks for each in task.inputs),
-                "restore": self._restore_total(),
+                "restore": self.restore_progress(*status.tasks),
+                "paused": status.paused,
                 "tasks": [self._task(task) for task in status.tasks],
+                "standbys": [self._standby(each) for each in status.standbys],
                 "findings": [dataclasses.asdict(finding) for finding in findings(sampler, tables)],
             }
         )
@@ -80,7 +104,7 @@ class StatusViews:
 
     def retry_after(self) -> int:
         """When it makes sense to ask again, in seconds: the restore's time left, otherwise soon."""
-        left = self._restore_total()["seconds_left"]
+        left = self.restore_progress(*self._sampler.status.tasks)["seconds_left"]
         return 2 if left is None else max(1, min(60, round(left)))
 
     def _task(self, task: TaskStatus) -> dict[str, Any]:
@@ -94,6 +118,16 @@ class StatusViews:
             "restoring": [self._restore(each) for each in task.restoring],
         }
 
+    @staticmethod
+    def _standby(standby: StandbyStatus) -> dict[str, Any]:
+        return {
+            "id": standby.id,
+            "partition": standby.partition,
+            "warmup": standby.warmup,
+            "lag": standby.lag,
+            "stores": [dataclasses.asdict(each) | {"lag": each.remaining} for each in standby.stores],
+        }
+
     def _restore(self, each: RestoreStatus) -> dict[str, Any]:
         rate = self._sampler.restore_rate(each)
         return dataclasses.asdict(each) | {
@@ -103,8 +137,9 @@ class StatusViews:
             "seconds_left": _seconds_left(each.remaining, rate),
         }
 
-    def _restore_total(self) -> dict[str, Any]:
-        restores = [each for task in self._sampler.status.tasks for each in task.restoring]
+    def restore_progress(self, *tasks: TaskStatus) -> dict[str, Any]:
+        """How far the restore of some tasks is: percent, records per second, seconds left."""
+        restores = [each for task in tasks for each in task.restoring]
         remaining = sum(each.remaining for each in restores)
         total = sum(max(0, each.end - each.start) for each in restores)
         rate = sum(self._sampler.restore_rate(each) for each in restores)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -12,7 +12,7 @@ from yarl import URL
 
 from streamapp.web.cluster import Peers, forwarded_partitions
 from streamapp.web.problem import NotFound, Unavailable, json_response
-from streamapp.web.query import Position, Query, family, parse_query
+from streamapp.web.query import Position, Query, family, parse_query, parse_stale
 from streamapp.web.sampler import Sampler
 from streamapp.web.scan import COUNT_LIMIT, NEWEST_SCAN, Page, count, get, read_page, row_to_json
 from streamapp.web.source import NotAvailable, TableInfo, ViewSource
@@ -54,14 +54,15 @@ class TableViews:
             return json_response(await self._describe(table))
         if "key" in request.query:
             return await self._key(request, table, request.query["key"])
-        return await self._page(request, table, parse_query(table, request.query), frozenset(table.owners))
+        query = parse_query(table, _without(request, "stale"))
+        return await self._page(request, table, query, frozenset(table.owners))
 
     async def key(self, request: web.Request) -> web.Response:
         """The entry of a key; of windowed, session and versioned tables its entries in a time range."""
         return await self._key(request, self._lookup(request), request.match_info["key"])
 
     async def _key(self, request: web.Request, table: TableInfo, text: str) -> web.Response:
-        parameters = {name: value for name, value in request.query.items() if name != "key"}
+        parameters = _without(request, "key", "stale")
         query = parse_query(table, parameters, text)
         assert query.key is not None
         partition = 0 if table.is_global else self._source.partition_for(table.name, query.key.data)
@@ -72,12 +73,19 @@ class TableViews:
     async def _entry(
         self, request: web.Request, table: TableInfo, query: Query, partition: int
     ) -> web.Response:
-        self._refuse_unless_assigned()
-        asked = forwarded_partitions(request)
-        if asked is None and partition not in table.local:
-            status, body = await self._peers.ask(self._owner(table, partition), request, [partition])
-            return json_response(body, status)
-        row = await self._read(table, partition, lambda store: get(store, table, partition, query))
+        stale = self._refuse_unless_assigned(request)
+        if forwarded_partitions(request) is None and partition not in table.local:
+            try:
+                status, body = await self._peers.ask(self._owner(table, partition), request, [partition])
+            except Unavailable:
+                if not stale or not self._copies(table, partition):
+                    raise
+                answer = await self._from_copy(request, table, partition)
+                if answer is not None:
+                    return json_response(answer[1], answer[0])
+            else:
+                return json_response(body, status)
+        row = await self._read(table, partition, lambda store: get(store, table, partition, query), stale)
         fresh = self._freshness(table, partition)
         if row is None:
             key = key_to_json(table.key_serde, query.key.value) if query.key else None
@@ -88,48 +96,93 @@ class TableViews:
     async def _page(
         self, request: web.Request, table: TableInfo, query: Query, partitions: frozenset[int]
     ) -> web.Response:
-        self._refuse_unless_assigned()
+        stale = self._refuse_unless_assigned(request)
         asked = forwarded_partitions(request)
         if asked is not None:
-            parts = [await self._local_part(table, query, asked)]
+            parts = [await self._local_part(table, query, asked, stale)]
         else:
             here = partitions & table.local
             by_worker: dict[str, list[int]] = defaultdict(list)
             for partition in sorted(partitions - here):
                 by_worker[self._owner(table, partition)].append(partition)
-            remote = (self._remote_part(worker, request, ids) for worker, ids in by_worker.items())
-            parts = await asyncio.gather(self._local_part(table, query, here), *remote)
+            remote = (
+                self._remote_part(worker, request, table, query, ids, stale)
+                for worker, ids in by_worker.items()
+            )
+            local, *others = await asyncio.gather(self._local_part(table, query, here, stale), *remote)
+            parts = [local, *(part for parts in others for part in parts)]
         return json_response(_merge(request, table, query, parts, positions=asked is not None))
 
-    async def _local_part(self, table: TableInfo, query: Query, partitions: frozenset[int]) -> dict[str, Any]:
+    async def _local_part(
+        self, table: TableInfo, query: Query, partitions: Collection[int], stale: bool
+    ) -> dict[str, Any]:
         """The pages of some local partitions; each entry comes with its position, to be merged by."""
         entries: list[dict[str, Any]] = []
         positions: list[str] = []
         more = False
         for partition in sorted(partitions):
-            page: Page = await self._read(table, partition, _page_reader(table, partition, query))
+            page: Page = await self._read(table, partition, _page_reader(table, partition, query), stale)
             entries += [row_to_json(table, row) for row in page.rows]
             positions += [row.position.cursor() for row in page.rows]
             more |= page.more
         fresh = [self._freshness(table, partition) for partition in sorted(partitions)]
         return {"entries": entries, "positions": positions, "more": more, "partitions": fresh}
 
-    async def _remote_part(self, worker: str, request: web.Request, partitions: list[int]) -> dict[str, Any]:
-        status, body = await self._peers.ask(worker, request, partitions)
+    async def _remote_part(
+        self,
+        worker: str,
+        request: web.Request,
+        table: TableInfo,
+        query: Query,
+        partitions: list[int],
+        stale: bool,
+    ) -> list[dict[str, Any]]:
+        """The pages of partitions of another worker; if ``stale``, of copies of them when it does not answer."""
+        try:
+            status, body = await self._peers.ask(worker, request, partitions)
+        except Unavailable:
+            if not stale or not all(self._copies(table, partition) for partition in partitions):
+                raise
+            copies = [await self._from_copy(request, table, partition) for partition in partitions]
+            return [
+                await self._local_part(table, query, [partition], stale) if copy is None else copy[1]
+                for partition, copy in zip(partitions, copies, strict=True)
+            ]
         if status != 200 or "positions" not in body:
             raise Unavailable(
                 f"{worker} holds partition {partitions} but answered {status}: {body.get('error')}"
             )
-        return body
+        return [body]
 
-    async def _read(self, table: TableInfo, partition: int, fn: Callable[[Any], R]) -> R:
+    def _copies(self, table: TableInfo, partition: int) -> list[str]:
+        """The workers with a standby of a partition, this one first."""
+        this = self._sampler.status.url
+        return sorted(table.standbys.get(partition, ()), key=lambda worker: worker != this)
+
+    async def _from_copy(
+        self, request: web.Request, table: TableInfo, partition: int
+    ) -> tuple[int, dict[str, Any]] | None:
+        """The answer of the first standby that gives one; None: this worker has the standby itself."""
+        copies = self._copies(table, partition)
+        for worker in copies:
+            if worker == self._sampler.status.url:
+                return None
+            try:
+                return await self._peers.ask(worker, request, [partition])
+            except Unavailable:
+                if worker == copies[-1]:
+                    raise
+        raise AssertionError("called without copies")
+
+    async def _read(self, table: TableInfo, partition: int, fn: Callable[[Any], R], stale: bool) -> R:
         status = self._sampler.status
-        if status.state != "running":
-            raise self._not_running()
-        if partition not in self._source.tables()[table.name].local:
+        if not stale:
+            self._refuse_unless_ready(table, partition)
+        if partition not in self._source.tables()[table.name].local and not stale:
             raise Unavailable(f"partition {partition} of {table.name} has just moved away from {status.url}")
         try:
-            return await asyncio.wait_for(self._source.read(table.name, partition, fn), self._read_timeout)
+            read = self._source.read(table.name, partition, fn, stale=stale)
+            return await asyncio.wait_for(read, self._read_timeout)
         except TimeoutError as error:
             raise Unavailable(
                 f"partition {partition} of {table.name} could not be read within {self._read_timeout:g} s: "
@@ -151,10 +204,31 @@ class TableViews:
             )
         return worker
 
-    def _refuse_unless_assigned(self) -> None:
+    def _refuse_unless_assigned(self, request: web.Request) -> bool:
+        """Returns whether a stale answer will do."""
+        stale = parse_stale(request.query)
         # While it restores a worker knows who owns what, so what lies elsewhere can be had; not so before.
-        if self._sampler.look().state not in ("running", "restoring"):
+        # In a rebalance it still has the copies of the assignment before.
+        states = ("running", "restoring", "rebalancing") if stale else ("running", "restoring")
+        if self._sampler.look().state not in states:
             raise self._not_running()
+        return stale
+
+    def _refuse_unless_ready(self, table: TableInfo, partition: int) -> None:
+        """A partition is readable as soon as its own task runs, whatever else is being restored."""
+        status = self._sampler.status
+        if status.state not in ("running", "restoring"):
+            raise self._not_running()
+        for task in status.tasks:
+            if task.state == "restoring" and task.id == f"{table.subtopology}_{partition}":
+                progress = self._status.restore_progress(task)
+                raise Unavailable(
+                    f"partition {partition} of {table.name} is being restored: {progress['percent']} %",
+                    retry_after=self._status.retry_after(),
+                    state="restoring",
+                    partition=partition,
+                    restore=progress,
+                )
 
     def _not_running(self) -> Unavailable:
         status = self._sampler.status
@@ -166,6 +240,13 @@ class TableViews:
         """Who answered for a partition, and how far behind its input it was."""
         status = self._sampler.status
         about: dict[str, Any] = {"partition": partition, "worker": status.url}
+        copies = [(copy.id, copy.stores) for copy in status.standbys]
+        copies += [(task.id, task.restoring) for task in status.tasks if task.state == "restoring"]
+        for id, stores in copies:
+            if table.subtopology is not None and id == f"{table.subtopology}_{partition}":
+                positions = {f"{each.topic}-{each.partition}": each.position for each in stores}
+                lag = sum(each.remaining for each in stores)
+                return about | {"stale": True, "changelog_positions": positions, "changelog_lag": lag}
         for task in status.tasks:
             if table.subtopology is not None and task.id == f"{table.subtopology}_{partition}":
                 lags = [each.lag for each in task.inputs]
@@ -188,6 +269,9 @@ class TableViews:
                 "total": len(table.owners),
                 "local": sorted(table.local),
                 "owners": {str(partition): url for partition, url in sorted(table.owners.items())},
+                "standbys": {
+                    str(partition): list(urls) for partition, urls in sorted(table.standbys.items())
+                },
             },
         } | ({"window_size_ms": table.window_size_ms} if table.window_size_ms else {})
 
@@ -202,6 +286,11 @@ class TableViews:
         except (NotAvailable, TimeoutError):
             return None
         return {"count": sum(counts), "exact": max(counts) < COUNT_LIMIT}
+
+
+def _without(request: web.Request, *names: str) -> dict[str, str]:
+    """The parameters of a request but for some."""
+    return {name: value for name, value in request.query.items() if name not in names}
 
 
 def _page_reader(table: TableInfo, partition: int, query: Query) -> Callable[[Any], Page]:

@@ -111,7 +111,7 @@ class FakeSource:
     def partition_for(self, table: str, key: bytes) -> int:
         return crc32(key) % self.partitions
 
-    async def read(self, table: str, partition: int, fn: Callable[[Any], Any]) -> Any:
+    async def read(self, table: str, partition: int, fn: Callable[[Any], Any], *, stale: bool = False) -> Any:
         self.reads += 1
         if self.block_reads is not None:
             await self.block_reads.wait()

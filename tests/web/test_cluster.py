@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 from urllib.parse import quote
 
@@ -13,6 +14,7 @@ from yarl import URL
 
 from streamapp.web import add_routes
 from streamapp.web.cluster import FORWARDED
+from streamapp.web.source import RestoreStatus, StandbyStatus, TaskStatus
 
 from .conftest import Serve
 from .fakes import FakeSource, key_value_stores, open_empty
@@ -138,9 +140,41 @@ async def test_an_owner_that_does_not_answer_in_time(pair: Pair) -> None:
 
 async def test_an_owner_that_restores_says_so(pair: Pair) -> None:
     source = pair.sources[1]
-    source.worker = type(source.worker)("restoring", "reading changelogs", source.worker.url)
+    restoring = (TaskStatus("0_1", 1, "restoring", 0), TaskStatus("0_3", 3, "restoring", 0))
+    source.worker = dataclasses.replace(source.worker, state="restoring", tasks=restoring)
     body = await get(pair.clients[0], "/tables/t/?limit=5", 503)
-    assert "restoring" in body["error"]
+    assert "restored" in body["error"]
+
+
+async def test_a_copy_answers_for_an_owner_that_is_away_if_stale_will_do(pair: Pair) -> None:
+    first, second = pair.sources
+    dead, url = "http://127.0.0.1:9", second.worker.url
+    for source in pair.sources:
+        table = dataclasses.replace(
+            source.tables_["t"],
+            owners=dict.fromkeys(range(4), dead),
+            local=frozenset(),
+            standbys=dict.fromkeys(range(4), (url,)),
+        )
+        source.tables_["t"] = table
+    copies = tuple(
+        StandbyStatus(f"0_{p}", p, False, (RestoreStatus("t", "t-changelog", p, 0, 90, 100),))
+        for p in range(4)
+    )
+    second.worker = dataclasses.replace(second.worker, tasks=(), standbys=copies)
+    for key in KEYS:  # an empty copy is all that this worker has of partitions that it did not hold
+        second.stores.setdefault(("t", second.partition_for("t", key.encode())), open_empty("t", "key_value"))
+    held = [key for key in KEYS if second.partition_for("t", key.encode()) in (1, 3)]
+    for client in pair.clients:
+        await get(client, path_of(held[0]), 503)
+        body = await get(client, path_of(held[0]).with_query(stale="true"))
+        assert body["value"] == held[0].upper()
+        (part,) = body["partitions"]
+        assert (part["worker"], part["stale"], part["changelog_lag"]) == (url, True, 10)
+        body = await get(client, "/tables/t/?stale=true&limit=1000")
+        assert [entry["key"] for entry in body["entries"]] == sorted(held)
+        assert all(part["stale"] for part in body["partitions"])
+    assert first.reads == 0
 
 
 async def test_a_restoring_worker_still_forwards(pair: Pair) -> None:

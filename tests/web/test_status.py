@@ -10,7 +10,7 @@ import pytest
 
 from streamapp.web.diagnosis import Finding, findings
 from streamapp.web.sampler import HISTORY_SECONDS, Sampler
-from streamapp.web.source import InputStatus, RestoreStatus, TaskStatus, WorkerStatus
+from streamapp.web.source import InputStatus, RestoreStatus, StandbyStatus, TaskStatus, WorkerStatus
 from streamapp.web.status import StatusViews
 
 from .conftest import Serve
@@ -68,8 +68,33 @@ async def test_not_ready_says_what_is_missing(serve: Serve) -> None:
     body = await response.json()
     assert response.status == 503
     assert int(response.headers["Retry-After"]) >= 1
-    assert [each["partition"] for each in body["partitions"]] == [0, 1, 2]
-    assert body["partitions"][0]["reason"] == "restoring: 50.0 % of flights-delays-by-airport-changelog"
+    assert [each["partition"] for each in body["tasks"]] == [0, 1, 2]
+    assert [each["ready"] for each in body["tasks"]] == [False] * 3
+    assert body["tasks"][0]["reason"] == "restoring"
+    assert body["tasks"][0]["restore"]["percent"] == 50.0
+
+
+async def test_readiness_of_one_task(serve: Serve) -> None:
+    source = FakeSource()
+    restore = RestoreStatus("counts", "counts-changelog", 2, 0, 5, 10)
+    source.worker = dataclasses.replace(
+        source.worker, state="restoring", tasks=(task(), TaskStatus("0_2", 2, "restoring", 0, (), (restore,)))
+    )
+    client = await serve(source)
+    assert (await client.get("/health/ready")).status == 503
+    assert (await client.get("/health/ready?task=0_1")).status == 200
+    response = await client.get("/health/ready?task=0_2")
+    assert response.status == 503
+    assert (await response.json())["restore"]["remaining"] == 5
+    assert (await client.get("/health/ready?task=9_9")).status == 404
+
+
+async def test_standbys_are_listed_with_their_lag(serve: Serve) -> None:
+    source = FakeSource()
+    copy = StandbyStatus("0_3", 3, True, (RestoreStatus("counts", "counts-changelog", 3, 0, 5, 12),))
+    source.worker = dataclasses.replace(source.worker, standbys=(copy,))
+    (standby,) = (await (await (await serve(source)).get("/status")).json())["standbys"]
+    assert (standby["id"], standby["lag"], standby["warmup"]) == ("0_3", 7, True)
 
 
 async def test_status_has_each_input_and_its_lag(serve: Serve) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from streamapp.records import Windowed
 from streamapp.serdes import BytesSerde, LongSerde, StringSerde, TimeWindowedSerde
+from streamapp.web.source import RestoreStatus, TaskStatus
 
 from .fakes import FakeSource, key_value_stores, open_empty
 
@@ -67,6 +68,7 @@ async def test_lists_the_tables(serve: Any, source: FakeSource) -> None:
         "total": 2,
         "local": [0, 1],
         "owners": {"0": "http://worker-1:6066", "1": "http://worker-1:6066"},
+        "standbys": {},
     }
     assert (tables["ids"]["key"], tables["ids"]["key_format"]) == ("long", "integer")
     assert tables["hourly"]["window_size_ms"] == HOUR
@@ -250,7 +252,7 @@ async def test_only_get(serve: Any, source: FakeSource) -> None:
     assert "read-only" in (await response.json())["error"]
 
 
-@pytest.mark.parametrize("state", ["starting", "rebalancing", "restoring", "stopping", "failed"])
+@pytest.mark.parametrize("state", ["starting", "rebalancing", "stopping", "failed"])
 @pytest.mark.parametrize("path", ["/tables/delays/JFK", "/tables/delays/?limit=1", "/tables/hourly/JFK"])
 async def test_refuses_reads_until_running(serve: Any, source: FakeSource, state: Any, path: str) -> None:
     source.worker = dataclasses.replace(source.worker, state=state, reason="because")
@@ -262,6 +264,32 @@ async def test_refuses_reads_until_running(serve: Any, source: FakeSource, state
     assert state in body["error"]
     assert "because" in body["error"]
     assert len((await get(client, "/tables/"))["tables"]) == 8
+
+
+async def test_a_restore_keeps_back_only_its_own_partition(serve: Any, source: FakeSource) -> None:
+    """The others answer; the refusal has the progress."""
+    key = "JFK"
+    home = source.partition_for("delays", key.encode())
+    restore = RestoreStatus("delays", "delays-changelog", home, 0, 250, 1_000)
+    for partition, status in ((home, 503), (home + 1, 200)):
+        tasks = (TaskStatus(f"0_{partition}", partition, "restoring", 0, (), (restore,)),)
+        source.worker = dataclasses.replace(source.worker, state="restoring", tasks=tasks)
+        body = await get(await serve(source), f"/tables/delays/{key}", status)
+    source.worker = dataclasses.replace(
+        source.worker, tasks=(TaskStatus(f"0_{home}", home, "restoring", 0, (), (restore,)),)
+    )
+    client = await serve(source)
+    body = await get(client, f"/tables/delays/{key}", 503)
+    assert body["restore"]["percent"] == 25.0
+    assert body["partition"] == home
+    body = await get(client, f"/tables/delays/{key}?stale=true")
+    (part,) = body["partitions"]
+    assert (part["stale"], part["changelog_lag"]) == (True, 750)
+
+
+async def test_stale_is_true_or_false(serve: Any, source: FakeSource) -> None:
+    body = await get(await serve(source), "/tables/delays/JFK?stale=maybe", 400)
+    assert body["parameter"] == "stale"
 
 
 async def test_a_partition_without_owner_is_refused_not_left_out(serve: Any, source: FakeSource) -> None:

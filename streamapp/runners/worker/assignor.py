@@ -1,76 +1,100 @@
-"""Which worker runs which task: balanced over all workers, moving as little as possible.
+"""Faust's partition assignor, with the tasks of the topology placed by `place`.
 
 A task is a sub-topology and a partition number; it needs that partition of each of the sub-topology's source
 topics, so they travel together. Faust's assignor groups topics by their partition count instead and balances
 each group on its own. Topics of plain agents and changelogs of plain Faust tables are still placed by Faust.
+
+Members say in their subscription how far the state is that they have; the leader compares that with the ends of the
+changelogs. The assignment tells each member its standbys, and everybody where the standbys are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+import logging
+from collections.abc import Mapping
+from typing import Any
 
 from faust.assignor.client_assignment import ClientMetadata
 from faust.assignor.partition_assignor import PartitionAssignor
 
 from streamapp.records import TopicPartition
+from streamapp.runners.worker.placement import Candidate, Placement, TaskId, place
 
-__all__ = ["StreamsAssignor", "TaskId", "assign_tasks"]
+__all__ = ["RUNNING", "StreamsAssignor"]
 
+logger = logging.getLogger(__name__)
 
-class TaskId(NamedTuple):
-    """Names a task as Kafka Streams does: ``0_3`` is partition 3 of sub-topology 0."""
-
-    subtopology: int
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.subtopology}_{self.partition}"
+RUNNING = -2
+"""Stands for the offset of a task that its member runs (as in Kafka Streams' subscriptions)."""
 
 
-def assign_tasks(
-    tasks: Iterable[TaskId], members: Iterable[str], previous: Mapping[str, Iterable[TaskId]]
-) -> dict[str, set[TaskId]]:
-    """Gives each task to one member.
+class _Metadata(ClientMetadata, serializer="json", include_metadata=False, namespace="@StreamsMetadata"):  # type: ignore[misc, call-arg]
+    """What Faust's members tell each other, and beside it what ours do.
 
-    Two members differ by at most one task, over all and within each sub-topology. A task stays where it was
-    as far as that allows. The outcome depends on nothing but the arguments, so every leader decides alike.
-
-    >>> assign_tasks([TaskId(0, p) for p in range(4)], ["a", "b", "c"], {"a": [TaskId(0, 0)]})["b"]
-    {TaskId(subtopology=0, partition=2)}
+    In a subscription: the member's ``rack`` and the ``offsets`` of the state that it has, by task, all stores of a
+    task together. In an assignment: the ``standby`` and ``warmup`` tasks of the member, and the addresses of the
+    ``copies`` of each task.
     """
-    assigned: dict[str, set[TaskId]] = {member: set() for member in sorted(members)}
-    if not assigned:
-        return assigned
-    by_subtopology: dict[int, list[TaskId]] = {}
-    for task in sorted(tasks):
-        by_subtopology.setdefault(task.subtopology, []).append(task)
-    for group in by_subtopology.values():
-        # Two members may claim one task, when one of them was away for a while: the first claim counts.
-        owner: dict[TaskId, str] = {}
-        for member in assigned:
-            for task in previous.get(member, ()):
-                owner.setdefault(task, member)
-        held = {member: [task for task in group if owner.get(task) == member] for member in assigned}
-        floor, extra = divmod(len(group), len(assigned))
-        # The members that get one task more: those with the fewest tasks so far, then those that lose one
-        # otherwise.
-        order = sorted(assigned, key=lambda member: (len(assigned[member]), -len(held[member]), member))
-        quota = {member: floor + (index < extra) for index, member in enumerate(order)}
-        kept = {member: held[member][: quota[member]] for member in assigned}
-        free = sorted(set(group).difference(*kept.values()), reverse=True)
-        for member in assigned:
-            take = quota[member] - len(kept[member])
-            assigned[member].update(kept[member], (free.pop() for _ in range(take)))
-    return assigned
+
+    streams: dict[str, Any] = {}  # noqa: RUF012 (Faust's way to declare a default)
 
 
 class StreamsAssignor(PartitionAssignor):  # type: ignore[misc]
     """Faust's assignor, with the source topics of the topology taken out of its hands."""
 
     _partition_counts: dict[str, int]
-    _clients: dict[str, ClientMetadata]
+    _clients: dict[str, _Metadata]
     _subscriptions: Mapping[str, list[str]]
+    _placement: Placement
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.standbys: dict[TaskId, bool] = {}
+        """Tasks that this member keeps a copy of; True: only until it has caught up and can run the task."""
+        self._copies: dict[TaskId, tuple[str, ...]] = {}
+
+    # What a member says and hears.
+
+    @property
+    def _metadata(self) -> _Metadata:
+        runtime = self.app.streams
+        offsets = {str(task): offset for task, offset in runtime.task_offsets().items()}
+        mine = super()._metadata
+        return _Metadata(**mine.asdict(), streams={"rack": runtime.config.client_rack, "offsets": offsets})
+
+    @classmethod
+    def _get_client_metadata(cls, metadata: Any) -> _Metadata:
+        return _Metadata.loads(metadata.user_data)  # type: ignore[no-any-return]
+
+    def on_assignment(self, assignment: Any) -> None:
+        metadata = _Metadata.loads(self._decompress(assignment.user_data))
+        # A static member gets its place back without a rebalance, and what the others know of it is then what it
+        # said before its restart (KIP-345).
+        moved = metadata.url != str(self._url)
+        if moved:
+            metadata.url = str(self._url)
+            assignment = type(assignment)(
+                assignment.version, assignment.assignment, self._compress(metadata.dumps())
+            )
+        super().on_assignment(assignment)
+        streams = metadata.streams or {}
+        self.standbys = {TaskId.parse(task): False for task in streams.get("standby", ())}
+        self.standbys.update((TaskId.parse(task), True) for task in streams.get("warmup", ()))
+        self._copies = {TaskId.parse(task): tuple(urls) for task, urls in streams.get("copies", {}).items()}
+        if moved:
+            logger.info("the address of this worker has changed: the group is told")
+            self.app.streams.rejoin()
+
+    def url_of(self, partition: TopicPartition) -> str | None:
+        """Where the worker that a source partition is assigned to can be reached."""
+        url: str | None = self._external_tps_url.get(partition)
+        return url
+
+    def copies_of(self, task: TaskId) -> tuple[str, ...]:
+        """The addresses of the workers that keep a copy of a task's state."""
+        return self._copies.get(task, ())
+
+    # What the leader does.
 
     @property
     def _source_topics(self) -> dict[int, tuple[str, ...]]:
@@ -98,28 +122,60 @@ class StreamsAssignor(PartitionAssignor):  # type: ignore[misc]
         }
         # While a new version is rolled out, only members that know all of its topics can run its tasks.
         members = [m for m, subscribed in self._subscriptions.items() if counts.keys() <= set(subscribed)]
-        previous = {
-            member: {
-                TaskId(subtopology, partition)
-                for subtopology, names in topics.items()
-                for topic in names
-                for partition in self._clients[member].assignment.actives.get(topic, ())
-            }
-            for member in members
-        }
         tasks = [
             TaskId(subtopology, partition)
             for subtopology, names in topics.items()
             for partition in range(max((counts[topic] for topic in names), default=0))
         ]
-        for member, mine in assign_tasks(tasks, members, previous).items():
+        config = self.app.streams.config
+        ends = self.app.streams.changelog_ends(tasks)
+        self._placement = place(
+            tasks,
+            ends,
+            {member: self._candidate(self._clients[member], topics, ends) for member in members},
+            standby_replicas=config.num_standby_replicas,
+            acceptable_lag=config.acceptable_recovery_lag,
+            max_warmups=config.max_warmup_replicas,
+        )
+        for member, mine in self._placement.active.items():
             for task in sorted(mine):
                 for topic in topics[task.subtopology]:
                     if task.partition < counts[topic]:
                         result[member].actives.setdefault(topic, []).append(task.partition)
         return result
 
-    def url_of(self, partition: TopicPartition) -> str | None:
-        """Where the worker that a source partition is assigned to can be reached."""
-        url: str | None = self._external_tps_url.get(partition)
-        return url
+    @staticmethod
+    def _candidate(
+        client: _Metadata, topics: Mapping[int, list[str]], ends: Mapping[TaskId, int]
+    ) -> Candidate:
+        said = client.streams or {}
+        active = {
+            TaskId(subtopology, partition)
+            for subtopology, names in topics.items()
+            for topic in names
+            for partition in client.assignment.actives.get(topic, ())
+        }
+        offsets = {TaskId.parse(task): offset for task, offset in said.get("offsets", {}).items()}
+        lags = {
+            task: 0 if offset == RUNNING else max(0, ends[task] - offset)
+            for task, offset in offsets.items()
+            if task in ends
+        }
+        return Candidate(frozenset(active), lags, said.get("rack"))
+
+    def _protocol_assignments(self, assignments: Any, *distributions: Any) -> Any:
+        placement, urls = self._placement, self._member_urls
+        with_copies = {
+            task for kind in (placement.standby, placement.warmup) for t in kind.values() for task in t
+        }
+        copies = {str(task): [urls[m] for m in placement.copies(task)] for task in sorted(with_copies)}
+        result = super()._protocol_assignments(assignments, *distributions)
+        for member, told in result.items():
+            metadata = _Metadata.loads(self._decompress(told.user_data))
+            metadata.streams = {
+                "standby": sorted(map(str, placement.standby.get(member, ()))),
+                "warmup": sorted(map(str, placement.warmup.get(member, ()))),
+                "copies": copies,
+            }
+            result[member] = type(told)(told.version, told.assignment, self._compress(metadata.dumps()))
+        return result

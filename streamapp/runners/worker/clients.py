@@ -49,8 +49,10 @@ def client_settings(config: StreamsConfig) -> dict[str, Any]:
 
 def consumer_settings(config: StreamsConfig) -> dict[str, Any]:
     """For a consumer in *assign* mode: it looks up the group's offsets and never joins the group."""
+    rack = {} if config.client_rack is None else {"client.rack": config.client_rack}
     return {
         **client_settings(config),
+        **rack,
         "group.id": config.application_id,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
@@ -23,14 +23,15 @@ from confluent_kafka.admin import AdminClient
 from streamapp import failpoints
 from streamapp.config import StreamsConfig
 from streamapp.errors import StreamsError
-from streamapp.runners.worker.assignor import TaskId
 from streamapp.runners.worker.clients import list_offsets
 from streamapp.runners.worker.fetch import Fetcher
 from streamapp.runners.worker.global_stores import GlobalStores
 from streamapp.runners.worker.livetask import LiveTask, now_ms
 from streamapp.runners.worker.membership import Member, Membership, StaleMemberError
+from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.producer import RecordProducer
 from streamapp.runners.worker.restore import Restorer
+from streamapp.runners.worker.standby import Standbys
 from streamapp.runners.worker.transactions import TransactionAborted, commit_transaction
 
 __all__ = ["DataPlane"]
@@ -85,22 +86,37 @@ class DataPlane(threading.Thread):
         self._progressed = False
         self.fetcher = Fetcher(config, admin)
         self.restorer = Restorer(config, admin)
+        self.standbys = Standbys(config, admin, open_task, self._close_task, membership.rejoin)
         self.tasks: dict[TaskId, LiveTask] = {}
+        self.left: dict[TaskId, int] = {}
+        """How far the state on disk is of tasks that were closed."""
         self.suspended = True
         """True between the loss of an assignment and the next one: tasks are kept, nothing is processed."""
+        self.paused = False
+        """True: somebody wants nothing to be processed; tasks are kept, restored and can be read (KIP-834)."""
         self.processed = 0
         self.commits = 0
 
     # What the control plane asks for.
 
-    def assign(self, member: Member, tasks: Iterable[TaskId]) -> Future[None]:
-        """From now on exactly these tasks are run, on behalf of this member of the group."""
+    def assign(
+        self, member: Member, tasks: Iterable[TaskId], standbys: Mapping[TaskId, bool]
+    ) -> Future[None]:
+        """From now on exactly these tasks are run, on behalf of this member of the group, and copies of these
+        others kept (True: to be run here later)."""
         wanted = sorted(tasks)
-        return self._submit(lambda: self._assign(member, wanted), vital=True)
+        return self._submit(lambda: self._assign(member, wanted, standbys), vital=True)
 
     def revoke(self) -> Future[None]:
         """Commits, and processes nothing more until the next `assign`."""
         return self._submit(self._revoke, vital=True)
+
+    def pause(self) -> Future[None]:
+        """Commits, and processes nothing more until `resume`."""
+        return self._submit(self._pause, vital=True)
+
+    def resume(self) -> Future[None]:
+        return self._submit(self._resume, vital=True)
 
     def call(self, fn: Callable[[], R]) -> Future[R]:
         """Runs a function; what it raises is the caller's."""
@@ -178,10 +194,11 @@ class DataPlane(threading.Thread):
         runs = any(live.running for live in self.tasks.values())
         if self.restorer.active:
             self.restorer.poll(0 if runs else _IDLE_SECONDS)
-        elif self.suspended or not runs:
+        elif self.suspended or self.paused or not runs:
             time.sleep(_IDLE_SECONDS)
         self._start_restored()
-        if self.suspended or not runs:
+        self.standbys.poll()
+        if self.suspended or self.paused or not runs:
             self._producer.poll()
             return
         self.fetcher.poll(0 if self._progressed or self.restorer.active else _IDLE_SECONDS)
@@ -255,12 +272,13 @@ class DataPlane(threading.Thread):
 
     # Tasks come and go.
 
-    def _assign(self, member: Member, wanted: list[TaskId]) -> None:
+    def _assign(self, member: Member, wanted: list[TaskId], standbys: Mapping[TaskId, bool]) -> None:
         previous, self._member = self._member, member
         # Whoever was a member of the generation before has owned its partitions without a break.
         unbroken = previous is not None and member == Member(previous.generation + 1, previous.member_id)
         self._drop([id for id in self.tasks if not unbroken or id not in wanted])
         self._open([id for id in wanted if id not in self.tasks])
+        self.standbys.assign(standbys)
         self.suspended = False
         self._last_commit = time.monotonic()
         self.fetcher.assign(live for live in self.tasks.values() if live.running)
@@ -270,6 +288,16 @@ class DataPlane(threading.Thread):
             self._commit()
             self._suspend()
             failpoints.hit("tasks-revoked")
+
+    def _pause(self) -> None:
+        if not self.suspended and not self.paused:
+            self._commit()
+        self.paused = True
+        logger.info("paused")
+
+    def _resume(self) -> None:
+        self.paused = False
+        logger.info("resumed")
 
     def _suspend(self) -> None:
         self.suspended = True
@@ -282,7 +310,7 @@ class DataPlane(threading.Thread):
         self.fetcher.assign(live for live in self.tasks.values() if live.running)
 
     def _open(self, ids: list[TaskId]) -> None:
-        opened = [self._open_task(id) for id in ids]
+        opened = [self.standbys.take(id) or self._open_task(id) for id in ids]
         self.tasks.update((live.id, live) for live in opened)
         starts = self.fetcher.committed([tp for live in opened for tp in live.inputs])
         for live in opened:
@@ -308,7 +336,10 @@ class DataPlane(threading.Thread):
         self.fetcher.forget(dropped)
         self.restorer.drop(dropped)
         for live in dropped:
-            live.task.close()
+            self._close_task(live)
+
+    def _close_task(self, live: LiveTask) -> None:
+        self.left[live.id] = live.close()
 
     def _stop_running(self) -> None:
         self._stopping = True
@@ -319,6 +350,7 @@ class DataPlane(threading.Thread):
         try:
             self._drop(list(self.tasks))
             self._global_stores.close()
+            self.standbys.close()
             self.restorer.close()
             self.fetcher.close()
             self._producer.close()

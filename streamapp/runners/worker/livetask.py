@@ -9,8 +9,8 @@ from typing import Any
 
 from streamapp.engine.task import Collector, Task
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.assignor import TaskId
 from streamapp.runners.worker.membership import Position
+from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.topics import Topics
 from streamapp.state.backend import MemoryBackend, StateBackend
 from streamapp.state.directory import StateDirectory
@@ -43,6 +43,22 @@ class LiveTask:
     def positions(self) -> dict[TopicPartition, int]:
         """The next offset to process, by input."""
         return {**self.starts, **self.task.positions}
+
+    @property
+    def state_offset(self) -> int:
+        """How far its state is: the changelog offsets of its stores together."""
+        return sum(self._state_offsets().values())
+
+    def close(self) -> int:
+        """Closes the task; returns how far the state is that stays on disk."""
+        persistent = {spec.name for spec in self.subtopology.stores if spec.persistent}
+        stays = sum(offset for store, offset in self._state_offsets().items() if store in persistent)
+        self.task.close()
+        return stays
+
+    def _state_offsets(self) -> dict[str, int]:
+        logged = set(self.changelogs.values())
+        return {store: offset for store, offset in self.task.changelog_offsets.items() if store in logged}
 
     def commit_positions(self) -> dict[TopicPartition, Position]:
         """What a commit has to say about the inputs."""

@@ -59,6 +59,10 @@ class Membership(Protocol):
         """The advertised URL of the worker that a partition is assigned to; None: to nobody yet."""
         ...
 
+    def rejoin(self) -> None:
+        """Asks the group to assign anew, soon; returns at once."""
+        ...
+
 
 class FaustMembership:
     """The group that Faust's consumer is a member of. aiokafka lives in a thread of its own with its own
@@ -105,6 +109,10 @@ class FaustMembership:
 
     def owner(self, partition: TopicPartition) -> str | None:
         return self._app.assignor.url_of(partition)  # type: ignore[no-any-return]
+
+    def rejoin(self) -> None:
+        loop = self._app.consumer._thread.thread_loop
+        loop.call_soon_threadsafe(lambda: self._coordinator().request_rejoin())
 
     def _coordinator(self) -> Any:
         return self._app.consumer._thread._ensure_consumer()._coordinator

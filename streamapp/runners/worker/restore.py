@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,14 +14,17 @@ from confluent_kafka.admin import AdminClient
 from streamapp import failpoints
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, TaskCorruptedError
-from streamapp.records import TopicPartition
+from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker.batches import split
 from streamapp.runners.worker.clients import consumer_settings, list_offsets
 from streamapp.runners.worker.livetask import LiveTask
 
-__all__ = ["RestoreProgress", "Restorer"]
+__all__ = ["ChangelogReader", "RestoreProgress", "Restorer", "start_offset"]
+
+logger = logging.getLogger(__name__)
 
 _BATCH = 20_000
+_LOG_SECONDS = 10.0
 
 
 @dataclass(slots=True)
@@ -41,15 +45,29 @@ class RestoreProgress:
         return self.position >= self.end
 
     @property
+    def remaining(self) -> int:
+        """Offsets to go; records are fewer where the changelog was compacted."""
+        return max(0, self.end - self.position)
+
+    @property
     def rate(self) -> float:
         """Records per second so far."""
-        return self.records / max(1e-3, time.monotonic() - self.started)
+        return self.records / self._seconds
+
+    @property
+    def speed(self) -> float:
+        """Offsets per second so far."""
+        return (self.position - self.start) / self._seconds
+
+    @property
+    def _seconds(self) -> float:
+        return max(1e-3, time.monotonic() - self.started)
 
 
-class Restorer:
-    """Reads changelogs with a consumer of its own.
+class ChangelogReader:
+    """Applies changelogs to stores, each from its own position, with one consumer.
 
-    Where a changelog ends is decided by the position, never by the last record: behind it may be transaction
+    How far a changelog was read is decided by the position, never by the last record: behind it may be transaction
     markers, aborted records, or nothing at all after compaction.
     """
 
@@ -58,7 +76,6 @@ class Restorer:
         self._admin = admin
         self._consumer = Consumer(consumer_settings(config))
         self._open: dict[TopicPartition, RestoreProgress] = {}
-        self._restored: dict[LiveTask, int] = {}
 
     @property
     def progress(self) -> list[RestoreProgress]:
@@ -67,6 +84,65 @@ class Restorer:
     @property
     def active(self) -> bool:
         return bool(self._open)
+
+    def close(self) -> None:
+        self._open.clear()
+        self._consumer.close()
+
+    def _begin(self, opened: Iterable[RestoreProgress]) -> None:
+        opened = list(opened)
+        self._open.update((each.partition, each) for each in opened)
+        if opened:
+            self._consumer.incremental_assign([RdTopicPartition(*p.partition, p.position) for p in opened])
+
+    def _end(self, partitions: list[TopicPartition]) -> None:
+        if partitions:
+            self._consumer.incremental_unassign([RdTopicPartition(*tp) for tp in partitions])
+            for tp in partitions:
+                del self._open[tp]
+
+    def _read(self, timeout: float) -> int:
+        """Applies what has arrived, up to where it belongs; returns how many records that were."""
+        batches, events = split(self._consumer.consume(_BATCH, timeout))
+        applied = 0
+        for tp, batch in batches:
+            progress = self._open.get(tp)
+            if progress is None:
+                continue
+            limit = self._limit(progress)
+            if batch.offsets[-1] < limit:
+                progress.position = batch.offsets[-1] + 1
+            else:
+                batch = _before(limit, batch)
+                progress.position = max(progress.position, limit)
+            if batch.offsets:
+                progress.task.task.restore(progress.store, batch)
+                progress.records += len(batch.offsets)
+                applied += len(batch.offsets)
+                failpoints.hit("restore-batch")
+        for event in events:
+            error = event.error()
+            tp = TopicPartition(event.topic(), event.partition())
+            if error.code() == KafkaError._PARTITION_EOF:
+                if tp in self._open:
+                    progress = self._open[tp]
+                    progress.position = max(progress.position, min(event.offset(), self._limit(progress)))
+            elif not error.retriable():
+                raise BrokerError(f"the changelog {tp} cannot be read: {error.str()}")
+        return applied
+
+    def _limit(self, progress: RestoreProgress) -> int:
+        """The offset before which a changelog may be applied."""
+        return progress.end
+
+
+class Restorer(ChangelogReader):
+    """Brings tasks that were just opened to the ends of their changelogs, as they are when it begins."""
+
+    def __init__(self, config: StreamsConfig, admin: AdminClient) -> None:
+        super().__init__(config, admin)
+        self._restored: dict[LiveTask, int] = {}
+        self._last_log = 0.0
 
     def add(self, tasks: Iterable[LiveTask]) -> None:
         """Begins with tasks that were just opened.
@@ -77,33 +153,25 @@ class Restorer:
         partitions = [tp for task in tasks for tp in task.changelogs]
         first = list_offsets(self._admin, partitions, latest=False)
         end = list_offsets(self._admin, partitions, latest=True)
-        opened: list[RdTopicPartition] = []
+        opened = []
         for task in tasks:
             local = task.task.changelog_offsets
             for tp, store in task.changelogs.items():
                 # A source topic that serves as changelog is restored up to what was processed of it, no
                 # further.
                 until = min(end[tp], task.starts[tp]) if tp in task.inputs else end[tp]
-                start = local.get(store, 0)
-                if start > end[tp]:
-                    raise TaskCorruptedError(
-                        f"task {task.id}: the local state of {store} is at offset {start} of {tp}, which ends at {end[tp]}. "
-                        f"The changelog was deleted or lost records. Delete {task.folder} to go on with what the changelog "
-                        "has, or restore the topic"
-                    )
-                start = max(start, first[tp])
+                start = start_offset(task, tp, local.get(store, 0), first[tp], end[tp])
                 if start < until:
-                    self._open[tp] = RestoreProgress(task, store, tp, start, until, start)
-                    opened.append(RdTopicPartition(*tp, start))
-        if opened:
-            self._consumer.incremental_assign(opened)
+                    opened.append(RestoreProgress(task, store, tp, start, until, start))
+        self._begin(opened)
+        self._last_log = time.monotonic()
 
     def drop(self, tasks: Iterable[LiveTask]) -> None:
         """Forgets tasks that were taken away before they were restored."""
         gone = set(tasks)
         for task in gone:
             self._restored.pop(task, None)
-        self._close_partitions([tp for tp, progress in self._open.items() if progress.task in gone])
+        self._end([tp for tp, progress in self._open.items() if progress.task in gone])
 
     def pending(self, task: LiveTask) -> bool:
         return any(each.task is task for each in self._open.values())
@@ -114,45 +182,48 @@ class Restorer:
 
     def poll(self, timeout: float) -> None:
         """Applies what has arrived; afterwards tasks that are not `pending` any more are up to date."""
-        messages = self._consumer.consume(_BATCH, timeout)
-        batches, events = split(messages)
-        for tp, batch in batches:
-            progress = self._open.get(tp)
-            if progress is None or progress.done:
-                continue
-            if batch.offsets[-1] >= progress.end:
-                keep = next(i for i, offset in enumerate(batch.offsets) if offset >= progress.end)
-                batch = batch._replace(
-                    keys=batch.keys[:keep],
-                    values=batch.values[:keep],
-                    timestamps=batch.timestamps[:keep],
-                    offsets=batch.offsets[:keep],
-                    headers=batch.headers and batch.headers[:keep],
-                )
-                progress.position = progress.end
-            else:
-                progress.position = batch.offsets[-1] + 1
-            if batch.offsets:
-                progress.task.task.restore(progress.store, batch)
-                progress.records += len(batch.offsets)
-                self._restored[progress.task] = self._restored.get(progress.task, 0) + len(batch.offsets)
-                failpoints.hit("restore-batch")
-        for event in events:
-            error = event.error()
-            tp = TopicPartition(event.topic(), event.partition())
-            if error.code() == KafkaError._PARTITION_EOF:
-                if tp in self._open:
-                    self._open[tp].position = max(self._open[tp].position, event.offset())
-            elif not error.retriable():
-                raise BrokerError(f"the changelog {tp} cannot be read: {error.str()}")
-        self._close_partitions([tp for tp, progress in self._open.items() if progress.done])
+        self._read(timeout)
+        if time.monotonic() - self._last_log >= _LOG_SECONDS:
+            self._last_log = time.monotonic()
+            logger.info("restoring: %s", _summary(self.progress))
+        done = [tp for tp, progress in self._open.items() if progress.done]
+        for tp in done:
+            progress = self._open[tp]
+            self._restored[progress.task] = self._restored.get(progress.task, 0) + progress.records
+        self._end(done)
 
-    def close(self) -> None:
-        self._open.clear()
-        self._consumer.close()
 
-    def _close_partitions(self, partitions: list[TopicPartition]) -> None:
-        if partitions:
-            self._consumer.incremental_unassign([RdTopicPartition(*tp) for tp in partitions])
-            for tp in partitions:
-                del self._open[tp]
+def start_offset(task: LiveTask, tp: TopicPartition, local: int, first: int, end: int) -> int:
+    """Where reading a changelog begins, given how far local state is and what the topic has."""
+    if local > end:
+        raise TaskCorruptedError(
+            f"task {task.id}: the local state of {task.changelogs[tp]} is at offset {local} of {tp}, which ends at {end}. "
+            f"The changelog was deleted or lost records. Delete {task.folder} to go on with what the changelog "
+            "has, or restore the topic"
+        )
+    return max(local, first)
+
+
+def _before(limit: int, batch: RecordBatch) -> RecordBatch:
+    keep = sum(offset < limit for offset in batch.offsets)
+    return RecordBatch(
+        batch.keys[:keep],
+        batch.values[:keep],
+        batch.timestamps[:keep],
+        batch.offsets[:keep],
+        batch.headers and batch.headers[:keep],
+    )
+
+
+def _summary(progress: list[RestoreProgress]) -> str:
+    """
+    >>> _summary([])
+    '0 stores'
+    """
+    total = sum(each.end - each.start for each in progress)
+    remaining, speed = sum(each.remaining for each in progress), sum(each.speed for each in progress)
+    text = f"{len(progress)} stores"
+    if total:
+        text += f", {100 * (total - remaining) / total:.1f} %"
+        text += f", {sum(each.rate for each in progress):,.0f} records/s"
+    return text + (f", about {remaining / speed:,.0f} s left" if speed else "")

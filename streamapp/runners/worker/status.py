@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from streamapp.records import TopicPartition
 from streamapp.state.spec import StoreSpec
 
-__all__ = ["InputInfo", "RestoreInfo", "TableInfo", "TaskInfo", "WorkerState"]
+__all__ = ["InputInfo", "RestoreInfo", "StandbyInfo", "TableInfo", "TaskInfo", "WorkerState"]
 
 WorkerState = Literal["starting", "rebalancing", "restoring", "running", "stopping", "failed"]
 
@@ -68,6 +68,24 @@ class TaskInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class StandbyInfo:
+    """A copy of a task's state that is kept warm here for another worker."""
+
+    id: str
+    subtopology: int
+    partition: int
+    warmup: bool
+    """The task moves here once the copy has caught up."""
+    stores: tuple[RestoreInfo, ...]
+    """How far each store is; ``end`` is the end of its changelog when it was last seen."""
+
+    @property
+    def lag(self) -> int:
+        """Changelog records that the copy does not have yet."""
+        return sum(max(0, each.end - each.position) for each in self.stores)
+
+
+@dataclass(frozen=True, slots=True)
 class TableInfo:
     """A state store. ``owners`` has the URL of the worker that holds each partition (None: nobody, at the
     moment)."""
@@ -79,6 +97,8 @@ class TableInfo:
     partitions: int
     local: frozenset[int]
     owners: Mapping[int, str | None]
+    standbys: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """URLs of the workers with a copy of each partition."""
     is_global: bool = False
 
     @property

@@ -1,0 +1,85 @@
+"""How far the state of this worker is, and how long the changelogs are: what tasks are placed by."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka import TopicPartition as RdTopicPartition
+from confluent_kafka.admin import AdminClient
+
+from streamapp.errors import BrokerError, ProcessorStateError
+from streamapp.records import TopicPartition
+from streamapp.runners.worker.clients import list_offsets
+from streamapp.runners.worker.placement import TaskId
+from streamapp.runners.worker.topics import Topics
+from streamapp.state.directory import StateDirectory
+from streamapp.state.rocks import RocksBackend
+from streamapp.topology.plan import Plan
+
+__all__ = ["changelog_ends", "committed_offsets", "offsets_on_disk"]
+
+logger = logging.getLogger(__name__)
+_SECONDS = 10.0
+"""For an answer of the brokers. The leader of the group waits for it while it assigns."""
+
+
+def offsets_on_disk(plan: Plan, directory: StateDirectory) -> dict[TaskId, int]:
+    """How far the state is that an earlier process has left: changelog offsets of a task's stores together.
+
+    State that cannot be read counts as none; opening the task will say what is wrong with it.
+    """
+    logged = {sub.id: set(sub.changelog_topics) for sub in plan.subtopologies}
+    found = {}
+    for name in directory.task_ids():
+        task = TaskId.parse(name)
+        try:
+            backend = RocksBackend(directory.task_path(name))
+        except ProcessorStateError:
+            continue
+        offsets = backend.offsets()
+        backend.close()
+        found[task] = sum(offsets[store] for store in offsets.keys() & logged.get(task.subtopology, set()))
+    return found
+
+
+def changelog_ends(
+    plan: Plan, topics: Topics, admin: AdminClient, tasks: Iterable[TaskId]
+) -> dict[TaskId, int]:
+    """The ends of the changelogs of the tasks that have state, all stores of a task together.
+
+    A changelog that is a source topic counts as far as it was processed. When the brokers do not say, all are 0: every
+    worker then counts as caught up.
+    """
+    of_task: dict[TaskId, list[TopicPartition]] = {}
+    bounded: set[TopicPartition] = set()
+    for task in tasks:
+        sub = next(sub for sub in plan.subtopologies if sub.id == task.subtopology)
+        changelogs = [TopicPartition(topic.name, task.partition) for topic in sub.changelog_topics.values()]
+        if changelogs:
+            of_task[task] = changelogs
+            bounded.update(tp for tp in changelogs if tp.topic in topics.sources[sub.id])
+    try:
+        own = [tp for changelogs in of_task.values() for tp in changelogs if tp not in bounded]
+        ends = list_offsets(admin, own, latest=True, timeout=_SECONDS)
+        ends.update(committed_offsets(admin, plan.application_id, bounded))
+    except BrokerError as error:
+        logger.warning("tasks are placed without regard to how far the workers' state is: %s", error)
+        ends = {}
+    return {task: sum(ends.get(tp, 0) for tp in changelogs) for task, changelogs in of_task.items()}
+
+
+def committed_offsets(
+    admin: AdminClient, group: str, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """What a group has committed; 0 where it has not. Raises `BrokerError`."""
+    if not partitions:
+        return {}
+    wanted = ConsumerGroupTopicPartitions(group, [RdTopicPartition(*tp) for tp in partitions])
+    (future,) = admin.list_consumer_group_offsets([wanted], request_timeout=_SECONDS).values()
+    try:
+        found = future.result().topic_partitions
+    except KafkaException as error:
+        raise BrokerError(f"the committed offsets of {group} are not known: {error}") from error
+    return {TopicPartition(tp.topic, tp.partition): max(0, tp.offset) for tp in found}

@@ -1,0 +1,206 @@
+"""Which worker runs which task, and which ones keep a copy of its state: pure functions.
+
+The ideas are Kafka Streams' (KIP-441): tasks are balanced and stay where they are as far as that allows; a task
+with state does not move before its new owner has caught up with the changelogs; standbys are spread over workers
+and racks. What differs: the move follows as soon as the new owner has caught up, not at the next probe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
+
+__all__ = ["Candidate", "Placement", "TaskId", "assign_tasks", "place"]
+
+
+class TaskId(NamedTuple):
+    """Names a task as Kafka Streams does: ``0_3`` is partition 3 of sub-topology 0."""
+
+    subtopology: int
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.subtopology}_{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> TaskId:
+        """
+        >>> TaskId.parse("0_3")
+        TaskId(subtopology=0, partition=3)
+        """
+        subtopology, _, partition = text.partition("_")
+        return cls(int(subtopology), int(partition))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A member of the group, as it looks to the one that assigns.
+
+    ``lags``: how many changelog records the state it has of a task is behind; 0 for a task that it runs. Tasks
+    that are not in it it would have to restore from the beginning.
+    """
+
+    active: frozenset[TaskId] = frozenset()
+    lags: Mapping[TaskId, int] = field(default_factory=dict)
+    rack: str | None = None
+
+
+@dataclass
+class Placement:
+    """Tasks by member: those it runs, those it keeps a copy of, and those it warms up to run them later."""
+
+    active: dict[str, set[TaskId]]
+    standby: dict[str, set[TaskId]]
+    warmup: dict[str, set[TaskId]]
+
+    def copies(self, task: TaskId) -> list[str]:
+        """The members that have the task's state besides the one that runs it."""
+        return [m for m in self.standby if task in self.standby[m] or task in self.warmup[m]]
+
+
+def place(
+    tasks: Iterable[TaskId],
+    changelog_ends: Mapping[TaskId, int],
+    members: Mapping[str, Candidate],
+    *,
+    standby_replicas: int = 0,
+    acceptable_lag: int = 10_000,
+    max_warmups: int = 2,
+) -> Placement:
+    """Gives each task to one member, and each task with state to some more as a standby.
+
+    ``changelog_ends`` has the tasks with state and how long their changelogs are. A member has caught up with a
+    task when its lag is at most ``acceptable_lag``; as long as another one has and the one that should run the
+    task has not, the task stays there and is warmed up where it should be, ``max_warmups`` of them at a time.
+
+    >>> a, b = Candidate(frozenset({TaskId(0, 0), TaskId(0, 1)}), {TaskId(0, 0): 0, TaskId(0, 1): 0}), Candidate()
+    >>> new = place([TaskId(0, 0), TaskId(0, 1)], {TaskId(0, 0): 50_000, TaskId(0, 1): 50_000}, {"a": a, "b": b})
+    >>> len(new.active["a"]), len(new.warmup["b"])
+    (2, 1)
+    """
+    tasks = sorted(tasks)
+
+    def lag(member: str, task: TaskId) -> int:
+        return members[member].lags.get(task, changelog_ends.get(task, 0))
+
+    caught_up = {
+        task: [m for m in sorted(members) if lag(m, task) <= acceptable_lag] for task in changelog_ends
+    }
+    previous = {name: member.active for name, member in members.items()}
+    ideal = assign_tasks(tasks, members, previous, {name: member.lags for name, member in members.items()})
+    placement = Placement(
+        {name: set() for name in ideal}, {name: set() for name in ideal}, {name: set() for name in ideal}
+    )
+    moves = []
+    for name, mine in ideal.items():
+        for task in mine:
+            ready = caught_up.get(task, [])
+            if not ready or name in ready:
+                placement.active[name].add(task)
+            else:
+                moves.append((task, name))
+    for task, name in sorted(moves):
+        owner = min(
+            caught_up[task],
+            key=lambda m: (task not in members[m].active, len(placement.active[m]), m),
+        )
+        placement.active[owner].add(task)
+        if sum(map(len, placement.warmup.values())) < max_warmups:
+            placement.warmup[name].add(task)
+    _add_standbys(placement, changelog_ends, members, standby_replicas)
+    return placement
+
+
+def _add_standbys(
+    placement: Placement, stateful: Collection[TaskId], members: Mapping[str, Candidate], replicas: int
+) -> None:
+    """Copies of each task on members that have none, on other racks first, then where there are copies already."""
+    copies = min(replicas, len(members) - 1)
+    fair = -(-len(stateful) * copies // max(1, len(members)))
+    for task in sorted(stateful):
+        holders = [m for m in members if task in placement.active[m] or task in placement.warmup[m]]
+        for _ in range(copies):
+            racks = {members[m].rack for m in holders} - {None}
+            free = [m for m in sorted(members) if m not in holders]
+            if not free:
+                break
+            best = min(
+                free,
+                key=lambda m: (
+                    members[m].rack in racks,
+                    len(placement.standby[m]) >= fair,
+                    task not in members[m].lags,
+                    members[m].lags.get(task, 0),
+                    len(placement.standby[m]) + len(placement.active[m]),
+                ),
+            )
+            placement.standby[best].add(task)
+            holders.append(best)
+
+
+def assign_tasks(
+    tasks: Iterable[TaskId],
+    members: Iterable[str],
+    previous: Mapping[str, Iterable[TaskId]],
+    lags: Mapping[str, Mapping[TaskId, int]] | None = None,
+) -> dict[str, set[TaskId]]:
+    """Gives each task to one member.
+
+    Two members differ by at most one task, over all and within each sub-topology. A task stays where it was
+    as far as that allows; otherwise it goes, as far as that allows, to whoever is least behind with its state
+    (``lags``: member -> task -> records). The outcome depends on nothing but the arguments, so every leader decides
+    alike.
+
+    >>> assign_tasks([TaskId(0, p) for p in range(4)], ["a", "b", "c"], {"a": [TaskId(0, 0)]})["b"]
+    {TaskId(subtopology=0, partition=2)}
+    """
+    lags = lags or {}
+    assigned: dict[str, set[TaskId]] = {member: set() for member in sorted(members)}
+    if not assigned:
+        return assigned
+    by_subtopology: dict[int, list[TaskId]] = {}
+    for task in sorted(tasks):
+        by_subtopology.setdefault(task.subtopology, []).append(task)
+    for group in by_subtopology.values():
+        # Two members may claim one task, when one of them was away for a while: the first claim counts.
+        owner: dict[TaskId, str] = {}
+        for member in assigned:
+            for task in previous.get(member, ()):
+                owner.setdefault(task, member)
+
+        def known_elsewhere(task: TaskId, member: str) -> bool:
+            return any(task in lags[other] for other in lags if other != member)
+
+        # A member that has to give some away gives those that somebody else has the state of.
+        held = {
+            member: sorted(
+                (task for task in group if owner.get(task) == member),
+                key=lambda task: (known_elsewhere(task, member), task),
+            )
+            for member in assigned
+        }
+        floor, extra = divmod(len(group), len(assigned))
+        # The members that get one task more: those with the fewest tasks so far, then those that lose one
+        # otherwise.
+        order = sorted(assigned, key=lambda member: (len(assigned[member]), -len(held[member]), member))
+        quota = {member: floor + (index < extra) for index, member in enumerate(order)}
+        kept = {member: held[member][: quota[member]] for member in assigned}
+        room = {member: quota[member] - len(kept[member]) for member in assigned}
+        free = set(group).difference(*kept.values())
+        warm = sorted(
+            (behind, task, member)
+            for member in lags.keys() & assigned.keys()
+            for task, behind in lags[member].items()
+            if room[member] and task in free
+        )
+        for _, task, member in warm:
+            if room[member] and task in free:
+                kept[member].append(task)
+                room[member] -= 1
+                free.remove(task)
+        rest = iter(sorted(free))
+        for member in assigned:
+            assigned[member].update(kept[member], islice(rest, room[member]))
+    return assigned

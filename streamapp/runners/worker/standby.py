@@ -1,0 +1,133 @@
+"""Standbys: copies of the state of tasks that other workers run, kept warm from their changelogs (KIP-441).
+
+A standby answers reads that may be stale, and becomes the task itself without a long restore.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from confluent_kafka import TopicPartition as RdTopicPartition
+from confluent_kafka.admin import AdminClient
+
+from streamapp.config import StreamsConfig
+from streamapp.records import TopicPartition
+from streamapp.runners.worker.clients import list_offsets
+from streamapp.runners.worker.livetask import LiveTask
+from streamapp.runners.worker.offsets import committed_offsets
+from streamapp.runners.worker.placement import TaskId
+from streamapp.runners.worker.restore import ChangelogReader, RestoreProgress, start_offset
+
+__all__ = ["Standbys"]
+
+logger = logging.getLogger(__name__)
+
+_IDLE_SECONDS = 0.1
+"""Between two looks at changelogs that had nothing new: standbys take no time from tasks that run."""
+_REFRESH_SECONDS = 1.0
+
+
+class Standbys(ChangelogReader):
+    """The standbys of this worker; lives in the data plane's thread.
+
+    ``open_task`` makes a `LiveTask` for an id, ``close_task`` closes one. ``caught_up`` is called when all tasks that are warmed up here, to be run
+    here, are at most ``acceptable_recovery_lag`` records behind.
+    """
+
+    def __init__(
+        self,
+        config: StreamsConfig,
+        admin: AdminClient,
+        open_task: Callable[[TaskId], LiveTask],
+        close_task: Callable[[LiveTask], None],
+        caught_up: Callable[[], None],
+    ) -> None:
+        super().__init__(config, admin)
+        self._open_task = open_task
+        self._close_task = close_task
+        self._caught_up = caught_up
+        self._last_read = self._last_refresh = 0.0
+        self.tasks: dict[TaskId, LiveTask] = {}
+        self.warmups: frozenset[TaskId] = frozenset()
+
+    def assign(self, wanted: Mapping[TaskId, bool]) -> None:
+        """From now on copies of exactly these tasks are kept; True: to be run here once they have caught up."""
+        for live in [self._remove(id) for id in self.tasks if id not in wanted]:
+            self._close_task(live)
+        self.warmups = frozenset(id for id, warmup in wanted.items() if warmup)
+        opened = [self._open_task(id) for id in wanted if id not in self.tasks]
+        self.tasks.update((live.id, live) for live in opened)
+        partitions = [tp for live in opened for tp in live.changelogs]
+        first = list_offsets(self._admin, partitions, latest=False)
+        end = list_offsets(self._admin, partitions, latest=True)
+        for live in opened:
+            local = live.task.changelog_offsets
+            for tp, store in live.changelogs.items():
+                start = start_offset(live, tp, local.get(store, 0), first[tp], end[tp])
+                self._begin([RestoreProgress(live, store, tp, start, end[tp], start)])
+        if opened:
+            logger.info("keeping copies of tasks %s", ", ".join(map(str, sorted(self.tasks))))
+        self._refresh(self._bounded(opened))
+
+    def take(self, id: TaskId) -> LiveTask | None:
+        """Gives a standby away, with its state open, to become the task; None: there is none."""
+        return self._remove(id) if id in self.tasks else None
+
+    def lag(self, id: TaskId) -> int:
+        """Changelog records that a copy does not have yet, as far as the ends of the changelogs are known."""
+        return sum(each.remaining for each in self._open.values() if each.task.id == id)
+
+    def poll(self) -> None:
+        """Applies what has arrived, if it is time to look."""
+        now = time.monotonic()
+        if not self.tasks or now - self._last_read < _IDLE_SECONDS:
+            return
+        applied = self._read(0)
+        if not applied:
+            self._last_read = now
+        if now - self._last_refresh >= _REFRESH_SECONDS:
+            self._last_refresh = now
+            self._refresh(self._bounded(self.tasks.values()))
+            if self.warmups and all(
+                self.lag(id) <= self._config.acceptable_recovery_lag for id in self.warmups
+            ):
+                logger.info(
+                    "tasks %s are warm and can be run here", ", ".join(map(str, sorted(self.warmups)))
+                )
+                self.warmups = frozenset()
+                self._caught_up()
+
+    def close(self) -> None:
+        for live in self.tasks.values():
+            self._close_task(live)
+        self.tasks.clear()
+        super().close()
+
+    def _remove(self, id: TaskId) -> LiveTask:
+        live = self.tasks.pop(id)
+        self._end([tp for tp, progress in self._open.items() if progress.task is live])
+        return live
+
+    def _bounded(self, tasks: Collection[LiveTask]) -> list[TopicPartition]:
+        """Changelogs that are source topics at the same time."""
+        return [tp for live in tasks for tp in live.changelogs if tp in live.inputs]
+
+    def _refresh(self, bounded: list[TopicPartition]) -> None:
+        """Looks how long the changelogs are. A source topic counts as far as its task has committed: a table must
+        not be ahead of the records that are processed with it."""
+        committed = committed_offsets(self._admin, self._config.application_id, bounded)
+        for tp, progress in self._open.items():
+            if tp in committed:
+                if progress.done and committed[tp] > progress.position:
+                    # What had been fetched beyond the end was thrown away.
+                    self._consumer.incremental_unassign([RdTopicPartition(*tp)])
+                    self._consumer.incremental_assign([RdTopicPartition(*tp, progress.position)])
+                progress.end = committed[tp]
+            else:
+                _, high = self._consumer.get_watermark_offsets(RdTopicPartition(*tp), cached=True)
+                progress.end = max(progress.end, high)
+
+    def _limit(self, progress: RestoreProgress) -> int:
+        return progress.end if progress.partition in progress.task.inputs else 2**63
