@@ -1,0 +1,52 @@
+"""A local cluster that workers reach through proxies, beside the direct way that the driver takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from streamapp.broker import LocalKafka
+
+from ..processes import free_port
+from .proxy import Link, Proxy
+
+__all__ = ["LINKS", "FaultyKafka"]
+
+LINKS = ("A", "B")
+
+
+class FaultyKafka(LocalKafka):
+    """Each broker has a listener for each link, whose advertised address is that of a proxy in front of it."""
+
+    def __init__(self, data_dir: Path, brokers: int, port: int = 0) -> None:
+        super().__init__(data_dir, brokers=brokers, port=port, heap_mb=384)
+        self._ports = {(link, n): (free_port(), free_port()) for link in LINKS for n in range(1, brokers + 1)}
+        """(link, broker) -> (port of the listener, port of the proxy)."""
+        self.links: dict[str, Link] = {}
+
+    def start(self, *, detached: bool = False) -> None:
+        super().start(detached=detached)
+        for link in LINKS:
+            ports = [self._ports[key] for key in sorted(self._ports) if key[0] == link]
+            self.links[link] = Link([Proxy(proxy, listener) for listener, proxy in ports])
+
+    def stop(self) -> None:
+        for link in self.links.values():
+            link.close()
+        super().stop()
+
+    @property
+    def numbers(self) -> range:
+        return range(1, len(self.status().brokers) + 1)
+
+    def _write_cluster(self, cluster: Any) -> None:
+        super()._write_cluster(cluster)
+        for number in range(1, len(cluster.ports) + 1):
+            path = self.data_dir / f"broker-{number}" / "server.properties"
+            settings = dict(line.split("=", 1) for line in path.read_text().splitlines())
+            for link in LINKS:
+                listener, proxy = self._ports[link, number]
+                settings["listeners"] += f",{link}://127.0.0.1:{listener}"
+                settings["advertised.listeners"] += f",{link}://127.0.0.1:{proxy}"
+                settings["listener.security.protocol.map"] += f",{link}:PLAINTEXT"
+            path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))

@@ -1,0 +1,380 @@
+"""One run of one scenario: its topics, its input, its workers, its history."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from ..processes import Worker, free_port, start_worker
+from .brokers import FaultyKafka
+from .history import History
+from .watch import Prober, Reader, Watcher, get_json, text
+from .workloads import WORKLOADS
+
+__all__ = ["PARTITIONS", "Run"]
+
+PARTITIONS, KEYS = 4, 40
+BASE_MS = 1_700_000_000_000
+EXACTLY_ONCE = "exactly_once_v2"
+PATIENCE = 120.0
+"""Seconds until something that has to happen on a busy machine has not happened."""
+
+
+class Run:
+    """What a scenario is given: it feeds, starts, breaks and waits, and everything goes into the history."""
+
+    def __init__(
+        self,
+        kafka: FaultyKafka,
+        folder: Path,
+        scenario: str,
+        workload: str,
+        guarantee: str,
+        dead_letters: bool,
+    ) -> None:
+        self.kafka, self.folder, self.workload, self.guarantee = kafka, folder, workload, guarantee
+        folder.mkdir(parents=True, exist_ok=True)
+        self.id = f"f-{uuid.uuid4().hex[:8]}"
+        self.spec = WORKLOADS[workload]
+        self.source, self.sink, self.dead_letters = f"{self.id}-in", f"{self.id}-out", f"{self.id}-dead"
+        self.stages = [(self.id + source, model, self.id + sink) for source, model, sink in self.spec.stages]
+        self.history = History(folder / "history.jsonl")
+        self.history.add(
+            "run",
+            scenario=scenario,
+            workload=workload,
+            guarantee=guarantee,
+            brokers=len(kafka.numbers),
+            stages=self.stages,
+            dead_letters=dead_letters,
+        )
+        self.admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+        self._producer = Producer(
+            {
+                "bootstrap.servers": kafka.bootstrap_servers,
+                "partitioner": "murmur2_random",
+                "enable.idempotence": True,
+                "log_level": 0,
+            }
+        )
+        self._ids = 0
+        self._sent: dict[str, int] = {}
+        self._workers: dict[str, Worker] = {}
+        self._ports: dict[str, int] = {}
+        self._starts = 0
+        self._with_dead_letters = dead_letters
+        sinks = [sink for _, _, sink in self.stages]
+        rows = [f"{self.source}-rows"] if workload == "join" else []
+        self.create(self.source, *sinks, self.dead_letters, *rows)
+        if rows:
+            self._feed_rows(rows[0])
+        self.watcher = Watcher(
+            self.history,
+            kafka.bootstrap_servers,
+            self.id,
+            [source for source, _, _ in self.stages],
+            [*sinks, self.dead_letters],
+            self.dead_letters,
+            PARTITIONS,
+            read_committed=self.exactly_once,
+        )
+        self._prober = Prober(self.history, self.ports, lambda: (self.behind, self._mark()))
+        self.watcher.start()
+        self._prober.start()
+
+    @property
+    def exactly_once(self) -> bool:
+        return self.guarantee == EXACTLY_ONCE
+
+    def create(self, *topics: str, partitions: int = PARTITIONS, **config: str) -> None:
+        replicas = len(self.kafka.numbers)
+        new = [NewTopic(t, partitions, replicas, config=config) for t in topics]
+        for future in self.admin.create_topics(new).values():
+            future.result(60)
+
+    # Input.
+
+    def feed(self, count: int, value: Callable[[int], str] = str) -> None:
+        """Sends records and waits until the brokers have them."""
+        for _ in range(count):
+            self._send(value)
+        self._producer.flush()
+
+    @contextmanager
+    def feeding(self, per_second: int = 40) -> Iterator[None]:
+        """Sends records all the time."""
+        stop = threading.Event()
+
+        def send() -> None:
+            while not stop.wait(0.25):
+                for _ in range(per_second // 4):
+                    self._send(str)
+                self._producer.poll(0)
+
+        thread = threading.Thread(target=send, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+            self._producer.flush()
+
+    def _send(self, value: Callable[[int], str]) -> None:
+        number = self._ids
+        self._ids += 1
+        # Mostly in order, some late but in time, some too late for any window.
+        late = 8_000 if number % 10 == 3 else 60_000 if number % 37 == 5 else 0
+        self._producer.produce(
+            self.source,
+            value(number),
+            f"k{number * 7919 % KEYS}",
+            timestamp=BASE_MS + max(0, number * 100 - late),
+            on_delivery=self._on_delivery,
+        )
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            raise KafkaException(error)
+        partition = f"{message.topic()}-{message.partition()}"
+        self._sent[partition] = max(message.offset() + 1, self._sent.get(partition, 0))
+        self.history.add(
+            "sent",
+            topic=message.topic(),
+            partition=message.partition(),
+            offset=message.offset(),
+            key=text(message.key()),
+            value=text(message.value()),
+            timestamp=message.timestamp()[1],
+        )
+
+    def _feed_rows(self, topic: str) -> None:
+        for number in range(KEYS):
+            self._producer.produce(topic, f"row-of-k{number}", f"k{number}", timestamp=BASE_MS - 1)
+        self._producer.flush()
+
+    # Workers.
+
+    def start(
+        self,
+        name: str = "a",
+        *,
+        failpoint: str = "",
+        link: str | None = None,
+        wrapper: tuple[str, ...] = (),
+        **env: str,
+    ) -> str:
+        """Starts a worker; one of the same name has the same state folder and port."""
+        self._starts += 1
+        port = self._ports.setdefault(name, free_port())
+        where = self.kafka.links[link].bootstrap_servers if link else self.kafka.bootstrap_servers
+        settings = {
+            "APP_ID": self.id,
+            "BOOTSTRAP": where,
+            "WORKLOAD": self.workload,
+            "GUARANTEE": self.guarantee,
+            "SOURCE": self.source,
+            "SINK": self.sink,
+            "DATADIR": str(self.data(name)),
+            "WEB_PORT": str(port),
+            "STREAMAPP_FAILPOINT": failpoint,
+        }
+        if self._with_dead_letters:
+            settings |= {"DEAD_LETTERS": self.dead_letters, "ON_ERROR": "continue"}
+        log = self.folder / f"{self._starts:02}-{name}.log"
+        self._workers[name] = start_worker(
+            "tests.faults.workloads", log, {**settings, **env}, wrapper=wrapper
+        )
+        self.history.add("fault", what=f"start {name}" + (f" with {failpoint}" if failpoint else ""))
+        return name
+
+    def data(self, name: str) -> Path:
+        return self.folder / f"data-{name}"
+
+    def state(self, name: str) -> Path:
+        """The folder with the tasks' state of a worker."""
+        return self.data(name) / "state" / self.id
+
+    def ports(self) -> dict[str, int]:
+        return {name: self._ports[name] for name, worker in list(self._workers.items()) if worker.alive}
+
+    def pid(self, name: str) -> int:
+        return self._workers[name].process.pid
+
+    def log(self, name: str) -> str:
+        return self._workers[name].text()
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        self.history.add("fault", what=f"{number.name} to {name}")
+        self._workers[name].signal(number)
+
+    def kill(self, name: str) -> None:
+        self.signal(name, signal.SIGKILL)
+        self.killed(name)
+
+    def killed(self, name: str) -> None:
+        """Waits until the worker has been killed, by a failpoint if not by `kill`."""
+        code = self._end(name)
+        self.history.add("exit", worker=name, code=code, wanted="killed", said=True)
+        self.must(code == -signal.SIGKILL, f"{name} is killed")
+
+    def stop(self, name: str, seconds: float = 60.0) -> None:
+        """SIGTERM; has to end in order."""
+        self.signal(name, signal.SIGTERM)
+        code = self._end(name, seconds)
+        self.history.add("exit", worker=name, code=code, wanted="clean", said=True)
+
+    def ends(self, name: str, seconds: float = PATIENCE) -> None:
+        """Waits until the worker has ended, in whichever way."""
+        code = self._end(name, seconds)
+        self.history.add("exit", worker=name, code=code, wanted="killed", said=True)
+        self.must(code is not None, f"{name} ends")
+
+    def fails(self, name: str, says: str, seconds: float = PATIENCE) -> None:
+        """Waits until the worker has ended by itself, with the reason (a pattern) in its log."""
+        code = self._end(name, seconds)
+        said = re.search(says, re.sub(r"\s+", " ", self.log(name))) is not None
+        self.history.add("exit", worker=name, code=code, wanted=says, said=said)
+
+    def _end(self, name: str, seconds: float = PATIENCE) -> int | None:
+        try:
+            return self._workers[name].wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def runs(self, name: str, tasks: int = 1) -> None:
+        """Waits until a worker has started as many tasks."""
+        self.wait_until(lambda: self.log(name).count("is running") >= tasks, f"{name} runs {tasks} tasks")
+
+    # Waiting.
+
+    @property
+    def behind(self) -> int:
+        committed = self.watcher.committed
+        return sum(max(0, end - committed.get(tp, 0)) for tp, end in list(self._sent.items()))
+
+    def _mark(self) -> int:
+        return self.watcher.seen + sum(self.watcher.committed.values())
+
+    def caught_up(self, seconds: float = PATIENCE) -> None:
+        """Until everything that was sent is committed, through all stages."""
+        self.wait_until(lambda: not self.behind and not self._behind_later(), "all is committed", seconds)
+
+    def commits(self) -> None:
+        """Until something is committed that was not."""
+        before = sum(self.watcher.committed.values())
+        self.wait_until(lambda: sum(self.watcher.committed.values()) > before, "another commit")
+
+    def _behind_later(self) -> bool:
+        ends: dict[str, int] = {}
+        sources = {source for source, _, _ in self.stages[1:]}
+        for e in self.history.of("output") if sources else ():
+            if e["topic"] in sources:
+                ends[f"{e['topic']}-{e['partition']}"] = e["offset"] + 1
+        return any(self.watcher.committed.get(tp, 0) < end for tp, end in ends.items())
+
+    def wait_until(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
+        deadline = time.monotonic() + seconds
+        while not (ok := condition()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self.history.add("wait", what=what, seconds=seconds, ok=ok)
+
+    def must(self, ok: bool, what: str) -> None:
+        """Writes down that something was not as it has to be."""
+        if not ok:
+            self.history.add("wait", what=what, seconds=0, ok=False)
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Reads keys of the table from every worker all the time."""
+        assert self.spec.store is not None
+        keys = sorted({e["key"] for e in self.history.of("output") if e["topic"] == self.sink})
+        reader = Reader(self.history, self.ports, self.spec.store, keys)
+        reader.start()
+        try:
+            yield
+        finally:
+            reader.close()
+
+    # The end.
+
+    def finish(self) -> None:
+        """Everything sent is worked off, tables are read, workers stop in order."""
+        self.caught_up()
+        if self.spec.store == "counts" and self.ports():
+            self._read_views()
+        for name in self.ports():
+            self.stop(name)
+        if self.spec.store is not None:
+            self._read_changelog()
+
+    def close(self) -> None:
+        for worker in self._workers.values():
+            worker.close()
+        self._prober.close()
+        self.watcher.close()
+        self.history.close()
+
+    def _read_views(self) -> None:
+        rows: dict[str, str] = {}
+        page: str | None = f"/tables/{self.spec.store}/?limit=1000"
+        port = next(iter(self.ports().values()))
+        deadline = time.monotonic() + PATIENCE
+        while page is not None:
+            status, body = get_json(port, page, timeout=10)
+            if status == 200:
+                rows |= {entry["key"]: entry["value"] for entry in body["entries"]}
+                page = body["next"]
+            elif time.monotonic() > deadline:
+                self.must(False, f"the views of {self.spec.store} can be read, not {status} {body}")
+                return
+            else:
+                time.sleep(0.5)
+        self.history.add("table", source="views", rows=rows)
+
+    def _read_changelog(self) -> None:
+        topic = f"{self.id}-{self.spec.store}-changelog"
+        rows: dict[str, str] = {}
+        for key, value in self.read(topic):
+            rows[table_key(key, self.spec.store)] = text(value)
+        self.history.add("table", source="changelog", rows=rows)
+
+    def read(self, topic: str) -> list[tuple[bytes, bytes]]:
+        """What a restore would read of a topic."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.kafka.bootstrap_servers,
+                "group.id": "reader",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "log_level": 0,
+            }
+        )
+        left = set(range(PARTITIONS))
+        consumer.assign([TopicPartition(topic, p, 0) for p in left])
+        rows = []
+        while left:
+            for message in consumer.consume(10_000, 1.0):
+                if message.error() is None:
+                    rows.append((message.key(), message.value()))
+                elif message.error().code() == KafkaError._PARTITION_EOF:
+                    left.discard(message.partition())
+        consumer.close()
+        return rows
+
+
+def table_key(key: bytes, store: str | None) -> str:
+    if store != "windows":
+        return text(key)
+    return f"{text(key[:-12])}@{int.from_bytes(key[-12:-4], 'big')}"

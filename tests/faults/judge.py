@@ -1,0 +1,252 @@
+"""From a history to a verdict for each invariant. Pure: the same history, the same verdicts.
+
+The invariants are those of the project's reliability catalogue:
+
+    I1  no loss: every input at or below the committed offset is in the output, or in the dead-letter topic
+    I2  no duplicates, with exactly_once_v2
+    I3  state is the fold of the input up to the committed offset, under either guarantee
+    I4  changelog and views show the same table
+    I5  order: outputs of one input partition keep their order in each output partition
+    I6  contiguous commit: at no time is an offset committed whose outputs, or those before, are not there
+    I10 liveness: after the fault everything moves again, without help
+    I11 accounting: what was sent is in the output, was filtered, was late, or is a dead letter
+    I13 honest failure: a process that ends says why; none is ready while nothing moves
+    I14 query truth: an answer is a value that the key has had; absence is never invented
+    I15 clean stop: SIGTERM ends with code 0 within the deadline
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .history import Event, only
+from .models import MODELS, POISON, Input, Output, window_row
+
+__all__ = ["Verdict", "judge"]
+
+_IDLE_SECONDS = 45.0
+"""How long a worker may say that it is ready while records wait and nothing moves."""
+
+
+class Verdict(NamedTuple):
+    invariant: str
+    ok: bool
+    detail: str = ""
+
+
+Partition = tuple[str, int]
+
+
+@dataclass
+class _Stage:
+    """One step of a workload: what came in by partition, what should come out, and what came out."""
+
+    source: str
+    model: str
+    sink: str
+    expected: dict[int, list[tuple[int, Output]]]
+    outputs: dict[int, list[tuple[int, Output]]]
+    """By output partition: (offset, output)."""
+
+    def __post_init__(self) -> None:
+        self.place = {
+            output: (partition, index)
+            for partition, outputs in self.expected.items()
+            for index, (_, output) in enumerate(outputs)
+        }
+        """Output -> (input partition, its turn there)."""
+        self.seen = Counter(output for rows in self.outputs.values() for _, output in rows)
+
+
+def judge(history: Iterable[Event]) -> list[Verdict]:
+    """A verdict for each invariant that the history has evidence of; the detail of a failed one names it."""
+    events = list(history)
+    run = events[0]
+    assert run["event"] == "run", "a history begins with what was run"
+    stages = [_stage(events, *stage) for stage in run["stages"]]
+    exactly_once = run["guarantee"] == "exactly_once_v2"
+    committed = _last_committed(events)
+    findings: dict[str, list[str]] = {}
+
+    def check(invariant: str, problems: Iterable[str]) -> None:
+        findings.setdefault(invariant, []).extend(problems)
+
+    for stage in stages:
+        check("I1", _lost(stage, committed))
+        if exactly_once:
+            check("I2", _doubled(stage))
+        check("I3", _wrong(stage))
+        check("I5", _disordered(stage))
+        check("I6", _ahead(stage, only(events, "committed")))
+    if tables := only(events, "table"):
+        check("I3", _table_differs(stages[-1], tables))
+        check("I4", _tables_differ(tables))
+    if waits := only(events, "wait"):
+        check("I10", (f"{e['what']}: not within {e['seconds']} s" for e in waits if not e["ok"]))
+    if any(e["value"].startswith(POISON) for e in only(events, "sent")) and run.get("dead_letters"):
+        check("I11", _unaccounted(events, exactly_once))
+    exits = only(events, "exit")
+    if failing := [e for e in exits if e["wanted"] != "clean"]:
+        check("I13", _dishonest(failing))
+    if ready := only(events, "ready"):
+        check("I13", _idle(ready))
+    if reads := only(events, "read"):
+        check("I14", _untrue(stages[-1], reads))
+    if clean := [e for e in exits if e["wanted"] == "clean"]:
+        check("I15", (f"{e['worker']} ended with {e['code']} after SIGTERM" for e in clean if e["code"]))
+    return [
+        Verdict(
+            name, not found, "; ".join([*found[:3], *([f"and {len(found) - 3} more"] if found[3:] else [])])
+        )
+        for name, found in sorted(findings.items(), key=lambda item: int(item[0][1:]))
+    ]
+
+
+def _stage(events: list[Event], source: str, model: str, sink: str) -> _Stage:
+    inputs: dict[int, list[Input]] = defaultdict(list)
+    for kind in ("sent", "output"):
+        for e in only(events, kind):
+            if e["topic"] == source:
+                inputs[e["partition"]].append(Input(e["offset"], e["key"], e["value"], e.get("timestamp", 0)))
+    outputs: dict[int, list[tuple[int, Output]]] = defaultdict(list)
+    for e in only(events, "output"):
+        if e["topic"] == sink:
+            outputs[e["partition"]].append((e["offset"], Output(e["key"], e["value"])))
+    return _Stage(
+        source,
+        model,
+        sink,
+        {p: list(MODELS[model](sorted(rows))) for p, rows in inputs.items()},
+        {p: sorted(rows) for p, rows in outputs.items()},
+    )
+
+
+def _last_committed(events: list[Event]) -> dict[str, int]:
+    samples = only(events, "committed")
+    return samples[-1]["offsets"] if samples else {}
+
+
+def _lost(stage: _Stage, committed: dict[str, int]) -> Iterator[str]:
+    for partition, outputs in stage.expected.items():
+        end = committed.get(f"{stage.source}-{partition}", 0)
+        for offset, output in outputs:
+            if offset < end and not stage.seen[output]:
+                yield f"{output} is missing: caused by offset {offset} of {stage.source}-{partition}, {end} is committed"
+
+
+def _doubled(stage: _Stage) -> Iterator[str]:
+    for output, times in stage.seen.items():
+        if times > 1 and output in stage.place:
+            yield f"{output} is in {stage.sink} {times} times"
+
+
+def _wrong(stage: _Stage) -> Iterator[str]:
+    for output in stage.seen:
+        if output not in stage.place:
+            yield f"{output} in {stage.sink} is not an answer to what was sent"
+
+
+def _disordered(stage: _Stage) -> Iterator[str]:
+    for sink_partition, rows in stage.outputs.items():
+        newest: dict[int, tuple[int, Output]] = {}
+        known: set[Output] = set()
+        for _, output in rows:
+            # With at-least-once, work is repeated from a commit on: what counts is when it came first.
+            if output in known or output not in stage.place:
+                continue
+            known.add(output)
+            partition, turn = stage.place[output]
+            before, earlier = newest.get(partition, (-1, output))
+            if turn < before and _cause(stage, output) != _cause(stage, earlier):
+                yield f"{output} comes after {earlier} in {stage.sink}-{sink_partition}"
+            newest[partition] = max(newest.get(partition, (-1, output)), (turn, output))
+
+
+def _cause(stage: _Stage, output: Output) -> tuple[int, int]:
+    partition, turn = stage.place[output]
+    return partition, stage.expected[partition][turn][0]
+
+
+def _ahead(stage: _Stage, samples: list[Event]) -> Iterator[str]:
+    appeared = {
+        output: (f"{stage.sink}-{partition}", offset)
+        for partition, rows in stage.outputs.items()
+        for offset, output in reversed(rows)
+    }
+    before: dict[str, int] = {}
+    for sample in samples:
+        for partition, outputs in stage.expected.items():
+            name = f"{stage.source}-{partition}"
+            end = sample["offsets"].get(name, 0)
+            if end < before.get(name, 0):
+                yield f"the committed offset of {name} went back from {before[name]} to {end} at {sample['t']} s"
+            before[name] = end
+            for offset, output in outputs:
+                where, at = appeared.get(output, ("nowhere", 0))
+                if offset < end and at >= sample["ends"].get(where, 0):
+                    yield f"{end} of {name} was committed at {sample['t']} s, before {output} was out"
+                    break
+
+
+def _table_differs(stage: _Stage, tables: list[Event]) -> Iterator[str]:
+    row = window_row if stage.model == "window" else Output
+    expected = dict(row(*output) for outputs in stage.expected.values() for _, output in outputs)
+    for table in tables:
+        yield from _differences(f"the {table['source']}", table["rows"], "the input", expected)
+
+
+def _tables_differ(tables: list[Event]) -> Iterator[str]:
+    first, *others = tables
+    for other in others:
+        yield from _differences(other["source"], other["rows"], first["source"], first["rows"])
+
+
+def _differences(name: str, rows: dict[str, str], against: str, expected: dict[str, str]) -> Iterator[str]:
+    for key in sorted(rows.keys() | expected.keys()):
+        if rows.get(key) != expected.get(key):
+            yield f"{key} is {rows.get(key)} in {name}, {expected.get(key)} by {against}"
+
+
+def _unaccounted(events: list[Event], exactly_once: bool) -> Iterator[str]:
+    dead = Counter((e["key"], e["value"]) for e in only(events, "dead"))
+    sent = Counter((e["key"], e["value"]) for e in only(events, "sent") if e["value"].startswith(POISON))
+    for record in sent.keys() | dead.keys():
+        if not dead[record]:
+            yield f"the poison record {record} is not in the dead-letter topic"
+        elif not sent[record] or (exactly_once and dead[record] != sent[record]):
+            yield f"{record} was sent {sent[record]} times and is {dead[record]} times in the dead-letter topic"
+
+
+def _dishonest(exits: list[Event]) -> Iterator[str]:
+    for e in exits:
+        if e["wanted"] == "killed":
+            continue
+        if e["code"] is None:
+            yield f"{e['worker']} did not end: {e['wanted']!r} was wanted"
+        elif e["code"] == 0 or not e["said"]:
+            yield f"{e['worker']} ended with {e['code']} without saying {e['wanted']!r}"
+
+
+def _idle(looks: list[Event]) -> Iterator[str]:
+    since: dict[str, float] = {}
+    for e in looks:
+        if e["status"] != 200 or e["moved"] or not e["behind"]:
+            since.pop(e["worker"], None)
+        elif e["t"] - since.setdefault(e["worker"], e["t"]) > _IDLE_SECONDS:
+            yield f"{e['worker']} says it is ready at {e['t']} s, but nothing has moved since {since[e['worker']]} s"
+            return
+
+
+def _untrue(stage: _Stage, reads: list[Event]) -> Iterator[str]:
+    had = {key: set[str]() for outputs in stage.expected.values() for _, (key, _) in outputs}
+    for outputs in stage.expected.values():
+        for _, (key, value) in outputs:
+            had[key].add(value)
+    for e in reads:
+        if e["status"] == 404:
+            yield f"{e['key']} was absent at {e['t']} s, but had a value before"
+        elif e["status"] == 200 and e["value"] not in had.get(e["key"], ()):
+            yield f"{e['key']} was {e['value']} at {e['t']} s, which it never should be"

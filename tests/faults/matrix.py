@@ -1,0 +1,122 @@
+"""The scenarios of the fault matrix, and what it takes to run one of them."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .brokers import FaultyKafka
+from .driver import Run
+from .history import read_history
+from .judge import Verdict, judge
+
+__all__ = ["ALO", "EOS", "GUARANTEES", "Case", "Result", "cases", "run_case", "scenario"]
+
+ALO, EOS = "at_least_once", "exactly_once_v2"
+GUARANTEES = (ALO, EOS)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One scenario with one workload and one guarantee."""
+
+    name: str
+    faults: tuple[int, ...]
+    """Its numbers in the catalogue of faults."""
+    fault: str
+    run: Callable[..., None]
+    workload: str
+    guarantee: str
+    brokers: tuple[int, ...]
+    breaks_brokers: bool
+    """Nothing else can run on the cluster at the same time."""
+    sampled: bool
+    dead_letters: bool
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        more = [str(value) for value in self.arguments.values()]
+        guarantee = "eos" if self.guarantee == EOS else "alo"
+        return f"{self.name}[{'-'.join([self.workload, guarantee, *more])}]"
+
+
+@dataclass(frozen=True)
+class Result:
+    case: Case
+    brokers: int
+    verdicts: list[Verdict]
+    seconds: float
+    history: Path
+    error: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None and all(verdict.ok for verdict in self.verdicts)
+
+
+cases: list[Case] = []
+
+
+def scenario(
+    *faults: int,
+    fault: str,
+    workloads: Iterable[str] = ("count",),
+    guarantees: Iterable[str] = GUARANTEES,
+    brokers: tuple[int, ...] = (1,),
+    breaks_brokers: bool = False,
+    dead_letters: bool = False,
+    sampled: Iterable[str] = (),
+    each: Mapping[str, Iterable[Any]] | None = None,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a case of a function for each workload, guarantee and value of ``each`` (one argument by name).
+
+    ``sampled``: the ids of the cases that the ordinary tests run too.
+    """
+
+    def register(run: Callable[..., None]) -> Callable[..., None]:
+        name = run.__name__.replace("_", "-")
+        ((argument, values),) = each.items() if each else (("", [None]),)
+        for workload in workloads:
+            for guarantee in guarantees:
+                for value in values:
+                    arguments = {argument: value} if argument else {}
+                    case = Case(
+                        name,
+                        faults,
+                        fault,
+                        run,
+                        workload,
+                        guarantee,
+                        brokers,
+                        breaks_brokers,
+                        False,
+                        dead_letters,
+                        arguments,
+                    )
+                    if case.id.removeprefix(name) in sampled:
+                        case = Case(**{**vars(case), "sampled": True})
+                    cases.append(case)
+        return run
+
+    return register
+
+
+def run_case(case: Case, kafka: FaultyKafka, folder: Path) -> Result:
+    """Runs a scenario on a cluster and judges what happened; errors of the driver are results too."""
+    began = time.monotonic()
+    where = folder / f"{case.id}-{len(kafka.numbers)}"
+    error = None
+    run = Run(kafka, where, case.id, case.workload, case.guarantee, case.dead_letters)
+    try:
+        case.run(run, **case.arguments)
+    except Exception:
+        error = traceback.format_exc()
+    finally:
+        run.close()
+    verdicts = judge(read_history(run.history.path))
+    return Result(case, len(kafka.numbers), verdicts, time.monotonic() - began, run.history.path, error)

@@ -1,0 +1,105 @@
+"""What the workloads have to answer, computed from their input in a few lines of plain Python.
+
+A model sees the records of one input partition in the order of their offsets, and gives the outputs that
+each of them causes. Every output value names the input that caused it, so no two outputs are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+__all__ = ["GRACE_MS", "GROUPS", "MODELS", "POISON", "WINDOW_MS", "Input", "Model", "Output", "window_row"]
+
+WINDOW_MS, GRACE_MS, GROUPS = 10_000, 5_000, 10
+POISON = "poison"
+"""Values that begin like this cannot be processed; where the handler says to go on, they are dead letters."""
+
+
+class Input(NamedTuple):
+    offset: int
+    key: str
+    value: str
+    timestamp: int
+
+
+class Output(NamedTuple):
+    key: str
+    value: str
+
+
+Model = Callable[[list[Input]], Iterator[tuple[int, Output]]]
+"""Gives (offset of the input that caused it, output), in order."""
+
+
+def sound(records: list[Input]) -> list[Input]:
+    return [record for record in records if not record.value.startswith(POISON)]
+
+
+def copy(records: list[Input]) -> Iterator[tuple[int, Output]]:
+    """No state: two of three records go through."""
+    for record in sound(records):
+        if int(record.value) % 3:
+            yield record.offset, Output(record.key, record.value)
+
+
+def count(records: list[Input]) -> Iterator[tuple[int, Output]]:
+    counts: dict[str, int] = {}
+    for record in sound(records):
+        counts[record.key] = counts.get(record.key, 0) + 1
+        yield record.offset, Output(record.key, f"{counts[record.key]}:{record.value}")
+
+
+def window(records: list[Input]) -> Iterator[tuple[int, Output]]:
+    """Counts in tumbling windows; what is later than the grace period is dropped."""
+    counts: dict[tuple[str, int], int] = {}
+    stream_time = -1
+    for record in sound(records):
+        stream_time = max(stream_time, record.timestamp)
+        start = record.timestamp - record.timestamp % WINDOW_MS
+        if start + WINDOW_MS > stream_time - GRACE_MS:
+            counts[record.key, start] = counts.get((record.key, start), 0) + 1
+            yield record.offset, Output(record.key, f"{start}:{counts[record.key, start]}:{record.value}")
+
+
+def window_row(key: str, value: str) -> Output:
+    """The row of the table that belongs to an output of `window`."""
+    start, _, count = value.partition(":")
+    return Output(f"{key}@{start}", count)
+
+
+def final(records: list[Input]) -> Iterator[tuple[int, Output]]:
+    """The same windows, each given out once, when nothing can change it any more."""
+    open_windows: dict[tuple[str, int], str] = {}
+    stream_time = -1
+    updates = dict(window(records))
+    for record in sound(records):
+        stream_time = max(stream_time, record.timestamp)
+        if record.offset in updates:
+            key, value = updates[record.offset]
+            open_windows[key, int(value.split(":")[0])] = value
+        for key, start in sorted(open_windows, key=lambda each: each[1]):
+            if start + WINDOW_MS <= stream_time - GRACE_MS:
+                yield record.offset, Output(key, open_windows.pop((key, start)))
+
+
+def join(records: list[Input]) -> Iterator[tuple[int, Output]]:
+    """With a table that has a row for each key, and never changes."""
+    for record in sound(records):
+        yield record.offset, Output(record.key, f"{record.value}:row-of-{record.key}")
+
+
+def regroup(records: list[Input]) -> Iterator[tuple[int, Output]]:
+    """The first half of a count by another key: what goes into the repartition topic."""
+    for record in sound(records):
+        yield record.offset, Output(f"g{int(record.value) % GROUPS}", record.value)
+
+
+MODELS: dict[str, Model] = {
+    "copy": copy,
+    "count": count,
+    "window": window,
+    "final": final,
+    "join": join,
+    "regroup": regroup,
+}

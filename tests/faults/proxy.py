@@ -1,0 +1,171 @@
+"""A TCP proxy between workers and one broker, which can be told to misbehave like a network.
+
+It knows where Kafka's requests and responses begin (a length in front of each), so it can lose a single one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+from collections.abc import Iterable
+from typing import Literal
+
+__all__ = ["COMMITS", "Link", "Proxy"]
+
+Way = Literal["up", "down"]
+"""Up: from the worker to the broker."""
+
+COMMITS = {"OffsetCommit": 8, "TxnOffsetCommit": 28, "EndTxn": 26}
+"""Kafka's request types that make up a commit."""
+
+
+class Proxy:
+    """Listens on ``port`` of this host and connects to ``target``. Its methods may be called from any thread."""
+
+    def __init__(self, port: int, target: int) -> None:
+        self.port, self.target = port, target
+        self.lost = 0
+        """Requests or responses that were lost on purpose."""
+        self._loop = asyncio.new_event_loop()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._refusing = False
+        self._delay = 0.0
+        self._flowing: dict[Way, asyncio.Event] = {}
+        self._to_lose: tuple[frozenset[int], Way] | None = None
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"proxy-{port}", daemon=True)
+        self._thread.start()
+        self._started.wait(10)
+
+    def cut(self) -> None:
+        """Every connection ends, new ones are closed at once."""
+        self._call(self._cut)
+
+    def hole(self, *ways: Way) -> None:
+        """Connections stay, but nothing comes through."""
+        self._call(lambda: [self._flowing[way].clear() for way in ways or ("up", "down")])
+
+    def delay(self, seconds: float) -> None:
+        """Each request and each response takes so much longer."""
+        self._delay = seconds
+
+    def lose(self, requests: Iterable[int], way: Way) -> None:
+        """Loses the next request of these types (or the response to it), and the connection with it."""
+        self._to_lose = frozenset(requests), way
+
+    def heal(self) -> None:
+        """As if nothing had been."""
+        self._refusing, self._delay, self._to_lose = False, 0.0, None
+        self._call(lambda: [event.set() for event in self._flowing.values()])
+
+    def close(self) -> None:
+        self._call(self._cut)
+        self._call(self._loop.stop)
+        self._thread.join(5)
+
+    def _call(self, fn: object) -> None:
+        self._loop.call_soon_threadsafe(fn)  # type: ignore[arg-type]
+
+    def _cut(self) -> None:
+        self._refusing = True
+        for writer in self._writers:
+            writer.transport.abort()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        for way in ("up", "down"):
+            self._flowing[way] = asyncio.Event()
+            self._flowing[way].set()
+        self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", self.port))
+        self._started.set()
+        self._loop.run_forever()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers = [writer]
+        try:
+            if self._refusing:
+                return
+            up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self.target)
+            writers.append(up_writer)
+            self._writers.update(writers)
+            marked: set[int] = set()
+            pipes = {
+                asyncio.ensure_future(self._pipe("up", reader, up_writer, marked)),
+                asyncio.ensure_future(self._pipe("down", up_reader, writer, marked)),
+            }
+            _, rest = await asyncio.wait(pipes, return_when=asyncio.FIRST_COMPLETED)
+            for pipe in rest:
+                pipe.cancel()
+            await asyncio.gather(*pipes, return_exceptions=True)
+        except OSError:
+            pass  # the broker does not run: the worker sees a closed connection
+        finally:
+            self._writers.difference_update(writers)
+            for each in writers:
+                each.transport.abort()
+
+    async def _pipe(
+        self, way: Way, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, marked: set[int]
+    ) -> None:
+        """``marked`` has the correlation ids of the requests whose response is to be lost."""
+        while True:
+            size = await reader.readexactly(4)
+            frame = await reader.readexactly(int.from_bytes(size, "big"))
+            if self._loses(way, frame, marked):
+                self.lost += 1
+                return
+            if self._delay:
+                await asyncio.sleep(self._delay)
+            await self._flowing[way].wait()
+            writer.write(size + frame)
+            await writer.drain()
+
+    def _loses(self, way: Way, frame: bytes, marked: set[int]) -> bool:
+        if way == "down":
+            return bool(marked) and int.from_bytes(frame[:4], "big") in marked
+        if self._to_lose is not None:
+            types, lost_way = self._to_lose
+            kind, _, correlation = struct.unpack_from(">hhi", frame)
+            if kind in types:
+                self._to_lose = None
+                if lost_way == "up":
+                    return True
+                marked.add(correlation)
+        return False
+
+
+class Link:
+    """The way of one worker to all brokers of a cluster: what is done to it is done to each proxy."""
+
+    def __init__(self, proxies: list[Proxy]) -> None:
+        self.proxies = proxies
+        self.bootstrap_servers = ",".join(f"127.0.0.1:{proxy.port}" for proxy in proxies)
+
+    def cut(self) -> None:
+        for proxy in self.proxies:
+            proxy.cut()
+
+    def hole(self, *ways: Way) -> None:
+        for proxy in self.proxies:
+            proxy.hole(*ways)
+
+    def delay(self, seconds: float) -> None:
+        for proxy in self.proxies:
+            proxy.delay(seconds)
+
+    def lose(self, requests: Iterable[int], way: Way) -> None:
+        for proxy in self.proxies:
+            proxy.lose(requests, way)
+
+    def heal(self) -> None:
+        for proxy in self.proxies:
+            proxy.heal()
+
+    @property
+    def lost(self) -> int:
+        return sum(proxy.lost for proxy in self.proxies)
+
+    def close(self) -> None:
+        for proxy in self.proxies:
+            proxy.close()

@@ -1,0 +1,107 @@
+"""Brokers are stopped, killed, started again."""
+
+from __future__ import annotations
+
+import time
+
+from ..driver import Run
+from ..matrix import EOS, scenario
+
+
+@scenario(
+    9,
+    fault="the broker is stopped in order, or killed, and started again",
+    brokers=(1,),
+    breaks_brokers=True,
+    each={"how": ("stop", "kill")},
+)
+def broker_restarts(run: Run, how: str) -> None:
+    run.start("a")
+    run.runs("a", 4)
+    with run.feeding():
+        for _ in range(2):
+            run.commits()
+            _end(run, 1, how)
+            time.sleep(3)
+            run.kafka.start_broker(1)
+            run.commits()
+    run.finish()
+
+
+@scenario(
+    9,
+    12,
+    fault="each of three brokers (leaders, coordinators) is killed and started again in turn",
+    brokers=(3,),
+    breaks_brokers=True,
+    workloads=("count", "rekeyed"),
+)
+def brokers_killed_in_turn(run: Run) -> None:
+    run.start("a")
+    run.start("b")
+    run.runs("a")
+    run.runs("b")
+    with run.feeding():
+        for number in run.kafka.numbers:
+            run.commits()
+            _end(run, number, "kill")
+            run.commits()
+            run.kafka.start_broker(number)
+            run.commits()
+    run.finish()
+
+
+@scenario(
+    9,
+    fault="rolling restart of three brokers, each stopped in order",
+    brokers=(3,),
+    breaks_brokers=True,
+    guarantees=(EOS,),
+)
+def brokers_roll(run: Run) -> None:
+    run.start("a")
+    run.runs("a", 4)
+    with run.feeding():
+        for number in run.kafka.numbers:
+            run.commits()
+            _end(run, number, "stop")
+            run.kafka.start_broker(number)
+    run.finish()
+
+
+@scenario(10, fault="all brokers are down for 40 s", brokers=(1,), breaks_brokers=True)
+def brokers_down_for_long(run: Run) -> None:
+    run.start("a")
+    run.runs("a", 4)
+    run.feed(200)
+    run.caught_up()
+    _end(run, 1, "kill")
+    time.sleep(40)
+    run.kafka.start_broker(1)
+    run.feed(200)
+    run.finish()
+
+
+@scenario(
+    11,
+    fault="a worker is started while the broker is down: it says so; it is started again later",
+    brokers=(1,),
+    breaks_brokers=True,
+    guarantees=(EOS,),
+)
+def started_without_brokers(run: Run) -> None:
+    run.feed(100)
+    _end(run, 1, "stop")
+    run.start("a")
+    run.fails("a", "Kafka cannot be reached at")
+    run.kafka.start_broker(1)
+    run.start("a")
+    run.finish()
+
+
+def _end(run: Run, number: int, how: str) -> None:
+    run.history.add("fault", what=f"{how} broker {number}")
+    if how == "kill":
+        run.kafka.kill_broker(number)
+    else:
+        run.kafka.stop_broker(number)

@@ -1,0 +1,117 @@
+"""Faults inside the commit: killed, suspended, too slow, refused."""
+
+from __future__ import annotations
+
+import signal
+
+from streamapp.failpoints import POINTS
+
+from ..driver import Run
+from ..matrix import EOS, GUARANTEES, scenario
+from ..workloads import WORKLOADS
+
+STEPS = [
+    point
+    for point in POINTS
+    if point
+    in (
+        "batch-polled",
+        "records-processed",
+        "state-flushed",
+        "outputs-acknowledged",
+        "offsets-sent",
+        "offsets-committed",
+        "state-persisted",
+    )
+]
+
+
+@scenario(
+    1, fault="kill -9 at each step of the commit in turn, on top of earlier commits", workloads=WORKLOADS
+)
+def kill_at_each_step(run: Run) -> None:
+    for step in STEPS:
+        if (step == "outputs-acknowledged") == run.exactly_once:
+            continue  # this guarantee commits without that step
+        run.start(failpoint=f"{step}:kill:3")
+        with run.feeding(80):
+            run.killed("a")
+    run.start()
+    run.finish()
+
+
+@scenario(
+    1,
+    fault="kill -9 at one step of the commit; state is lost too",
+    sampled=("[count-alo-offsets-committed]", "[count-eos-offsets-sent]"),
+    each={"step": ("state-flushed", "offsets-sent", "offsets-committed")},
+)
+def kill_and_lose_the_disk(run: Run, step: str) -> None:
+    run.start(failpoint=f"{step}:kill:3")
+    with run.feeding(80):
+        run.killed("a")
+    run.start("b")
+    run.finish()
+
+
+@scenario(
+    5,
+    6,
+    fault="SIGSTOP in mid-commit until the group has replaced it, then SIGCONT",
+    each={"step": ("state-flushed", "offsets-sent")},
+)
+def zombie(run: Run, step: str) -> None:
+    run.start("a", failpoint=f"{step}:stop:3")
+    run.start("b", SESSION_MS="6000")
+    with run.feeding():
+        run.wait_until(
+            lambda: "generation 3" in run.log("b") or "generation 2" in run.log("b"), "b has it all"
+        )
+        run.runs("b", 4)
+        run.signal("a", signal.SIGCONT)
+        run.feed(100)
+        run.caught_up()
+    run.finish()
+
+
+@scenario(13, fault="processing stops for longer than the transaction time-out", guarantees=(EOS,))
+def transaction_times_out(run: Run) -> None:
+    run.start(failpoint="records-processed:sleep=14:5")
+    with run.feeding():
+        run.wait_until(lambda: "begin again" in run.log("a") or not run.behind, "it begins again", 40)
+    run.feed(200)
+    run.finish()
+
+
+@scenario(
+    2,
+    15,
+    fault="SIGTERM while records come in; the next start restores nothing",
+    guarantees=GUARANTEES,
+    workloads=("count", "rekeyed"),
+    sampled=("[rekeyed-eos]",),
+)
+def clean_stop(run: Run) -> None:
+    run.start()
+    with run.feeding(80):
+        run.runs("a", 4)
+        run.commits()
+        run.stop("a")
+    run.start()
+    run.feed(100)
+    run.caught_up()
+    run.must("restored" not in run.log("a"), "nothing is restored after a clean stop")
+    run.finish()
+
+
+@scenario(2, fault="SIGTERM while a record takes longer than the deadline")
+def stop_takes_too_long(run: Run) -> None:
+    run.feed(100)
+    run.start(SLOW_AT="150:20", SHUTDOWN_SECONDS="5")
+    run.runs("a", 4)
+    run.caught_up()
+    run.feed(200)
+    run.signal("a", signal.SIGTERM)
+    run.ends("a")
+    run.start()
+    run.finish()

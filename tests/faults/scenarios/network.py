@@ -1,0 +1,79 @@
+"""The network between a worker and the brokers: cut, slow, one-way, losing single requests."""
+
+from __future__ import annotations
+
+import time
+
+from ..driver import Run
+from ..matrix import scenario
+from ..proxy import COMMITS
+
+
+@scenario(7, fault="every connection of one of two workers is cut for 15 s", workloads=("count", "rekeyed"))
+def network_cut(run: Run) -> None:
+    run.start("a", link="A")
+    run.start("b")
+    run.runs("a")
+    run.runs("b")
+    with run.feeding():
+        run.commits()
+        run.kafka.links["A"].cut()
+        run.history.add("fault", what="cut A")
+        time.sleep(15)
+        run.kafka.links["A"].heal()
+        run.history.add("fault", what="heal A")
+        run.commits()
+    run.finish()
+
+
+@scenario(
+    7,
+    fault="nothing comes through one way for 15 s, connections stay",
+    each={"way": ("up", "down")},
+)
+def network_hole(run: Run, way: str) -> None:
+    run.start("a", link="A")
+    run.start("b")
+    run.runs("a")
+    run.runs("b")
+    with run.feeding():
+        run.commits()
+        run.kafka.links["A"].hole("up" if way == "up" else "down")
+        run.history.add("fault", what=f"hole {way} in A")
+        time.sleep(15)
+        run.kafka.links["A"].heal()
+        run.history.add("fault", what="heal A")
+        run.commits()
+    run.finish()
+
+
+@scenario(7, fault="each request and each response takes 0.4 s longer")
+def network_delay(run: Run) -> None:
+    run.start("a", link="A")
+    run.runs("a", 4)
+    with run.feeding():
+        run.kafka.links["A"].delay(0.4)
+        run.history.add("fault", what="delay in A")
+        time.sleep(15)
+        run.commits()
+        run.kafka.links["A"].heal()
+    run.finish()
+
+
+@scenario(
+    8,
+    fault="a commit request, then the response to one, is lost with its connection; ten times",
+    sampled=("[count-eos]",),
+)
+def commit_lost(run: Run) -> None:
+    link = run.kafka.links["A"]
+    run.start("a", link="A")
+    run.runs("a", 4)
+    with run.feeding():
+        for _ in range(5):
+            for way in ("up", "down"):
+                before = link.lost
+                link.lose(COMMITS.values(), "up" if way == "up" else "down")
+                run.wait_until(lambda: link.lost > before, f"a commit is lost {way}")  # noqa: B023
+                run.commits()
+    run.finish()

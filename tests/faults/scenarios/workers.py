@@ -1,0 +1,153 @@
+"""Workers come, go, hang and are killed."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from ..driver import Run
+from ..matrix import EOS, scenario
+
+
+@scenario(
+    4,
+    22,
+    fault="two workers, one of them killed and started again, three times in turn",
+    workloads=("count", "rekeyed", "window"),
+    sampled=("[rekeyed-eos]",),
+)
+def kill_in_rotation(run: Run) -> None:
+    run.start("a")
+    run.runs("a", 4)
+    with run.feeding(60):
+        for victim, other in (("a", "b"), ("b", "a"), ("a", "b")):
+            run.start(other) if other not in run.ports() else None
+            run.runs(other)
+            run.commits()
+            run.kill(victim)
+            run.commits()
+    run.finish()
+
+
+@scenario(
+    18,
+    fault="a second worker joins and leaves again and again while records come in",
+    workloads=("count", "rekeyed"),
+)
+def rebalance_storm(run: Run) -> None:
+    run.start("a")
+    run.runs("a", 4)
+    with run.feeding(60):
+        for turn in range(5):
+            run.start("b")
+            run.wait_until(lambda: "generation" in run.log("b"), "b joins")
+            if turn % 2:
+                run.stop("b")
+            else:
+                run.kill("b")
+    run.finish()
+
+
+@scenario(
+    21, fault="one worker, three, one again, with state", workloads=("count", "window"), guarantees=(EOS,)
+)
+def scale_out_and_in(run: Run) -> None:
+    run.start("a")
+    run.runs("a", 4)
+    with run.feeding(60):
+        for name in ("b", "c"):
+            run.start(name)
+            run.runs(name)
+        run.commits()
+        for name in ("a", "b"):
+            run.stop(name)
+            run.commits()
+    run.finish()
+
+
+@scenario(
+    3, 19, fault="kill -9 during restore, and another worker joins during the next one", guarantees=(EOS,)
+)
+def kill_during_restore(run: Run) -> None:
+    run.feed(3_000)
+    run.start("a")
+    run.caught_up()
+    run.kill("a")
+    for step in (1, 2):
+        run.start(f"r{step}", failpoint=f"restore-batch:kill:{step}")
+        run.killed(f"r{step}")
+    run.start("c", failpoint="restore-batch:sleep=4:1")
+    run.wait_until(lambda: "generation" in run.log("c"), "c begins to restore")
+    run.start("d")
+    run.feed(200)
+    run.finish()
+
+
+@scenario(
+    16,
+    fault="a handler never returns: the worker says so, and the next one takes over",
+    sampled=("[count-eos]",),
+)
+def handler_hangs(run: Run) -> None:
+    run.start("a", HANG_AT="150", POLL_MS="8000")
+    run.feed(100)
+    run.caught_up()
+    run.feed(200)
+    run.fails("a", "has not come back for .* record of .*-in-", 60)
+    run.start("b")
+    run.finish()
+
+
+@scenario(
+    17, fault="a record takes longer than max.poll.interval; another worker takes over", guarantees=(EOS,)
+)
+def poll_interval_exceeded(run: Run) -> None:
+    run.start("a", SLOW_AT="150:25", POLL_MS="8000")
+    run.runs("a", 4)
+    run.feed(100)
+    run.caught_up()
+    run.start("b")
+    run.runs("b")
+    run.feed(200)
+    run.ends("a")
+    run.finish()
+
+
+@scenario(52, fault="user code blocks the event loop for three of four seconds")
+def event_loop_blocked(run: Run) -> None:
+    run.start("a", BUSY="3")
+    run.runs("a", 4)
+    with run.feeding():
+        time.sleep(20)
+    run.finish()
+
+
+@scenario(50, fault="reads of all keys while a worker is killed and started again", guarantees=(EOS,))
+def queries_during_failover(run: Run) -> None:
+    run.feed(500)
+    run.start("a")
+    run.runs("a", 4)
+    run.caught_up()
+    with run.asking(), run.feeding(40):
+        run.start("b")
+        run.runs("b")
+        run.kill("a")
+        run.runs("b", 4)
+        run.start("a")
+        run.runs("a")
+    run.finish()
+
+
+@scenario(5, fault="SIGSTOP of an idle worker beyond its session, then SIGCONT", sampled=("[count-alo]",))
+def idle_zombie(run: Run) -> None:
+    run.start("a")
+    run.runs("a", 4)
+    run.feed(200)
+    run.caught_up()
+    run.signal("a", signal.SIGSTOP)
+    run.start("b")
+    run.feed(200)
+    run.caught_up()
+    run.signal("a", signal.SIGCONT)
+    run.feed(200)
+    run.finish()

@@ -1,0 +1,146 @@
+"""The application that the fault runs start in processes of their own, told by its environment what to be.
+
+Beside the topology it can misbehave on a record: ``HANG_AT=id`` never returns from it, ``SLOW_AT=id:seconds``
+takes that long, ``BUSY=seconds`` blocks the event loop.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+from typing import NamedTuple
+
+from streamapp import (
+    App,
+    BufferConfig,
+    KStream,
+    Materialized,
+    StreamsBuilder,
+    StreamsConfig,
+    StringSerde,
+    Suppressed,
+    TimeWindows,
+)
+
+from .models import GRACE_MS, GROUPS, POISON, WINDOW_MS
+
+__all__ = ["WORKLOADS", "Workload", "describe"]
+
+TEXT = StringSerde()
+_WINDOWS = TimeWindows.of_size_and_grace(timedelta(milliseconds=WINDOW_MS), timedelta(milliseconds=GRACE_MS))
+
+
+class Workload(NamedTuple):
+    """``stages``: (suffix of the source topic, model, suffix of the output topic)."""
+
+    stages: tuple[tuple[str, str, str], ...]
+    store: str | None = None
+    """The store whose changelog and views are compared with the model's last stage."""
+
+
+WORKLOADS = {
+    "copy": Workload((("-in", "copy", "-out"),)),
+    "count": Workload((("-in", "count", "-out"),), "counts"),
+    "window": Workload((("-in", "window", "-out"),), "windows"),
+    "final": Workload((("-in", "final", "-out"),)),
+    "join": Workload((("-in", "join", "-out"),)),
+    "rekeyed": Workload(
+        (
+            ("-in", "regroup", "-regrouped-repartition"),
+            ("-regrouped-repartition", "count", "-out"),
+        ),
+        "counts",
+    ),
+}
+
+
+def describe(builder: StreamsBuilder, workload: str, source: str, sink: str) -> None:
+    """The topology of a workload; `models` says what it has to answer."""
+    records = builder.stream(source, key_serde=TEXT, value_serde=TEXT).peek(misbehave)
+    match workload:
+        case "copy":
+            results = records.filter(lambda key, value: int(value) % 3 != 0)
+        case "count":
+            results = counted(records)
+        case "window" | "final":
+            results = windowed(records, final=workload == "final")
+        case "join":
+            table = builder.table(f"{source}-rows", key_serde=TEXT, value_serde=TEXT)
+            results = records.join(table, lambda value, row: f"{value}:{row}")
+        case "rekeyed":
+            regrouped = records.select_key(lambda key, value: f"g{int(value) % GROUPS}")
+            results = counted(regrouped, "regrouped")
+    results.to(sink, key_serde=TEXT, value_serde=TEXT)
+
+
+def counted(records: KStream[str, str], name: str | None = None) -> KStream[str, str]:
+    return (
+        records.group_by_key(key_serde=TEXT, value_serde=TEXT, name=name)
+        .aggregate(lambda: "0", next_count, materialized=stored("counts"))
+        .to_stream()
+    )
+
+
+def windowed(records: KStream[str, str], *, final: bool) -> KStream[str, str]:
+    table = (
+        records.group_by_key(key_serde=TEXT, value_serde=TEXT)
+        .windowed_by(_WINDOWS)
+        .aggregate(lambda: "0", next_count, materialized=stored("windows"))
+    )
+    if final:
+        table = table.suppress(Suppressed.until_window_closes(BufferConfig.unbounded()))
+    return table.to_stream().map(lambda window, value: (window.key, f"{window.start}:{value}"))
+
+
+def next_count(key: str, value: str, count: str) -> str:
+    return f"{int(count.partition(':')[0]) + 1}:{value}"
+
+
+def stored(name: str) -> Materialized:
+    return Materialized(name, key_serde=TEXT, value_serde=TEXT, caching=False)
+
+
+def misbehave(key: str, value: str) -> None:
+    if value.startswith(POISON):
+        raise ValueError(f"{value} cannot be processed")
+    if value == os.environ.get("HANG_AT"):
+        while True:
+            time.sleep(1.0)
+    slow_at, _, seconds = os.environ.get("SLOW_AT", "").partition(":")
+    if value == slow_at:
+        time.sleep(float(seconds))
+
+
+def _application(env: os._Environ[str]) -> App:
+    config = StreamsConfig(
+        env["APP_ID"],
+        bootstrap_servers=env["BOOTSTRAP"],
+        processing_guarantee=env["GUARANTEE"],  # type: ignore[arg-type]
+        commit_interval_ms=int(env.get("COMMIT_MS", "200")),
+        session_timeout_ms=int(env.get("SESSION_MS", "6000")),
+        max_poll_interval_ms=int(env.get("POLL_MS", "300000")),
+        statestore_cache_max_bytes=0,
+        processing_exception_handler=env.get("ON_ERROR", "fail"),  # type: ignore[arg-type]
+        deserialization_exception_handler=env.get("ON_ERROR", "fail"),  # type: ignore[arg-type]
+        dead_letter_queue_topic=env.get("DEAD_LETTERS"),
+    )
+    app = App(
+        env["APP_ID"],
+        topology=lambda builder: describe(builder, env["WORKLOAD"], env["SOURCE"], env["SINK"]),
+        config=config,
+        datadir=env["DATADIR"],
+        web_port=int(env["WEB_PORT"]),
+        shutdown_timeout=float(env.get("SHUTDOWN_SECONDS", "30")),
+    )
+    if "BUSY" in env:
+
+        @app.timer(interval=1.0)  # type: ignore[untyped-decorator]
+        async def block() -> None:
+            time.sleep(float(env["BUSY"]))
+
+    return app
+
+
+if "WORKLOAD" in os.environ:
+    app = _application(os.environ)
