@@ -15,7 +15,7 @@ from typing import Any
 
 from streamapp.errors import ConfigError, LockError, ProcessorStateError
 
-__all__ = ["FORMAT_VERSION", "DiskFullError", "StateDirectory", "state_error"]
+__all__ = ["FORMAT_VERSION", "DiskFullError", "StateDirectory", "known_fingerprint", "state_error"]
 
 FORMAT_VERSION = 1
 """Version of the bytes in local state; raised whenever a release cannot read what an older one wrote."""
@@ -169,6 +169,15 @@ class StateDirectory:
             "delete the folder or set another state_dir; if the changelog topics do not fit any more either, "
             "set another application_id or reset the application."
         )
+
+
+def known_fingerprint(root: str | os.PathLike[str], application_id: str) -> str | None:
+    """The fingerprint of the plan whose state lies in ``root``; None if there is none. Locks nothing."""
+    try:
+        known = json.loads((Path(root) / application_id / _METADATA).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return known.get("fingerprint") if isinstance(known, dict) else None
 
 
 def state_error(path: str | os.PathLike[str], error: BaseException) -> ProcessorStateError:

@@ -73,17 +73,22 @@ class SparkRunner:
         return self.compute(sources, progress=progress).result()
 
     def compute(
-        self, sources: Sources = None, *, resume: Resume | None = None, progress: bool = False
+        self,
+        sources: Sources = None,
+        *,
+        resume: Resume | None = None,
+        now_ms: int | None = None,
+        progress: bool = False,
     ) -> Run:
         """The stages of a batch, computed. With ``resume`` they go on from an application's state, and hold
-        what its workers would have written."""
+        what its workers would have written. ``now_ms`` is the wall clock that operators see."""
         check_runnable(self._plan)
         kafka = KafkaRange(client_of(self._plan.config))
         inputs = self._inputs(sources, kafka)
         order = in_order(self._plan, inputs.by_topic)
         spark = self._spark or spark_session(self._plan.application_id)
         counts = self._partition_counts(inputs)
-        run = Run(spark, self._plan, inputs, counts, kafka, resume)
+        run = Run(spark, self._plan, inputs, counts, kafka, resume, now_ms or int(time.time() * 1000))
         try:
             for sub in order:
                 with _progress(spark, f"{sub.id}: {sub.name}", progress):
@@ -170,13 +175,14 @@ class Run:
         partitions: dict[str, int],
         kafka: KafkaRange,
         resume: Resume | None,
+        now_ms: int,
     ) -> None:
         self._spark, self._plan, self._inputs, self._partitions = spark, plan, inputs, partitions
         self._resume = resume
         self._kafka = kafka
         self._client = client_of(plan.config)
         self._totals = dict(inputs.totals)
-        self._now, self._id = int(time.time() * 1000), str(uuid4())
+        self._now, self._id = now_ms, str(uuid4())
         self._counted = {"processed": 0, "dropped": 0}
         self._writers: dict[str, list[int]] = {}
         self.frames: dict[int, DataFrame] = {}
@@ -227,6 +233,14 @@ class Run:
                 if sub.id not in self._writers.setdefault(name, []):
                     self._writers[name].append(sub.id)
 
+    @property
+    def processed(self) -> int:
+        return self._counted["processed"]
+
+    @property
+    def dropped(self) -> int:
+        return self._counted["dropped"]
+
     def close(self) -> None:
         for frame in self.frames.values():
             frame.unpersist()
@@ -248,7 +262,7 @@ class Run:
             if readable(spec)
         }
         frames = tuple(self.frames.values())
-        return BatchResult(topics, tables, self._counted["processed"], self._counted["dropped"], frames)
+        return BatchResult(topics, tables, self.processed, self.dropped, frames)
 
     def _named_outputs(self) -> list[str]:
         static = [topic for sub in self._plan.subtopologies for topic in sub.sink_topics]
