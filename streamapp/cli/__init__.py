@@ -9,6 +9,7 @@ import click
 
 from streamapp.broker.cli import broker_group
 from streamapp.cli.describe import describe
+from streamapp.cli.pause import pause, resume
 from streamapp.cli.topic import topic_group
 from streamapp.cli.worker import worker
 
@@ -22,5 +23,5 @@ def main() -> None:
     sys.path.insert(0, os.getcwd())  # as `python -m` does: applications lie in the folder one stands in
 
 
-for _command in (broker_group, describe, topic_group, worker):
+for _command in (broker_group, describe, pause, resume, topic_group, worker):
     main.add_command(_command)

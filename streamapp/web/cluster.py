@@ -64,6 +64,19 @@ class Peers:
             raise Unavailable(message, retry_after=wait, **where)
         return response.status, body
 
+    async def post(self, worker: str, request: web.Request, path: str) -> None:
+        """Sends a request without a body to another worker; raises `Unavailable` unless the answer is 200."""
+        assert self._session is not None, "the web application has not been started"
+        headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
+        try:
+            async with self._session.post(
+                worker.rstrip("/") + path, headers=headers, allow_redirects=False
+            ) as response:
+                if response.status != 200:
+                    raise Unavailable(f"it answered {response.status}: {(await response.text())[:200]}")
+        except (TimeoutError, aiohttp.ClientError) as error:
+            raise Unavailable(str(error) or f"no answer within {self._timeout.total:g} s") from error
+
 
 def forwarded_partitions(request: web.Request) -> frozenset[int] | None:
     """The partitions that another worker asks for; None: the request comes from a client."""

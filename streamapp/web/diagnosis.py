@@ -30,7 +30,7 @@ class Finding:
 
 def findings(sampler: Sampler, tables: Mapping[str, TableInfo]) -> list[Finding]:
     """All that stands out; empty when the worker runs and keeps up."""
-    found = [*_worker(sampler), *_unowned(sampler, tables)]
+    found = [*_worker(sampler), *_paused(sampler), *_unowned(sampler, tables)]
     for task in sampler.status.tasks:
         found += _restores(sampler, task) if task.restoring else _inputs(sampler, task)
     order: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
@@ -72,6 +72,16 @@ def _worker(sampler: Sampler) -> Iterator[Finding]:
             )
 
 
+def _paused(sampler: Sampler) -> Iterator[Finding]:
+    if sampler.status.paused:
+        yield Finding(
+            "warning",
+            "worker",
+            "The worker is paused: no records are processed.",
+            "POST /resume, or `streamapp resume`, ends that.",
+        )
+
+
 def _unowned(sampler: Sampler, tables: Mapping[str, TableInfo]) -> Iterator[Finding]:
     if sampler.status.state != "running":
         return
@@ -101,7 +111,7 @@ def _restores(sampler: Sampler, task: TaskStatus) -> Iterator[Finding]:
 
 
 def _inputs(sampler: Sampler, task: TaskStatus) -> Iterator[Finding]:
-    if sampler.status.state != "running":
+    if sampler.status.state != "running" or sampler.status.paused:
         return
     for each in task.inputs:
         name, lag = f"{each.topic}-{each.partition}", each.lag

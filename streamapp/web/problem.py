@@ -76,7 +76,10 @@ def problems_as_json(
             return _as_json(Unavailable(error.reason, retry_after=error.retry_after))
         except web.HTTPMethodNotAllowed as error:
             allowed = sorted(error.allowed_methods)
-            message = f"{error.method} is not possible here: the views are read-only, use GET"
+            if "GET" in allowed:
+                message = f"{error.method} is not possible here: the views are read-only, use GET"
+            else:
+                message = f"{error.method} is not possible here: use {' or '.join(allowed)}"
             return _as_json(Problem(405, message, headers={"Allow": ", ".join(allowed)}, allowed=allowed))
         except web.HTTPNotFound:
             return _as_json(

@@ -43,7 +43,9 @@ class RuntimeSource:
             StandbyStatus(each.id, each.partition, each.warmup, tuple(map(_restore, each.stores)))
             for each in sorted(streams.standbys.values(), key=lambda each: (each.subtopology, each.partition))
         )
-        return WorkerStatus(streams.state, streams.reason, streams.url, tasks, standbys, streams.paused)
+        return WorkerStatus(
+            streams.state, streams.reason, streams.url, tasks, standbys, streams.paused, streams.workers
+        )
 
     def topology(self) -> TopologyGraph:
         return self._topology
@@ -73,10 +75,16 @@ class RuntimeSource:
             raise NotAvailable(str(error)) from error
 
     def pause(self) -> None:
-        self._streams.pause()
+        try:
+            self._streams.pause()
+        except StoreNotAvailable as error:
+            raise NotAvailable(str(error)) from error
 
     def resume(self) -> None:
-        self._streams.resume()
+        try:
+            self._streams.resume()
+        except StoreNotAvailable as error:
+            raise NotAvailable(str(error)) from error
 
 
 def _task(task: TaskInfo) -> TaskStatus:

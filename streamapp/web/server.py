@@ -10,6 +10,7 @@ from aiohttp import web
 from faust.web.drivers.aiohttp import Web
 
 from streamapp.web.cluster import Peers
+from streamapp.web.control import ControlViews
 from streamapp.web.problem import problems_as_json
 from streamapp.web.sampler import Sampler
 from streamapp.web.source import ViewSource
@@ -41,8 +42,11 @@ def add_routes(
     sampler, peers = Sampler(source), Peers(peer_timeout)
     status = StatusViews(source, sampler)
     tables = TableViews(source, sampler, status, peers, read_timeout=read_timeout)
+    control = ControlViews(source, peers)
     app.cleanup_ctx.extend([sampler.run, peers.run])
-    app.middlewares.append(problems_as_json(("/tables", "/status", "/health", "/topology")))
+    app.middlewares.append(
+        problems_as_json(("/tables", "/status", "/health", "/topology", "/pause", "/resume"))
+    )
     app.add_routes(
         [
             web.get("/", partial(_file, "index.html")),
@@ -53,6 +57,8 @@ def add_routes(
             web.get("/health/live", status.live),
             web.get("/health/ready", status.ready),
             web.get("/status", status.status),
+            web.post("/pause", control.pause),
+            web.post("/resume", control.resume),
             web.get("/topology", status.topology),
             web.get("/tables", tables.listing),
             web.get("/tables/", tables.listing),

@@ -117,6 +117,8 @@ class WorkerStatus:
     tasks: Sequence[TaskStatus] = ()
     standbys: Sequence[StandbyStatus] = ()
     paused: bool = False
+    workers: Sequence[str] = ()
+    """The addresses of all workers of the application, as of the last assignment."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ class StatusViews:
                 "reason": status.reason,
                 "state_seconds": round(sampler.state_seconds, 1),
                 "url": status.url,
-                "workers": workers(tables, status.url),
+                "workers": workers(status, tables),
                 "processed": sampler.processed,
                 "records_per_second": round(sampler.throughput(), 1),
                 "history": sampler.history(),
@@ -152,10 +152,10 @@ class StatusViews:
         }
 
 
-def workers(tables: Mapping[str, TableInfo], this: str) -> list[str]:
-    """The addresses of all workers that hold a partition of some table, this one first."""
-    others = {url for table in tables.values() if not table.is_global for url in table.owners.values() if url}
-    return [this, *sorted(others - {this})]
+def workers(status: WorkerStatus, tables: Mapping[str, TableInfo]) -> list[str]:
+    """The addresses of all workers, this one first."""
+    owners = {url for table in tables.values() if not table.is_global for url in table.owners.values() if url}
+    return [status.url, *sorted({*status.workers, *owners} - {status.url})]
 
 
 def _seconds_left(remaining: int, rate: float) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -110,6 +111,12 @@ class FakeSource:
 
     def partition_for(self, table: str, key: bytes) -> int:
         return crc32(key) % self.partitions
+
+    def pause(self) -> None:
+        self.worker = dataclasses.replace(self.worker, paused=True)
+
+    def resume(self) -> None:
+        self.worker = dataclasses.replace(self.worker, paused=False)
 
     async def read(self, table: str, partition: int, fn: Callable[[Any], Any], *, stale: bool = False) -> Any:
         self.reads += 1

@@ -14,6 +14,8 @@ from aiokafka import TopicPartition as AioTopicPartition
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
+from streamapp.runners.worker.static import hold_identity
+
 __all__ = ["StreamsTransport"]
 
 
@@ -28,6 +30,12 @@ class _RebalanceListener(driver.ConsumerRebalanceListener):  # type: ignore[misc
 
 
 class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
+    async def on_start(self) -> None:
+        await super().on_start()
+        instance_id = self.app.conf.consumer_group_instance_id
+        if instance_id is not None:
+            hold_identity(self._ensure_consumer()._coordinator, instance_id, self.app.streams.on_fenced)
+
     async def keep_alive(self) -> None:
         """A worker without plain agents fetches nothing here, which aiokafka would take for a hanging
         consumer."""

@@ -146,6 +146,11 @@ class StreamsRuntime:
 
     # What the consumer group says (called by Faust's consumer).
 
+    def on_fenced(self, exc: StreamsError) -> None:
+        """Another process is the member now that this one was; called in the thread of the group's member."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._on_failure, exc)
+
     async def on_revoked(self) -> None:
         if self._plane is not None and not self._stopping:
             await self._settle(self._plane.revoke())
@@ -254,6 +259,11 @@ class StreamsRuntime:
     def url(self) -> str:
         """The address under which other workers reach this one's views."""
         return str(self._app.conf.canonical_url)
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """The addresses of all workers of the application, as of the last assignment."""
+        return tuple(sorted(self._app.assignor.external_topics_metadata()))
 
     @property
     def processed(self) -> int:
