@@ -162,14 +162,16 @@ class SessionStore(TimeBucketedStore):
         return self.find_sessions_range(None, None, 0, MAX_LONG, reverse)
 
     def find_closed(self, end_from: int, end_to: int) -> Iterator[tuple[Windowed, Any]]:
-        """Unlike the other reads it shows what expired while its segment lives; by end, start, key bytes."""
+        """Unlike the other reads it shows what expired while its segment lives; by end, start, key bytes
+        (in memory: in the order of the other reads)."""
         oldest = max(0, self._observed - self._retention) // self._segment * self._segment
         if self._exact:
             oldest = self._min_live()
         rows = list(self._between(None, None, max(end_from, oldest, 0), min(end_to, self._observed)))
         show_key, show = self._show_key, self._values.show
-        # Kafka Streams' time-first session keys: end, start, key.
-        rows.sort(key=lambda entry: (entry[0][-16:], entry[0]))
+        if not self._exact:
+            # Kafka Streams' time-first session keys: end, start, key.
+            rows.sort(key=lambda entry: (entry[0][-16:], entry[0]))
         for data, row in rows:
             end, start = _END_START.unpack(data[-16:])
             yield Windowed(show_key(data), start, end), show(row[0])

@@ -17,7 +17,7 @@ __all__ = ["StreamAggregate", "StreamReduce"]
 class StreamAggregate(Operator):
     """``KGroupedStream.aggregate`` and ``count``: folds the values of a key. Null keys and values are dropped.
 
-    The result's timestamp is the largest that went in. The first update carries the initializer's value as its
+    The result's timestamp is the largest that went in; a result of None deletes the row at the record's own time. The first update carries the initializer's value as its
     old value (so does Kafka Streams' KStreamAggregate).
     """
 
@@ -38,15 +38,16 @@ class StreamAggregate(Operator):
                 drop()
                 return
             row = get(key)
+            latest = timestamp
             if row is None:
                 old = initializer()
             else:
                 old = row[0]
                 if row[1] > timestamp:
-                    timestamp = row[1]
+                    latest = row[1]
             new = aggregator(key, value, old)
-            put(key, new, timestamp)
-            forward(key, new, old, timestamp, headers)
+            put(key, new, timestamp if new is None else latest)
+            forward(key, new, old, latest, headers)
 
         return aggregate
 
@@ -96,19 +97,20 @@ class StreamReduce(Operator):
                 drop()
                 return
             row = get(key)
+            latest = timestamp
             if row is None:
                 old, new = None, value
             else:
                 old = row[0]
                 new = reducer(old, value)
                 if row[1] > timestamp:
-                    timestamp = row[1]
+                    latest = row[1]
             if forward is not None:
-                put(key, new, timestamp)
-                forward(key, new, old, timestamp, headers)
+                put(key, new, timestamp if new is None else latest)
+                forward(key, new, old, latest, headers)
                 return
-            valid_to = put(key, new, timestamp)
+            valid_to = put(key, new, latest)
             if valid_to != NOT_PUT:
-                forward_all(key, (new, old if send_old else None, valid_to is None), timestamp, headers)
+                forward_all(key, (new, old if send_old else None, valid_to is None), latest, headers)
 
         return reduce

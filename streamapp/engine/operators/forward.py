@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from streamapp.engine.operator import NodeContext, ValueGetter
 from streamapp.records import Headers
 from streamapp.state.versioned import NOT_PUT
 
-__all__ = ["NOT_PUT", "TableForward", "row_reader", "table_forwarder", "table_writer"]
+__all__ = ["NOT_PUT", "TableForward", "TableWrite", "row_reader", "table_forwarder", "table_writer"]
 
 TableForward = Callable[[Any, Any, Any, int, Headers], None]
 """Takes key, new value, old value, timestamp in ms and headers of one update."""
+
+
+class TableWrite(Protocol):
+    """As `TableForward`. ``arrived`` is the time of the record that caused the update, if it may be another: a deletion has no
+    time of its own, so the store and its changelog get this one (Kafka Streams' record context)."""
+
+    def __call__(
+        self, key: Any, new: Any, old: Any, timestamp: int, headers: Headers, arrived: int | None = None, /
+    ) -> None: ...
 
 
 def row_reader(store: Any) -> ValueGetter:
@@ -52,7 +61,7 @@ def table_forwarder(ctx: NodeContext, store: Any, send_old: bool) -> TableForwar
     return leave_it_to_the_cache
 
 
-def table_writer(ctx: NodeContext, store: Any, send_old: bool) -> TableForward:
+def table_writer(ctx: NodeContext, store: Any, send_old: bool) -> TableWrite:
     """Writes one update to a table's store and hands the change to the children.
 
     Versioned stores take updates out of order and say whether an update is the latest of its key; what is
@@ -62,17 +71,21 @@ def table_writer(ctx: NodeContext, store: Any, send_old: bool) -> TableForward:
         return _versioned_writer(ctx, store, send_old)
     put, forward = store.put, table_forwarder(ctx, store, send_old)
 
-    def write(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
-        put(key, new, timestamp)
+    def write(
+        key: Any, new: Any, old: Any, timestamp: int, headers: Headers, arrived: int | None = None
+    ) -> None:
+        put(key, new, timestamp if arrived is None or new is not None else arrived)
         forward(key, new, old, timestamp, headers)
 
     return write
 
 
-def _versioned_writer(ctx: NodeContext, store: Any, send_old: bool) -> TableForward:
+def _versioned_writer(ctx: NodeContext, store: Any, send_old: bool) -> TableWrite:
     put, forward = store.put, ctx.forward
 
-    def write(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
+    def write(
+        key: Any, new: Any, old: Any, timestamp: int, headers: Headers, arrived: int | None = None
+    ) -> None:
         valid_to = put(key, new, timestamp)
         if valid_to is None:
             forward(key, (new, old if send_old else None, True), timestamp, headers)

@@ -70,12 +70,12 @@ class SessionWindowAggregate(Operator):
             else:
                 if start != timestamp or end != timestamp:
                     for session_start, session_end, session in merged:
-                        remove(key, session_start, session_end)
+                        remove(key, session_start, session_end, timestamp)
                         forward(
                             Windowed(key, session_start, session_end), None, session, session_end, NO_HEADERS
                         )
                 result = aggregator(key, value, result)
-                put(key, start, end, result)
+                put(key, start, end, result, timestamp)
                 forward(Windowed(key, start, end), result, None, end, NO_HEADERS)
             if emit_closed is not None:
                 emit_closed(close_time, headers)

@@ -207,5 +207,5 @@ class _WindowUpdate:
         old = row[0]
         new = self.aggregator(self.key, self.value, old)
         timestamp = self.timestamp if old is None else max(self.timestamp, row[1])
-        self.put(self.key, new, start, timestamp)
+        self.put(self.key, new, start, self.timestamp if new is None else timestamp)
         self.forward(Windowed(self.key, start, end), new, old, timestamp, self.headers)

@@ -257,7 +257,7 @@ class TableAggregate(Operator):
             if new is not None:
                 aggregate = adder(key, new, initializer() if aggregate is None else aggregate)
                 at = at_least
-            write(key, aggregate, before, at, headers)
+            write(key, aggregate, before, at, headers, timestamp)
 
         return process
 
@@ -291,6 +291,6 @@ class TableReduce(Operator):
                     aggregate = new
                 else:
                     aggregate, at = adder(aggregate, new), at_least
-            write(key, aggregate, before, at, headers)
+            write(key, aggregate, before, at, headers, timestamp)
 
         return process

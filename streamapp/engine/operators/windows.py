@@ -74,7 +74,7 @@ class WindowAggregate(Operator):
                     if timestamp > new_timestamp:
                         new_timestamp = timestamp
                 new = aggregator(key, value, old)
-                put(key, new, start, new_timestamp)
+                put(key, new, start, timestamp if new is None else new_timestamp)
                 forward(_new_tuple(Windowed, (key, start, end)), new, old, new_timestamp, headers)
             if emit_closed is not None:
                 emit_closed(close_time, headers)
