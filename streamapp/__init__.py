@@ -13,6 +13,7 @@ from streamapp.dsl import (
     BranchedKStream,
     CogroupedKStream,
     GlobalKTable,
+    JoinedKStream,
     KGroupedStream,
     KGroupedTable,
     KStream,
@@ -24,6 +25,7 @@ from streamapp.dsl import (
     StreamsBuilder,
     TimeWindowedCogroupedKStream,
     TimeWindowedKStream,
+    WindowedKTable,
 )
 from streamapp.engine.processor import (
     Cancellable,
@@ -108,6 +110,7 @@ __all__ = [
     "IntegerSerde",
     "InvalidStoreError",
     "JoinWindows",
+    "JoinedKStream",
     "JsonSerde",
     "KGroupedStream",
     "KGroupedTable",
@@ -156,6 +159,7 @@ __all__ = [
     "UnlimitedWindows",
     "UnsupportedOperation",
     "Windowed",
+    "WindowedKTable",
     "__version__",
     "fail_on_invalid_timestamp",
     "log_and_skip_on_invalid_timestamp",

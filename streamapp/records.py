@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # with defaults; what type checkers know of it is enough
+
+    K = TypeVar("K", default=Any, covariant=True)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K", covariant=True)
 
 __all__ = ["NO_HEADERS", "Headers", "OutputRecord", "Record", "RecordBatch", "TopicPartition", "Windowed"]
 
@@ -57,13 +66,13 @@ class Record(NamedTuple):
     headers: Headers = NO_HEADERS
 
 
-class Windowed(NamedTuple):
+class Windowed(NamedTuple, Generic[K]):
     """A key together with the window that it was aggregated in; ``start`` and ``end`` are ms since the epoch.
 
     The end is exclusive for tumbling, hopping and unlimited windows and inclusive for sliding windows and sessions, as in Kafka Streams.
     """
 
-    key: Any
+    key: K
     start: int
     end: int
 

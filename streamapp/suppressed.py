@@ -7,6 +7,7 @@ from typing import Literal
 
 from streamapp.durations import Duration, to_ms
 from streamapp.errors import ConfigError
+from streamapp.windows import idle_timeout_ms
 
 __all__ = ["BufferConfig", "Suppressed"]
 
@@ -67,16 +68,36 @@ class Suppressed:
     time_limit_ms: int | None = None
     """None for ``window_closes``: the grace period of the windows is used."""
     name: str | None = None
+    idle_timeout_ms: int | None = None
+    """Of ``window_closes``: time goes on by the wall clock once no update has come for so long."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.buffer, BufferConfig):
+            raise ConfigError(
+                f"a suppression needs BufferConfig.unbounded() or BufferConfig.bounded(...), not {self.buffer!r}"
+            )
 
     @classmethod
-    def until_window_closes(cls, buffer: BufferConfig, name: str | None = None) -> Suppressed:
-        """Only the final result of each window, once it is closed. The buffer may not emit early."""
+    def until_window_closes(
+        cls, buffer: BufferConfig, name: str | None = None, *, idle_timeout: Duration | None = None
+    ) -> Suppressed:
+        """Only the final result of each window, once it is closed. The buffer may not emit early.
+
+        A window is closed when stream time reaches its end + grace, and stream time moves with records only. With
+        ``idle_timeout``, beyond Kafka Streams, it goes on by the wall clock once no record has come for that long: of the
+        suppression, and of the windowed aggregation above it, which takes no more records for windows that are closed so.
+
+        >>> from datetime import timedelta
+        >>> Suppressed.until_window_closes(BufferConfig.unbounded(), idle_timeout=timedelta(minutes=1)).idle_timeout_ms
+        60000
+        """
+        suppressed = cls("window_closes", buffer, None, name, idle_timeout_ms(idle_timeout))
         if buffer.when_full == "emit_early":
             raise ConfigError(
                 "until_window_closes emits final results only, so its buffer must not emit early; use "
                 "BufferConfig.unbounded() or BufferConfig.bounded(..., when_full='shut_down')"
             )
-        return cls("window_closes", buffer, None, name)
+        return suppressed
 
     @classmethod
     def until_time_limit(cls, limit: Duration, buffer: BufferConfig, name: str | None = None) -> Suppressed:

@@ -238,6 +238,16 @@ class JoinWindows:
         return replace(self, grace_ms=to_ms(grace, "the grace period"))
 
 
+def idle_timeout_ms(timeout: Duration | None) -> int | None:
+    """The idle time-out in ms: how long an input has to be quiet before time goes on by the wall clock."""
+    if timeout is None:
+        return None
+    timeout_ms = to_ms(timeout, "idle_timeout")
+    if timeout_ms < 1:
+        raise ConfigError(f"idle_timeout has to be at least 1 ms, got {timeout_ms} ms")
+    return timeout_ms
+
+
 def _not_negative(value_ms: int, what: str) -> None:
     if value_ms < 0:
         raise ConfigError(f"{what} must not be negative, got {value_ms} ms")

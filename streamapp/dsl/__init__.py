@@ -9,8 +9,9 @@ from streamapp.dsl.cogroup import (
 )
 from streamapp.dsl.grouped import KGroupedStream, KGroupedTable
 from streamapp.dsl.joins import StreamJoined
-from streamapp.dsl.kstream import KStream
+from streamapp.dsl.kstream import JoinedKStream, KStream
 from streamapp.dsl.ktable import GlobalKTable, KTable
+from streamapp.dsl.late import WindowedKTable
 from streamapp.dsl.materialize import Materialized
 from streamapp.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
 
@@ -18,6 +19,7 @@ __all__ = [
     "BranchedKStream",
     "CogroupedKStream",
     "GlobalKTable",
+    "JoinedKStream",
     "KGroupedStream",
     "KGroupedTable",
     "KStream",
@@ -29,4 +31,5 @@ __all__ = [
     "StreamsBuilder",
     "TimeWindowedCogroupedKStream",
     "TimeWindowedKStream",
+    "WindowedKTable",
 ]

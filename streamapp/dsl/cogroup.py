@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
 from streamapp.dsl.aggregation import AnyWindows, WindowKind
 from streamapp.dsl.graph import Node
 from streamapp.dsl.ktable import KTable
+from streamapp.dsl.late import WindowedKTable
 from streamapp.dsl.materialize import Materialized, key_value_spec, named_store
 from streamapp.dsl.nodes import ProcessorNode
 from streamapp.dsl.steps import AggregateStep, CogroupStep
@@ -16,7 +17,6 @@ from streamapp.engine.operator import Operator
 from streamapp.engine.operators.aggregate import StreamAggregate
 from streamapp.engine.operators.views import StoreView, TableView
 from streamapp.errors import TopologyError
-from streamapp.records import Windowed
 from streamapp.serdes.base import Serde
 from streamapp.state.spec import StoreSpec
 from streamapp.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
@@ -75,9 +75,9 @@ class CogroupedKStream(Generic[K, VA]):
                 store=store, initializer=initializer, aggregator=aggregator, send_old=send_old
             )
 
-        return self._build(
-            spec, make_operator, StoreView(store), name, m.name, key_serde, value_serde, None, m.versioned
-        )
+        merged = self._build(spec, make_operator, StoreView(store), name, m.name, None, m.versioned)
+        node, step = merged.node, merged.step
+        return KTable(self._context, node.name, node, merged.sources, key_serde, value_serde, step, m.name)
 
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedCogroupedKStream[K, VA]: ...
@@ -105,7 +105,7 @@ class CogroupedKStream(Generic[K, VA]):
         merger: Callable[[Any, Any, Any], Any] | None,
         materialized: Materialized | None,
         name: str | None,
-    ) -> KTable[Any, Any]:
+    ) -> WindowedKTable[Any, Any, Any]:
         require_function(initializer, "aggregate()", "an initializer without arguments")
         m, kind = materialized or Materialized(), WindowKind(windows)
         store = named_store(self._context, materialized, "COGROUPKSTREAM-AGGREGATE-")
@@ -115,17 +115,20 @@ class CogroupedKStream(Generic[K, VA]):
         def make_operator(store: str, aggregator: Aggregator, send_old: bool) -> Operator:
             return kind.operator(store, initializer, aggregator, merger, False, send_old)
 
-        return self._build(
-            spec,
-            make_operator,
-            kind.view(store),
-            name,
-            m.name,
+        merged = self._build(spec, make_operator, kind.view(store), name, m.name, kind.grace_ms, None)
+        table: WindowedKTable[Any, Any, Any] = WindowedKTable(
+            self._context,
+            merged.node.name,
+            merged.node,
+            merged.sources,
             kind.key_serde(key_serde),
             value_serde,
-            kind.grace_ms,
-            None,
+            merged.step,
+            m.name,
         )
+        given = {id(group.value_serde): group.value_serde for group in self._groups}
+        late_value_serde = next(iter(given.values())) if len(given) == 1 else None
+        return table._takes_late(merged.aggregations, key_serde, late_value_serde)
 
     def _serdes(self, m: Materialized, store: str) -> tuple[Serde[Any], Serde[Any]]:
         given = (group.key_serde for group in self._groups if group.key_serde is not None)
@@ -140,29 +143,26 @@ class CogroupedKStream(Generic[K, VA]):
         view: TableView,
         name: str | None,
         queryable: str | None,
-        key_serde: Serde[Any],
-        value_serde: Serde[Any],
         grace_ms: int | None,
         versioned: bool | None,
-    ) -> KTable[Any, Any]:
+    ) -> _Merged:
         """One aggregation for each stream, all on one store, and a node where they come together."""
         context, names = self._context, self._context.names
         self._add_parents(spec.name, queryable is not None)
-        steps, nodes = [], []
+        aggregations: list[tuple[Node, AggregateStep]] = []
         for number, (grouped, aggregator) in enumerate(self._groups.items()):
             node_name = names.suffixed_or_new(name, f"-cogroup-agg-{number}", "COGROUPKSTREAM-AGGREGATE-")
             step = AggregateStep(spec, _Bound(make_operator, spec.name, aggregator), view)
             node = ProcessorNode(node_name, step)
             node.grace_ms, node.output_versioned = grace_ms, versioned
             context.graph.add(node, self._parents[grouped])
-            steps.append(step)
-            nodes.append(node)
+            aggregations.append((node, step))
         merge_name = names.suffixed_or_new(name, "-cogroup-merge", "COGROUPKSTREAM-MERGE-")
-        merge_step = CogroupStep(steps)
+        merge_step = CogroupStep([step for _, step in aggregations])
         merge = ProcessorNode(merge_name, merge_step)
-        context.graph.add(merge, *nodes)
+        context.graph.add(merge, *(node for node, _ in aggregations))
         sources = frozenset().union(*(self._sources(group) for group in self._groups))
-        return KTable(context, merge_name, merge, sources, key_serde, value_serde, merge_step, queryable)
+        return _Merged(merge, merge_step, sources, aggregations)
 
     def _add_parents(self, store: str, store_is_named: bool) -> None:
         for grouped in self._groups:
@@ -181,6 +181,15 @@ class CogroupedKStream(Generic[K, VA]):
         if grouped.repartition_required:
             return frozenset((self._parents[grouped].name,))
         return grouped._sources
+
+
+class _Merged(NamedTuple):
+    """Where the aggregations of the streams come together."""
+
+    node: ProcessorNode
+    step: CogroupStep
+    sources: frozenset[str]
+    aggregations: list[tuple[Node, AggregateStep]]
 
 
 class _Bound:
@@ -206,7 +215,7 @@ class TimeWindowedCogroupedKStream(Generic[K, VA]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
-    ) -> KTable[Windowed, VA]:
+    ) -> WindowedKTable[K, Any, VA]:
         """The table of the aggregates by key and window. (``TimeWindowedCogroupedKStream.aggregate``)"""
         return self._cogrouped._windowed(self._windows, initializer, None, materialized, name)
 
@@ -224,7 +233,7 @@ class SessionWindowedCogroupedKStream(Generic[K, VA]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
-    ) -> KTable[Windowed, VA]:
+    ) -> WindowedKTable[K, Any, VA]:
         """The table of the aggregates by key and session; ``merger(key, first, second)`` makes one of two.
         (``SessionWindowedCogroupedKStream.aggregate``)"""
         require_function(merger, "aggregate()", "a merger of key and two aggregates")

@@ -13,7 +13,7 @@ from streamapp.dsl.ktable import KTable
 from streamapp.dsl.materialize import Materialized, key_value_spec, named_store
 from streamapp.dsl.nodes import GroupedTableRepartitionNode, ProcessorNode, RepartitionNode
 from streamapp.dsl.repartition import REPARTITION_SUFFIX, repartition_node
-from streamapp.dsl.steps import AggregateStep, TableStep
+from streamapp.dsl.steps import AggregateStep
 from streamapp.dsl.stream import Described, require_function
 from streamapp.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
 from streamapp.engine.operator import Operator
@@ -160,25 +160,18 @@ class KGroupedStream(Described[K, V]):
         step = AggregateStep(spec, lambda send_old: make_operator(store, send_old), StoreView(store))
         node = ProcessorNode(node_name, step)
         node.output_versioned = m.versioned
-        return self._add_aggregation(node, step, store, m.name, key_serde, value_serde)
+        sources = self._add_aggregation(node, store, m.name is not None)
+        return KTable(context, node_name, node, sources, key_serde, value_serde, step, m.name)
 
-    def _add_aggregation(
-        self,
-        node: Node,
-        step: TableStep,
-        store: str,
-        queryable: str | None,
-        key_serde: Serde[Any],
-        value_serde: Serde[Any],
-    ) -> KTable[Any, Any]:
-        """Appends an aggregation, behind a repartition topic if the key has changed."""
+    def _add_aggregation(self, node: Node, store: str, store_is_named: bool) -> frozenset[str]:
+        """Appends an aggregation, behind a repartition topic if the key has changed; returns its sources."""
         parent, sources = self._node, self._sources
         if self.repartition_required:
-            parent = self._repartition(store, queryable is not None)
+            parent = self._repartition(store, store_is_named)
             self._context.graph.add(parent, self._node)
             sources = frozenset((parent.name,))
         self._context.graph.add(node, parent)
-        return KTable(self._context, node.name, node, sources, key_serde, value_serde, step, queryable)
+        return sources
 
     def _repartition(self, store: str, store_is_named: bool) -> RepartitionNode:
         """The repartition node, named after the grouping or else the store; a named one is shared."""

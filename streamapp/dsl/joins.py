@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from streamapp.dsl.materialize import window_segment_ms
 from streamapp.dsl.nodes import ProcessorNode, StreamJoinNode
-from streamapp.dsl.steps import Fixed
+from streamapp.dsl.steps import Fixed, StreamJoinStep
 from streamapp.dsl.stream import require_function, with_key_joiner
 from streamapp.durations import Duration, to_ms
 from streamapp.engine.operators.stream_join import StreamJoinWindow, StreamStreamJoin, StreamStreamSelfJoin
@@ -22,7 +22,7 @@ from streamapp.state.spec import StoreSpec
 from streamapp.windows import JoinWindows
 
 if TYPE_CHECKING:
-    from streamapp.dsl.kstream import KStream
+    from streamapp.dsl.kstream import JoinedKStream, KStream
     from streamapp.dsl.ktable import GlobalKTable, KTable
 
 __all__ = ["StreamJoined", "join_global_table", "join_streams", "join_table"]
@@ -62,9 +62,9 @@ def join_streams(
     with_key: bool,
     stream_joined: StreamJoined | None,
     kind: Literal["inner", "left", "outer"],
-) -> KStream[Any, Any]:
+) -> JoinedKStream[Any, Any, Any, Any]:
     """Two window stores, a join on each side of them, and a merger (``KStreamImplJoin``)."""
-    from streamapp.dsl.kstream import KStream
+    from streamapp.dsl.kstream import JoinedKStream
 
     if not isinstance(windows, JoinWindows):
         raise TopologyError(f"joining {left.name} with {right.name} needs JoinWindows, got {windows!r}")
@@ -144,17 +144,27 @@ def join_streams(
         shared=merge_name,
         **common,
     )
+    this_step = StreamJoinStep(this, other_store, *outer_stores)
+    other_step = StreamJoinStep(other, this_store, *outer_stores)
     node = StreamJoinNode(
         merge_name,
         this_window,
         other_window,
-        (this_name, Fixed(this, other_store, *outer_stores)),
-        (other_name, Fixed(other, this_store, *outer_stores)),
+        (this_name, this_step),
+        (other_name, other_step),
         Fixed(StreamStreamSelfJoin(window_store=this_store.name, **common), this_store),
     )
     node.relaxed_null_keys = left_outer
     context.graph.add(node, left._node, right._node)
-    return KStream(context, merge_name, node, left._sources | right._sources, key_serde, None)
+    return JoinedKStream(
+        context,
+        merge_name,
+        node,
+        left._sources | right._sources,
+        key_serde,
+        late_left=((this_name, node, this_step), left_serde),
+        late_right=((other_name, node, other_step), right_serde),
+    )
 
 
 @dataclass(frozen=True)

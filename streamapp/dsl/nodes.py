@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from streamapp.dsl.graph import Node
-from streamapp.dsl.steps import Fixed, JoinStep, SourceStep, Step
+from streamapp.dsl.steps import Fixed, JoinStep, SourceStep, Step, StreamJoinStep
 from streamapp.engine.operators.change import ChangeSerde
 from streamapp.engine.operators.stateless import DropNullKeys, PassThrough
 from streamapp.engine.timestamps import fail_on_invalid_timestamp
@@ -22,6 +22,7 @@ from streamapp.topology import Topology
 __all__ = [
     "GlobalStoreNode",
     "GroupedTableRepartitionNode",
+    "LateNode",
     "ProcessorNode",
     "RepartitionNode",
     "SinkNode",
@@ -290,6 +291,17 @@ class TableJoinNode(Node):
         topology.connect_processor_and_state_stores(self._other, *self._other_stores)
 
 
+class LateNode(Node):
+    """Where the late records come out of an operator, or of one side of a join."""
+
+    def __init__(self, name: str, givers: Sequence[str]) -> None:
+        super().__init__(name)
+        self._givers = tuple(givers)
+
+    def write(self, topology: Topology) -> None:
+        topology.add_processor(self.name, PassThrough(), *self._givers)
+
+
 class StreamJoinNode(Node):
     """A stream-stream join: two sides and their merger, or one node if a stream joins itself."""
 
@@ -300,13 +312,18 @@ class StreamJoinNode(Node):
         name: str,
         this_window: str,
         other_window: str,
-        this: tuple[str, Fixed],
-        other: tuple[str, Fixed],
+        this: tuple[str, StreamJoinStep],
+        other: tuple[str, StreamJoinStep],
         itself: Fixed,
     ) -> None:
         super().__init__(name)
         self.this_window, self.other_window = this_window, other_window
         self._this, self._other, self._itself = this, other, itself
+
+    @property
+    def needs_both_sides(self) -> bool:
+        """Whether late records of a side are asked for, so that one node for both cannot take its place."""
+        return self._this[1].late is not None or self._other[1].late is not None
 
     def write(self, topology: Topology) -> None:
         if self.self_join:

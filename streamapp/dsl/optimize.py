@@ -151,7 +151,7 @@ def _child_above(node: Node, ancestor: Node) -> Node | None:
 def _rewrite_self_joins(graph: Graph) -> None:
     """A stream joined with itself needs one window store, not two."""
     for join in graph.nodes:
-        if not isinstance(join, StreamJoinNode) or len(join.parents) != 1:
+        if not isinstance(join, StreamJoinNode) or len(join.parents) != 1 or join.needs_both_sides:
             continue
         (parent,) = join.parents
         for child in list(parent.children):

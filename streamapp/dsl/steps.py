@@ -8,9 +8,11 @@ operator.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from streamapp.engine.operator import Operator
+from streamapp.engine.operators.closing import ClosingOperator, LateOutput
 from streamapp.engine.operators.stateless import PassThrough
 from streamapp.engine.operators.table import TableSource
 from streamapp.engine.operators.table_join import TableJoin, TableJoinMerger
@@ -26,6 +28,7 @@ __all__ = [
     "JoinStep",
     "SourceStep",
     "Step",
+    "StreamJoinStep",
     "SuppressStep",
     "TableStep",
 ]
@@ -54,6 +57,18 @@ class Fixed(Step):
 
     def stores(self) -> Sequence[StoreSpec]:
         return self._stores
+
+
+class StreamJoinStep(Fixed):
+    """One side of a stream-stream join."""
+
+    late: str | None = None
+    """The child that gets late records."""
+
+    def operator(self, versioned: bool) -> Operator:
+        operator = super().operator(versioned)
+        assert isinstance(operator, LateOutput)
+        return operator if self.late is None else replace(operator, late=self.late)
 
 
 class TableStep(Step):
@@ -136,6 +151,9 @@ class AggregateStep(TableStep):
     def __init__(self, spec: StoreSpec, make_operator: Callable[[bool], Operator], view: TableView) -> None:
         super().__init__()
         self._spec, self._make_operator, self._view = spec, make_operator, view
+        self.late: str | None = None
+        """The child that gets late records."""
+        self.idle_timeout_ms: int | None = None
 
     def enable_old_values(self, force: bool) -> bool:
         self.send_old = True
@@ -144,8 +162,16 @@ class AggregateStep(TableStep):
     def view(self) -> TableView:
         return self._view
 
+    def close_when_idle(self, timeout_ms: int) -> None:
+        """Lets windows close by the wall clock while the input is quiet; of several wishes the longest counts."""
+        self.idle_timeout_ms = max(timeout_ms, self.idle_timeout_ms or 0)
+
     def operator(self, versioned: bool) -> Operator:
-        return self._make_operator(self.send_old)
+        operator = self._make_operator(self.send_old)
+        if self.late is None and self.idle_timeout_ms is None:
+            return operator
+        assert isinstance(operator, ClosingOperator)
+        return replace(operator, late=self.late, idle_timeout_ms=self.idle_timeout_ms)
 
     def stores(self) -> Sequence[StoreSpec]:
         return (self._spec,)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from streamapp.dsl.graph import Node
 from streamapp.dsl.nodes import ProcessorNode
-from streamapp.dsl.steps import SuppressStep
+from streamapp.dsl.steps import AggregateStep, SuppressStep
 from streamapp.engine.operators.suppress import SuppressView, TableSuppress
 from streamapp.errors import TopologyError
 from streamapp.names import check_name
@@ -65,7 +66,11 @@ def suppress(table: KTable[Any, Any], suppressed: Suppressed) -> KTable[Any, Any
         max_records=buffer.max_records,
         max_bytes=buffer.max_bytes,
         shut_down_when_full=buffer.when_full == "shut_down",
+        idle_timeout_ms=suppressed.idle_timeout_ms,
     )
+    if suppressed.idle_timeout_ms is not None:
+        for aggregation in _window_aggregations(table._node):
+            aggregation.close_when_idle(suppressed.idle_timeout_ms)
     # What readers see of a buffered key is the old value of its first update.
     table._step.enable_old_values(True)
     step = SuppressStep(table._step, spec, operator, lambda parent: SuppressView(parent, store))
@@ -73,6 +78,15 @@ def suppress(table: KTable[Any, Any], suppressed: Suppressed) -> KTable[Any, Any
     node.output_versioned = False
     context.graph.add(node, table._node)
     return KTable(context, node_name, node, table._sources, table.key_serde, table.value_serde, step, None)
+
+
+def _window_aggregations(node: Node) -> Iterator[AggregateStep]:
+    """The windowed aggregations right above, on all ways up."""
+    if node.grace_ms is None:
+        for parent in node.parents:
+            yield from _window_aggregations(parent)
+    elif isinstance(node, ProcessorNode) and isinstance(node.step, AggregateStep):
+        yield node.step
 
 
 def _window_grace_ms(node: Node, suppression: str) -> int:

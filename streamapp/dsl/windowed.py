@@ -15,16 +15,23 @@ from streamapp.dsl.aggregation import (
     sum_of_both,
     zero,
 )
-from streamapp.dsl.ktable import KTable
+from streamapp.dsl.late import WindowedKTable
 from streamapp.dsl.materialize import Materialized, named_store
 from streamapp.dsl.nodes import ProcessorNode
 from streamapp.dsl.steps import AggregateStep
 from streamapp.dsl.stream import require_function
-from streamapp.errors import ConfigError
-from streamapp.records import Windowed
+from streamapp.durations import Duration
+from streamapp.errors import ConfigError, TopologyError
 from streamapp.serdes import LongSerde
 from streamapp.serdes.base import Serde
-from streamapp.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from streamapp.windows import (
+    EmitStrategy,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+    idle_timeout_ms,
+)
 
 if TYPE_CHECKING:
     from streamapp.dsl.grouped import KGroupedStream
@@ -37,8 +44,24 @@ VA = TypeVar("VA")
 
 
 class _WindowedKStream(Generic[K, V]):
-    def __init__(self, grouped: KGroupedStream[K, V], windows: AnyWindows, emit_final: bool) -> None:
-        self._grouped, self._emit_final = grouped, emit_final
+    def __init__(
+        self,
+        grouped: KGroupedStream[K, V],
+        windows: AnyWindows,
+        emit: EmitStrategy,
+        idle_timeout: Duration | None,
+    ) -> None:
+        if not isinstance(emit, EmitStrategy):
+            raise TopologyError(
+                f"emit_strategy() of {grouped.name} takes EmitStrategy.ON_WINDOW_UPDATE or ON_WINDOW_CLOSE, not {emit!r}"
+            )
+        self._grouped, self._emit_final = grouped, emit is EmitStrategy.ON_WINDOW_CLOSE
+        if idle_timeout is not None and not self._emit_final:
+            raise ConfigError(
+                "an idle_timeout closes windows, and ON_WINDOW_UPDATE does not wait for that; "
+                "use it with EmitStrategy.ON_WINDOW_CLOSE"
+            )
+        self._idle_timeout_ms = idle_timeout_ms(idle_timeout)
         self._kind = WindowKind(windows)
 
     def _burn_count_name(self, materialized: Materialized | None) -> None:
@@ -56,7 +79,7 @@ class _WindowedKStream(Generic[K, V]):
         value_serde: Serde[Any] | None,
         materialized: Materialized | None,
         name: str | None,
-    ) -> KTable[Any, Any]:
+    ) -> WindowedKTable[Any, Any, Any]:
         grouped, kind, emit_final = self._grouped, self._kind, self._emit_final
         context = grouped._context
         m = materialized or Materialized()
@@ -72,7 +95,13 @@ class _WindowedKStream(Generic[K, V]):
         )
         node = ProcessorNode(node_name, step)
         node.output_versioned, node.grace_ms = False, kind.grace_ms
-        return grouped._add_aggregation(node, step, store, m.name, kind.key_serde(key_serde), value_serde)
+        if self._idle_timeout_ms is not None:
+            step.close_when_idle(self._idle_timeout_ms)
+        sources = grouped._add_aggregation(node, store, m.name is not None)
+        table: WindowedKTable[Any, Any, Any] = WindowedKTable(
+            context, node_name, node, sources, kind.key_serde(key_serde), value_serde, step, m.name
+        )
+        return table._takes_late([(node, step)], key_serde, grouped.value_serde)
 
 
 class TimeWindowedKStream(_WindowedKStream[K, V]):
@@ -88,29 +117,47 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         grouped: KGroupedStream[K, V],
         windows: TimeWindows | UnlimitedWindows | SlidingWindows,
         emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
+        idle_timeout: Duration | None = None,
     ) -> None:
-        super().__init__(grouped, windows, emit is EmitStrategy.ON_WINDOW_CLOSE)
+        super().__init__(grouped, windows, emit, idle_timeout)
         self._windows = windows
 
-    def emit_strategy(self, emit: EmitStrategy) -> TimeWindowedKStream[K, V]:
+    def emit_strategy(
+        self, emit: EmitStrategy, *, idle_timeout: Duration | None = None
+    ) -> TimeWindowedKStream[K, V]:
         """When results come out: with each update, or once, when their window is closed.
-        (``TimeWindowedKStream.emitStrategy``)"""
+        (``TimeWindowedKStream.emitStrategy``, KIP-825)
+
+        A window is closed when stream time reaches its end + grace, and stream time moves with records only. With
+        ``idle_timeout``, beyond Kafka Streams, it goes on by the wall clock once no record has come for that long.
+
+        >>> from streamapp import EmitStrategy, StreamsBuilder, StringSerde, TimeWindows, TopologyTestDriver
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> flights = builder.stream("flights", key_serde=text, value_serde=text)
+        >>> windowed = flights.group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(1000))
+        >>> final = windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE, idle_timeout=5000).count()
+        >>> final.to_stream().foreach(lambda window, count: print(window, count))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.create_input_topic("flights", text, text).pipe_input("JFK", "UA1", timestamp=500)
+        ...     driver.advance_wall_clock_time(5000)
+        [JFK@0/1000] 1
+        """
         if isinstance(self._windows, UnlimitedWindows) and emit is EmitStrategy.ON_WINDOW_CLOSE:
             raise ConfigError(
                 "unlimited windows never close, so ON_WINDOW_CLOSE would never emit; use TimeWindows"
             )
-        return TimeWindowedKStream(self._grouped, self._windows, emit)
+        return TimeWindowedKStream(self._grouped, self._windows, emit, idle_timeout)
 
     def count(
         self, *, materialized: Materialized | None = None, name: str | None = None
-    ) -> KTable[Windowed, int]:
+    ) -> WindowedKTable[K, V, int]:
         """How many records each key has in each window. (``TimeWindowedKStream.count``)
 
         >>> from streamapp import StreamsBuilder, StringSerde, TimeWindows
         >>> flights = StreamsBuilder().stream("flights", key_serde=StringSerde(), value_serde=StringSerde())
         >>> hourly = TimeWindows.of_size_with_no_grace(3_600_000)
         >>> flights.group_by_key().windowed_by(hourly).count(name="hourly")
-        <KTable hourly>
+        <WindowedKTable hourly>
         """
         self._burn_count_name(materialized)
         return self._aggregate("KSTREAM-AGGREGATE-", zero, add_one, None, LongSerde(), materialized, name)
@@ -121,7 +168,7 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
-    ) -> KTable[Windowed, V]:
+    ) -> WindowedKTable[K, V, V]:
         """Combines the values of each key and window by ``reducer(aggregate, value)``.
         (``TimeWindowedKStream.reduce``)"""
         require_function(reducer, "reduce()", "a reducer of aggregate and value")
@@ -135,7 +182,7 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
-    ) -> KTable[Windowed, VA]:
+    ) -> WindowedKTable[K, V, VA]:
         """Folds the values of each key and window: ``aggregator(key, value, aggregate)`` from
         ``initializer()`` on. (``TimeWindowedKStream.aggregate``)"""
         require_function(initializer, "aggregate()", "an initializer without arguments")
@@ -156,18 +203,24 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         grouped: KGroupedStream[K, V],
         windows: SessionWindows,
         emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
+        idle_timeout: Duration | None = None,
     ) -> None:
-        super().__init__(grouped, windows, emit is EmitStrategy.ON_WINDOW_CLOSE)
+        super().__init__(grouped, windows, emit, idle_timeout)
         self._windows = windows
 
-    def emit_strategy(self, emit: EmitStrategy) -> SessionWindowedKStream[K, V]:
-        """When results come out: with each update, or once, when their session is closed.
-        (``SessionWindowedKStream.emitStrategy``)"""
-        return SessionWindowedKStream(self._grouped, self._windows, emit)
+    def emit_strategy(
+        self, emit: EmitStrategy, *, idle_timeout: Duration | None = None
+    ) -> SessionWindowedKStream[K, V]:
+        """When results come out: with each update, or once, when their session is closed, that is when stream time
+        has passed its end + gap + grace. (``SessionWindowedKStream.emitStrategy``, KIP-825)
+
+        ``idle_timeout``: as in `TimeWindowedKStream.emit_strategy`.
+        """
+        return SessionWindowedKStream(self._grouped, self._windows, emit, idle_timeout)
 
     def count(
         self, *, materialized: Materialized | None = None, name: str | None = None
-    ) -> KTable[Windowed, int]:
+    ) -> WindowedKTable[K, V, int]:
         """How many records each session has. (``SessionWindowedKStream.count``)"""
         self._burn_count_name(materialized)
         return self._aggregate(
@@ -180,7 +233,7 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
-    ) -> KTable[Windowed, V]:
+    ) -> WindowedKTable[K, V, V]:
         """Combines the values of each session by ``reducer(aggregate, value)``, which also merges sessions.
         (``SessionWindowedKStream.reduce``)"""
         require_function(reducer, "reduce()", "a reducer of aggregate and value")
@@ -202,7 +255,7 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
-    ) -> KTable[Windowed, VA]:
+    ) -> WindowedKTable[K, V, VA]:
         """Folds the values of each session; ``merger(key, first, second)`` makes one aggregate of two
         sessions. (``SessionWindowedKStream.aggregate``)"""
         require_function(initializer, "aggregate()", "an initializer without arguments")

@@ -27,7 +27,8 @@ class BoundContext:
         self.name = node.name
         self.task: TaskContext = task
         self._task = task
-        self.forward = fan_out(list(children.values()))
+        aside = getattr(node.operator, "side_outputs", ())
+        self.forward = fan_out([child for name, child in children.items() if name not in aside])
         self._node = node
         self._children = children
 

@@ -8,9 +8,12 @@ record runs through a chain of plain Python calls: nothing is looked up or alloc
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from streamapp.records import Headers
+
+if TYPE_CHECKING:
+    from streamapp.engine.processor import PunctuationType
 
 __all__ = ["Change", "NodeContext", "Operator", "ProcessFn", "TaskContext", "ValueGetter"]
 
@@ -63,6 +66,11 @@ class TaskContext(Protocol):
     def shared(self, name: str, make: Callable[[], Any]) -> Any:
         """An object that several operators of a task share; made by the first that asks."""
 
+    def schedule(
+        self, node: str, interval_ms: int, type: PunctuationType, callback: Callable[[int], None]
+    ) -> Any:
+        """Calls ``callback(time in ms)`` at intervals of a clock."""
+
 
 class NodeContext(Protocol):
     """What an operator gets to bind itself into one task."""
@@ -70,7 +78,7 @@ class NodeContext(Protocol):
     name: str
     task: TaskContext
     forward: ProcessFn
-    """Hands a record to all children of the node, in the order in which they were added."""
+    """Hands a record to all children of the node, in the order in which they were added, but its side outputs."""
 
     def forward_to(self, child: str) -> ProcessFn:
         """Hands a record to one child."""
@@ -81,6 +89,11 @@ class NodeContext(Protocol):
 
 class Operator:
     """One step of a topology, described."""
+
+    @property
+    def side_outputs(self) -> tuple[str, ...]:
+        """Children that get only what the operator sends them by name, such as its late records."""
+        return ()
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         """Returns the function that handles one record on one task."""

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from streamapp.engine.operator import NodeContext, Operator, ProcessFn
+from streamapp.engine.operator import NodeContext, ProcessFn
+from streamapp.engine.operators.closing import ClosingOperator, bind_idle
 from streamapp.engine.operators.forward import TableForward, table_forwarder
 from streamapp.engine.operators.windows import emit_nothing
 from streamapp.records import NO_HEADERS, Headers, Windowed
@@ -16,7 +17,7 @@ __all__ = ["SessionWindowAggregate"]
 
 
 @dataclass(frozen=True)
-class SessionWindowAggregate(Operator):
+class SessionWindowAggregate(ClosingOperator):
     """Folds the values of a key by session. Null keys are dropped, null values are not.
 
     A record within the gap of one or several sessions joins and merges them: each merged session is deleted (a
@@ -50,6 +51,7 @@ class SessionWindowAggregate(Operator):
 
         observed = task.remember(f"{ctx.name}.stream-time", stream_time)
         emit_closed = self._bind_final(ctx, store) if self.emit_final else None
+        too_late = self.bind_late(ctx)
 
         def aggregate(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             nonlocal observed
@@ -67,6 +69,8 @@ class SessionWindowAggregate(Operator):
                 start, end = min(start, session_start), max(end, session_end)
             if end < close_time:
                 drop()
+                if too_late is not None:
+                    too_late(key, value, timestamp, headers)
             else:
                 if start != timestamp or end != timestamp:
                     for session_start, session_end, session in merged:
@@ -80,7 +84,14 @@ class SessionWindowAggregate(Operator):
             if emit_closed is not None:
                 emit_closed(close_time, headers)
 
-        return aggregate
+        def advance(elapsed: int) -> None:
+            nonlocal observed
+            if observed >= 0:
+                observed += elapsed
+                if emit_closed is not None:
+                    emit_closed(observed - grace - gap, NO_HEADERS)
+
+        return bind_idle(ctx, self.idle_timeout_ms, aggregate, advance)
 
     def _at_end(self, forward: ProcessFn) -> TableForward:
         send_old = self.send_old

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from streamapp.engine.operator import NodeContext, Operator, ProcessFn
+from streamapp.engine.operator import NodeContext, ProcessFn
+from streamapp.engine.operators.closing import ClosingOperator, bind_idle
 from streamapp.engine.operators.forward import TableForward, table_forwarder
 from streamapp.engine.operators.windows import emit_nothing
 from streamapp.errors import StreamsError
-from streamapp.records import Headers, Windowed
+from streamapp.records import NO_HEADERS, Headers, Windowed
 from streamapp.windows import SlidingWindows
 
 __all__ = ["SlidingWindowAggregate"]
@@ -20,7 +21,7 @@ _Row = tuple[Any, int]
 
 
 @dataclass(frozen=True)
-class SlidingWindowAggregate(Operator):
+class SlidingWindowAggregate(ClosingOperator):
     """Folds the values of a key by all distinct windows of one length that hold a record.
 
     A record at t belongs to its *left* window [t - d, t], opens the *right* windows (t, t + d] of itself (if a later record is
@@ -40,7 +41,8 @@ class SlidingWindowAggregate(Operator):
         store, task, drop = ctx.store(self.store), ctx.task, ctx.task.drop
         difference, grace = self.windows.difference_ms, self.windows.grace_ms
         forward = emit_nothing if self.emit_final else table_forwarder(ctx, store, self.send_old)
-        update = _WindowUpdate(self, store, forward, drop)
+        too_late = self.bind_late(ctx)
+        update = _WindowUpdate(self, store, forward, drop, too_late)
         observed = -1
 
         def stream_time() -> int:
@@ -59,6 +61,8 @@ class SlidingWindowAggregate(Operator):
             close_time = observed - grace
             if timestamp + difference < close_time:
                 drop()
+                if too_late is not None:
+                    too_late(key, value, timestamp, headers)
                 return
             update.begin(key, value, timestamp, headers, close_time)
             if timestamp < difference:
@@ -68,7 +72,14 @@ class SlidingWindowAggregate(Operator):
             if emit_closed is not None:
                 emit_closed(close_time, headers)
 
-        return aggregate
+        def advance(elapsed: int) -> None:
+            nonlocal observed
+            if observed >= 0:
+                observed += elapsed
+                if emit_closed is not None:
+                    emit_closed(observed - grace, NO_HEADERS)
+
+        return bind_idle(ctx, self.idle_timeout_ms, aggregate, advance)
 
     def _bind_final(self, ctx: NodeContext, store: Any) -> Callable[[int, Headers], None]:
         forward, difference = ctx.forward, self.windows.difference_ms
@@ -104,11 +115,18 @@ class _WindowUpdate:
     close_time: int
 
     def __init__(
-        self, operator: SlidingWindowAggregate, store: Any, forward: TableForward, drop: Callable[[], None]
+        self,
+        operator: SlidingWindowAggregate,
+        store: Any,
+        forward: TableForward,
+        drop: Callable[[], None],
+        too_late: ProcessFn | None,
     ) -> None:
         self.difference = operator.windows.difference_ms
         self.initializer, self.aggregator = operator.initializer, operator.aggregator
         self.fetch, self.put, self.forward, self.drop = store.fetch, store.put, forward, drop
+        self.too_late = too_late
+        self.told_late = False
 
     def begin(self, key: Any, value: Any, timestamp: int, headers: Headers, close_time: int) -> None:
         self.key, self.value, self.timestamp, self.headers, self.close_time = (
@@ -118,6 +136,7 @@ class _WindowUpdate:
             headers,
             close_time,
         )
+        self.told_late = False
 
     def regular(self) -> None:
         """A record whose left window starts at 0 or later: goes through its windows from the newest to the oldest."""
@@ -203,6 +222,9 @@ class _WindowUpdate:
             )
         if end < self.close_time:
             self.drop()
+            if self.too_late is not None and not self.told_late:
+                self.told_late = True
+                self.too_late(self.key, self.value, self.timestamp, self.headers)
             return
         old = row[0]
         new = self.aggregator(self.key, self.value, old)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
+from streamapp.engine.operators.closing import LateOutput
 from streamapp.records import Headers
 
 __all__ = ["StreamJoinWindow", "StreamStreamJoin", "StreamStreamSelfJoin"]
@@ -41,14 +42,15 @@ class _JoinTime:
 
 
 @dataclass(frozen=True)
-class StreamStreamJoin(Operator):
+class StreamStreamJoin(LateOutput):
     """One side of a stream-stream join: looks its record up in the other side's window.
 
     ``before_ms``, ``after_ms`` and ``grace_ms`` are those of the `JoinWindows`, as the left side sees them. A record
     without match on an ``outer`` side waits in ``outer_store`` until its window is closed, is then joined with None, and is emitted
     when the next record that advances time arrives, ordered by time, right side before left, then key. Without an outer store
     (windows with the legacy grace period) it is joined with None at once. Inner sides drop null keys and null values;
-    outer sides join null keys with None (KIP-962). The result has the larger timestamp. Source: KStreamKStreamJoin.
+    outer sides join null keys with None (KIP-962). The result has the larger timestamp. The child ``late`` gets, beside what they
+    still join with, the records whose window was closed when they came. Source: KStreamKStreamJoin.
     """
 
     is_left: bool
@@ -114,7 +116,16 @@ class StreamStreamJoin(Operator):
                         time.earliest_unmatched = timestamp
                     unmatched.append(timestamp, is_left, key, (is_left, value), timestamp)
 
-        return side
+        too_late = self.bind_late(ctx)
+        if too_late is None:
+            return side
+
+        def side_and_late(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            side(key, value, timestamp, headers)
+            if timestamp + after + grace < time.stream_time and key is not None and value is not None:
+                too_late(key, value, timestamp, headers)
+
+        return side_and_late
 
     def _joined(self) -> Callable[[Any, Any, Any], Any]:
         """The joiner with this side's value first."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn, ValueGetter
+from streamapp.engine.operators.closing import bind_idle
 from streamapp.engine.operators.views import TableView
 from streamapp.errors import RecordTooLateError
 from streamapp.records import Headers
@@ -18,7 +19,9 @@ class TableSuppress(Operator):
     """Buffers the latest update of each key; emits it when stream time has passed it by ``wait_ms``.
 
     The time of a key in the buffer is that of its first buffered update, or for final results its window's
-    end. A tombstone of a window that was never emitted says nothing and is not emitted. Source: KTableSuppressProcessorSupplier.
+    end. A tombstone of a window that was never emitted says nothing and is not emitted. With ``idle_timeout_ms`` windows close
+    by the wall clock too while there is no input; what still comes for one that did is dropped, so that a final result stays
+    the only one. Source: KTableSuppressProcessorSupplier.
     """
 
     store: str
@@ -27,6 +30,7 @@ class TableSuppress(Operator):
     max_records: int | None = None
     max_bytes: int | None = None
     shut_down_when_full: bool = False
+    idle_timeout_ms: int | None = None
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         buffer, task, forward = ctx.store(self.store), ctx.task, ctx.forward
@@ -73,7 +77,29 @@ class TableSuppress(Operator):
                     )
                 buffer.evict_while(is_over, emit)
 
-        return suppress
+        if self.idle_timeout_ms is None:
+            return suppress
+        closed = -1
+
+        def closed_until() -> int:
+            return closed
+
+        closed = task.remember(f"{ctx.name}.closed-until", closed_until)
+
+        def suppress_open(key: Any, change: Any, timestamp: int, headers: Headers) -> None:
+            if key.end <= closed:
+                task.drop()
+            else:
+                suppress(key, change, timestamp, headers)
+
+        def advance(elapsed: int) -> None:
+            nonlocal observed, closed
+            if observed >= 0:
+                observed += elapsed
+                closed = observed - wait
+                buffer.evict_while(is_due, emit)
+
+        return bind_idle(ctx, self.idle_timeout_ms, suppress_open, advance)
 
 
 @dataclass(frozen=True)

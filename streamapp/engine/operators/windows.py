@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from streamapp.engine.operator import NodeContext, Operator, ProcessFn
+from streamapp.engine.operator import NodeContext, ProcessFn
+from streamapp.engine.operators.closing import ClosingOperator, bind_idle
 from streamapp.engine.operators.forward import TableForward, table_forwarder
-from streamapp.records import Headers, Windowed
+from streamapp.records import NO_HEADERS, Headers, Windowed
 from streamapp.windows import TimeWindows, UnlimitedWindows
 
 __all__ = ["WindowAggregate", "emit_nothing"]
@@ -21,7 +22,7 @@ def emit_nothing(key: Any, new: Any, old: Any, timestamp: int, headers: Headers)
 
 
 @dataclass(frozen=True)
-class WindowAggregate(Operator):
+class WindowAggregate(ClosingOperator):
     """Folds the values of a key by window. Null keys are dropped, null values are not.
 
     A window takes records until stream time, as this operator has seen it, reaches its end + grace; a record that is late for
@@ -52,6 +53,7 @@ class WindowAggregate(Operator):
 
         observed = task.remember(f"{ctx.name}.stream-time", stream_time)
         emit_closed = self._bind_final(ctx, store) if self.emit_final else None
+        too_late = self.bind_late(ctx)
 
         def aggregate(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             nonlocal observed
@@ -65,6 +67,8 @@ class WindowAggregate(Operator):
                 end = start + size
                 if end <= close_time:
                     drop()
+                    if too_late is not None and (tumbling or start == starts_of(timestamp)[0]):
+                        too_late(key, value, timestamp, headers)
                     continue
                 row = get(key, start)
                 if row is None:
@@ -79,7 +83,14 @@ class WindowAggregate(Operator):
             if emit_closed is not None:
                 emit_closed(close_time, headers)
 
-        return aggregate
+        def advance(elapsed: int) -> None:
+            nonlocal observed
+            if observed >= 0:
+                observed += elapsed
+                if emit_closed is not None:
+                    emit_closed(observed - grace, NO_HEADERS)
+
+        return bind_idle(ctx, self.idle_timeout_ms, aggregate, advance)
 
     def _bind_final(self, ctx: NodeContext, store: Any) -> Callable[[int, Headers], None]:
         forward, size, starts_of = ctx.forward, self.windows.size_ms, self.windows.windows_for

@@ -1,0 +1,89 @@
+"""Late records as a stream of their own: what windowed operators drop otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from streamapp.dsl.graph import Node
+from streamapp.dsl.ktable import KTable
+from streamapp.dsl.nodes import LateNode
+from streamapp.dsl.steps import AggregateStep, StreamJoinStep
+from streamapp.dsl.stream import Described
+from streamapp.errors import TopologyError
+from streamapp.records import Windowed
+from streamapp.serdes.base import Serde
+
+if TYPE_CHECKING:
+    from streamapp.dsl.kstream import KStream
+
+__all__ = ["WindowedKTable", "late_stream"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+VA = TypeVar("VA")
+
+Giver = tuple[str, Node, AggregateStep | StreamJoinStep]
+"""An operator that hands out late records: its name, the node that writes it, and its step."""
+
+
+def late_stream(
+    operator: Described[Any, Any],
+    name: str | None,
+    givers: Sequence[Giver],
+    key_serde: Serde[Any] | None,
+    value_serde: Serde[Any] | None,
+) -> KStream[Any, Any]:
+    """A stream of what the givers hand out as late; each giver has one such stream at most."""
+    from streamapp.dsl.kstream import KStream
+
+    for _, _, step in givers:
+        if step.late is not None:
+            raise TopologyError(
+                f"the late records of {operator.name} are a stream already, {step.late}; keep it and use it again"
+            )
+    context = operator._context
+    node = LateNode(context.names.given_or_new(name, "KSTREAM-LATE-"), [giver for giver, _, _ in givers])
+    for _, _, step in givers:
+        step.late = node.name
+    context.graph.add(node, *dict.fromkeys(parent for _, parent, _ in givers))
+    return KStream(context, node.name, node, operator._sources, key_serde, value_serde)
+
+
+class WindowedKTable(KTable[Windowed[K], VA], Generic[K, V, VA]):
+    """The table of a windowed aggregation: rows by key and window, and what came too late for them."""
+
+    _givers: Sequence[Giver]
+    _late_serdes: tuple[Serde[Any] | None, Serde[Any] | None]
+
+    def _takes_late(
+        self,
+        aggregations: Sequence[tuple[Node, AggregateStep]],
+        key_serde: Serde[Any] | None,
+        value_serde: Serde[Any] | None,
+    ) -> WindowedKTable[K, V, VA]:
+        self._givers = [(node.name, node, step) for node, step in aggregations]
+        self._late_serdes = key_serde, value_serde
+        return self
+
+    def late_records(self, *, name: str | None = None) -> KStream[K, V]:
+        """The records that were dropped because a window that they belong to was closed when they came.
+
+        Each comes out once, at once, as it went in (key, value, timestamp, headers), also if only some of its hopping or sliding
+        windows were closed. Records without key (sliding windows: without value) are not late but dropped. The count of
+        ``dropped_records`` is the same as without this stream. Beyond Kafka Streams, where late records are only counted.
+
+        >>> from streamapp import LongSerde, StreamsBuilder, StringSerde, TimeWindows, TopologyTestDriver
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> flights = builder.stream("flights", key_serde=text, value_serde=text)
+        >>> departures = flights.group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(10)).count()
+        >>> departures.late_records(name="late").to("late-flights")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     topic = driver.create_input_topic("flights", text, text)
+        ...     topic.pipe_input("JFK", "UA1", timestamp=5)
+        ...     topic.pipe_input("JFK", "UA2", timestamp=25)
+        ...     topic.pipe_input("JFK", "UA3", timestamp=9)
+        ...     driver.create_output_topic("late-flights", text, text).read_key_values()
+        [('JFK', 'UA3')]
+        """
+        return late_stream(self, name, self._givers, *self._late_serdes)
