@@ -1,0 +1,211 @@
+"""`Backfill`: history through Spark, and then live workers that go on exactly where it ends.
+
+What happens, and what a kill at any time leaves:
+
+1. *Survey.* Nothing is changed.
+2. *Compute.* Every sub-topology runs as a stage of a batch, from where the group stands up to the cut; results
+   lie in Spark. A kill leaves nothing.
+3. *Begin.* One commit writes into the metadata of the group's offsets, which stay where they are, that a
+   backfill is under way and where it will end. From here on workers refuse to start.
+4. *Write.* Task by task, outputs and changelogs go to Kafka in transactions that also note how far the task
+   is. A kill leaves whole transactions; the same command again computes the same rows and goes on behind them.
+5. *End.* One commit moves all offsets of the group to the cut. Workers start there, with the state written.
+
+The offsets of a task are not part of its own transaction: with a repartition topic in between, half of the
+tasks at the cut and half before it would be wrong. The whole group moves at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from streamapp import failpoints
+from streamapp.broker.admin import KafkaAdmin, TopicSpec
+from streamapp.config import StreamsConfig
+from streamapp.errors import ConfigError, TopologyError
+from streamapp.records import TopicPartition
+from streamapp.runners.spark.failures import raised_in_tasks
+from streamapp.runners.spark.handover_group import Committed, Group, Progress, settings_of
+from streamapp.runners.spark.handover_retention import check_retention, first_times
+from streamapp.runners.spark.handover_survey import Survey, Until, fingerprint_group, survey
+from streamapp.runners.spark.handover_write import TaskWriter, compacted_topics, rows_to_write
+from streamapp.runners.spark.runner import Run, SparkRunner
+from streamapp.runners.spark.source import KafkaSource
+from streamapp.runners.spark.stage import CHANGE, POSITION, RECORD
+from streamapp.topology import Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Backfill", "BackfillReport"]
+
+
+@dataclass(frozen=True)
+class BackfillReport:
+    """What a backfill did."""
+
+    processed: int
+    """Records that tasks processed; one that passed through a repartition topic counts twice."""
+    dropped: int
+    rows: int
+    """Outputs and changelog records in Kafka."""
+    written: int
+    """Of them, those that this run wrote: the others were there from one that was interrupted."""
+    seconds: dict[str, float]
+    """By phase: compute, write."""
+
+
+class Backfill:
+    """Brings one application from where it stands to a cut.
+
+    ``until`` is a time in ms (of each partition everything before the first record with at least that
+    timestamp), offsets by partition, or None: everything there is now. A backfill that was interrupted is
+    continued, up to its own cut.
+
+    >>> backfill = Backfill(topology, config, until=1_385_874_000_000)                     # doctest: +SKIP
+    >>> backfill.survey.records                                                            # doctest: +SKIP
+    307573
+    >>> backfill.run()                                                                     # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        config: StreamsConfig,
+        *,
+        until: Until = None,
+        spark: SparkSession | None = None,
+        progress: bool = False,
+    ) -> None:
+        self._runner = SparkRunner(topology, config, spark)
+        self._config, self._progress = config, progress
+        self._group = Group(config)
+        self.survey: Survey = survey(self._runner.plan, until)
+        """What will be done."""
+        self.first_times = first_times(config, self.survey.external)
+        """The timestamp of the first record of each partition that is read."""
+        if self.first_times:
+            oldest = min(self.first_times.values())
+            check_retention(config, dict.fromkeys(self._results(), oldest))
+
+    @property
+    def nothing_to_do(self) -> bool:
+        return not self.survey.records and self.survey.note is None
+
+    def run(self, tell: Callable[[str], None] = lambda _: None) -> BackfillReport | None:
+        """Does it; None if there is nothing to do. ``tell`` is called with a line when a phase begins.
+
+        Raises a `StreamsError` when it cannot go on. After that, and after a kill, run the same again.
+        """
+        if self.nothing_to_do:
+            return None
+        found = self.survey
+        configs = {topic.name: dict(topic.config) for topic in found.plan.internal_topics}
+        admin = KafkaAdmin(settings_of(self._config))
+        admin.ensure_topics([TopicSpec(t, n, configs[t]) for t, n in found.missing.items()])
+        now_ms = found.note.now_ms if found.note is not None else int(time.time() * 1000)
+        started = time.monotonic()
+        tell(f"computing {found.records:,} records")
+        run = self._runner.compute(
+            self._sources(), resume=found.resume, now_ms=now_ms, progress=self._progress
+        )
+        try:
+            computed = time.monotonic()
+            failpoints.hit("backfill-computed")
+            self._check_results(run, admin)
+            if found.note is None:
+                self._begin(now_ms)
+            failpoints.hit("backfill-begun")
+            tell("writing results and state")
+            rows, written = self._write(run)
+            failpoints.hit("backfill-written")
+            self._end(run)
+            failpoints.hit("backfill-ended")
+        finally:
+            run.close()
+        seconds = {"compute": computed - started, "write": time.monotonic() - computed}
+        return BackfillReport(run.processed, run.dropped, rows, written, seconds)
+
+    def _results(self) -> list[str]:
+        """The topics that are written, as far as they exist and can be known."""
+        plan, missing = self.survey.plan, self.survey.missing
+        repartition = {topic.name for sub in plan.subtopologies for topic in sub.repartition_topics}
+        sinks = [topic for sub in plan.subtopologies for topic in sub.sink_topics if topic not in repartition]
+        logs = [topic.name for topic in plan.internal_topics if topic.kind == "changelog"]
+        return [*sinks, *(topic for topic in logs if topic not in missing)]
+
+    def _sources(self) -> dict[str, Any]:
+        external = self.survey.external
+        since = {tp: start for tp, (start, _) in external.items()}
+        until = {tp: end for tp, (_, end) in external.items()}
+        everything = {store.topic: KafkaSource() for store in self.survey.plan.global_stores}
+        return {**everything, **{tp.topic: KafkaSource(since, until) for tp in external}}
+
+    def _check_results(self, run: Run, admin: KafkaAdmin) -> None:
+        """What only the results show: topics that were chosen for each record, and how old they are."""
+        from pyspark.sql import functions as F
+
+        oldest: dict[str, int] = {}
+        for frame in run.frames.values():
+            results = frame.where(F.col("kind").isin(RECORD, CHANGE) & F.col("timestamp").isNotNull())
+            for name, timestamp in results.groupBy("name").agg(F.min("timestamp")).collect():
+                oldest[name] = min(timestamp, oldest.get(name, timestamp))
+        for sub in self.survey.plan.subtopologies:
+            for topic in sub.repartition_topics:
+                oldest.pop(topic.name, None)
+        absent = sorted(oldest.keys() - admin.partition_counts(oldest).keys())
+        if absent:
+            raise TopologyError(
+                f"there are results for {', '.join(absent)}, which does not exist: create it first"
+            )
+        check_retention(self._config, oldest)
+
+    def _begin(self, now_ms: int) -> None:
+        found, metadata = self.survey, self.survey.resume.metadata
+        now = self._group.read(list(found.ranges))
+        if now != {tp: Committed(found.ranges[tp][0], was) for tp, was in metadata.items()}:
+            raise ConfigError(
+                f"workers of {self._group.name} have run since this backfill began: run it again, it goes on from there"
+            )
+        notes = {
+            tp: Progress(found.job, cut, now_ms, metadata.get(tp, ""))
+            for tp, (_, cut) in found.ranges.items()
+        }
+        for sub in found.plan.subtopologies:
+            for task in range(found.tasks(sub)):
+                first = found.inputs(sub, task)[0]
+                notes[first] = msgspec.structs.replace(notes[first], logs=found.logs(sub, task))
+        self._group.commit(
+            {tp: Committed(found.ranges[tp][0], note.to_metadata()) for tp, note in notes.items()}
+        )
+
+    def _write(self, run: Run) -> tuple[int, int]:
+        rows = written = 0
+        plan = self.survey.plan
+        for sub in plan.subtopologies:
+            first = {task: self.survey.inputs(sub, task)[0] for task in range(self.survey.tasks(sub))}
+            writer = TaskWriter(self._config, self.survey.job, sub.id, first, compacted_topics(sub))
+            frame = rows_to_write(run.frames[sub.id], plan, sub)
+            with raised_in_tasks():
+                for row in frame.mapInArrow(writer, "rows bigint, written bigint").collect():
+                    rows, written = rows + row[0], written + row[1]
+        return rows, written
+
+    def _end(self, run: Run) -> None:
+        from pyspark.sql import functions as F
+
+        metadata = dict(self.survey.resume.metadata)
+        for frame in run.frames.values():
+            for name, task, text in (
+                frame.where(F.col("kind") == POSITION).select("name", "task", "value").collect()
+            ):
+                metadata[TopicPartition(name, task)] = text.decode()
+        ranges = self.survey.ranges
+        self._group.commit({tp: Committed(cut, metadata.get(tp, "")) for tp, (_, cut) in ranges.items()})
+        kept = fingerprint_group(self.survey.plan)
+        kept.commit({tp: Committed(0, self.survey.plan.fingerprint) for tp in ranges})

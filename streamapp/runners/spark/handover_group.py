@@ -1,0 +1,177 @@
+"""The consumer group of an application, seen from outside: what it has committed, and whether anybody is in it.
+
+While a backfill writes, the group's offsets stay where they were, and their metadata says what is under way.
+That is all that a killed backfill needs to go on, and what keeps workers from starting in the middle of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+from aiokafka import TopicPartition as AioTopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError as AioKafkaError
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+
+from streamapp.broker.settings import KafkaSettings
+from streamapp.config import StreamsConfig
+from streamapp.engine.metadata import BACKFILL
+from streamapp.errors import BrokerError, ConfigError, StreamsError
+from streamapp.records import TopicPartition
+from streamapp.runners.spark.runner import client_of
+
+__all__ = ["Committed", "Group", "Progress", "settings_of"]
+
+R = TypeVar("R")
+
+TIMEOUT_SECONDS = 60.0
+_MOVING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError._WAIT_COORD,
+)
+METADATA_LIMIT = 4_000
+"""Brokers take 4096 bytes by default (``offset.metadata.max.bytes``)."""
+
+
+class Committed(NamedTuple):
+    """What a group has committed for one partition."""
+
+    offset: int
+    metadata: str = ""
+
+
+class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the metadata of an input says while a backfill writes."""
+
+    job: str
+    cut: int
+    """Where workers will begin."""
+    now_ms: int
+    """The wall clock that operators see, also when the backfill is repeated."""
+    was: str = ""
+    """The metadata of before."""
+
+    # Of the task that this is the first input of:
+    logs: dict[str, int] = {}
+    """Store -> where its changelog ended before, if it had records."""
+    rows: int = 0
+    """How many rows are written since."""
+    checksum: int = 0
+    """Of these rows."""
+
+    def to_metadata(self) -> str:
+        text = BACKFILL + msgspec.json.encode(self).decode()
+        if len(text) > METADATA_LIMIT:
+            raise StreamsError(
+                f"the group's metadata would be {len(text)} bytes long, and Kafka takes 4096: the application has "
+                "too many operators in one sub-topology; give them more repartition() between them"
+            )
+        return text
+
+    @staticmethod
+    def of(metadata: str) -> Progress | None:
+        """None: no backfill is under way."""
+        if not metadata.startswith(BACKFILL):
+            return None
+        return msgspec.json.decode(metadata[len(BACKFILL) :], type=Progress)
+
+
+def settings_of(config: StreamsConfig) -> KafkaSettings:
+    """The application's cluster, for clients that are not librdkafka's."""
+    given = {name.replace(".", "_"): value for name, value in client_of(config).items()}
+    known = KafkaSettings.__dataclass_fields__
+    return KafkaSettings(**{name: value for name, value in given.items() if name in known})
+
+
+class Group:
+    """The group of ``config.application_id``. Every method waits for the answer, and raises `BrokerError`."""
+
+    def __init__(self, config: StreamsConfig) -> None:
+        self._config = config
+        self.name = config.application_id
+
+    def check_empty(self) -> None:
+        """Raises `ConfigError` if workers are running."""
+        admin = AdminClient({**client_of(self._config), "log_level": 0})
+
+        def ask() -> list[Any]:
+            found = admin.describe_consumer_groups([self.name], request_timeout=TIMEOUT_SECONDS)
+            return list(found[self.name].result().members)
+
+        members = self._patiently("the members", ask)
+        if members:
+            named = ", ".join(sorted({f"{member.client_id} at {member.host}" for member in members}))
+            raise ConfigError(
+                f"{len(members)} members of the group {self.name} are running ({named}). Stop all workers, and wait "
+                f"{self._config.session_timeout_ms / 1000:g} s for those that were killed; then run this again"
+            )
+
+    def read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
+        """What is committed; partitions for which nothing is are left out."""
+        # Not with librdkafka, which gives metadata back with what lies behind it in memory; when it writes
+        # metadata, it adds a NUL.
+        try:
+            found = asyncio.run(self._read(partitions))
+        except AioKafkaError as error:
+            raise self._refused("the committed offsets", str(error)) from error
+        return {tp: committed for tp, committed in found.items() if committed.offset >= 0}
+
+    async def _read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
+        admin = AIOKafkaAdminClient(
+            **settings_of(self._config).aiokafka(), request_timeout_ms=int(TIMEOUT_SECONDS * 1000)
+        )
+        await admin.start()
+        try:
+            asked = [AioTopicPartition(*tp) for tp in partitions]
+            found = await admin.list_consumer_group_offsets(self.name, partitions=asked)
+        finally:
+            await admin.close()
+        return {
+            TopicPartition(tp.topic, tp.partition): Committed(
+                entry.offset, (entry.metadata or "").partition("\0")[0]
+            )
+            for tp, entry in found.items()
+        }
+
+    def commit(self, positions: Mapping[TopicPartition, Committed]) -> None:
+        """Commits all of it or nothing. Raises `ConfigError` if the group has members: only they may commit."""
+        consumer = Consumer({**client_of(self._config), "group.id": self.name, "enable.auto.commit": False})
+        entries = [KafkaPartition(*tp, c.offset, metadata=c.metadata) for tp, c in positions.items()]
+
+        def send() -> None:
+            failed = [e.error for e in consumer.commit(offsets=entries, asynchronous=False) if e.error]
+            if failed:
+                raise KafkaException(failed[0])
+
+        try:
+            self._patiently("the offsets", send)
+        except BrokerError:
+            self.check_empty()
+            raise
+        finally:
+            consumer.close()
+
+    def _patiently(self, what: str, call: Callable[[], R]) -> R:
+        """Tries again while the group moves to another broker, or Kafka has just begun to keep groups."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while True:
+            try:
+                return call()
+            except KafkaException as error:
+                if error.args[0].code() not in _MOVING or time.monotonic() > deadline:
+                    raise self._refused(what, error.args[0].str()) from error
+                time.sleep(0.2)
+
+    def _refused(self, what: str, why: str) -> BrokerError:
+        return BrokerError(
+            f"Kafka at {self._config.bootstrap_servers}: {what} of group {self.name}: {why}. Is it running, and are its "
+            "address and security settings right?"
+        )

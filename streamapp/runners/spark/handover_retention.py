@@ -1,0 +1,73 @@
+"""Whether Kafka would delete at once what a backfill writes: results of history have old timestamps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from streamapp.config import StreamsConfig
+from streamapp.errors import BrokerError, ConfigError
+from streamapp.records import TopicPartition
+from streamapp.runners.spark.runner import client_of
+from streamapp.runners.spark.source import KafkaReader, Ranges
+
+__all__ = ["check_retention", "first_times"]
+
+TIMEOUT_SECONDS = 30.0
+
+
+def first_times(config: StreamsConfig, ranges: Ranges) -> dict[TopicPartition, int]:
+    """The timestamp of the first record of each range that has one."""
+    found = {}
+    for tp, (start, end) in ranges.items():
+        reader = KafkaReader(client_of(config), tp, start, end)
+        while (batch := reader.read()) is not None:
+            if batch.timestamps:
+                found[tp] = batch.timestamps[0]
+                break
+        reader.close()
+    return found
+
+
+def check_retention(config: StreamsConfig, oldest: Mapping[str, int]) -> None:
+    """Raises `ConfigError` for topics that do not keep records as old as ``oldest``: topic -> timestamp in ms.
+    Topics that do not exist are not asked."""
+    now = int(time.time() * 1000)
+    short = {
+        topic: retention
+        for topic, retention in _retentions(config, list(oldest)).items()
+        if oldest[topic] < now - retention
+    }
+    if not short:
+        return
+    named = ", ".join(f"{topic} ({timedelta(milliseconds=ms)})" for topic, ms in sorted(short.items()))
+    since = datetime.fromtimestamp(min(oldest[topic] for topic in short) / 1000, UTC)
+    raise ConfigError(
+        f"Kafka would delete results at once: they are from {since:%Y-%m-%d} on, and retention.ms is shorter for {named}. "
+        f"Change it first: kafka-configs.sh --bootstrap-server {config.bootstrap_servers} --alter --entity-type topics "
+        f"--entity-name {min(short)} --add-config retention.ms=-1"
+    )
+
+
+def _retentions(config: StreamsConfig, topics: list[str]) -> dict[str, int]:
+    """In ms, of the topics that delete by age."""
+    if not topics:
+        return {}
+    admin = AdminClient({**client_of(config), "log_level": 0})
+    asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+    found = {}
+    for resource, answer in admin.describe_configs(asked, request_timeout=TIMEOUT_SECONDS).items():
+        try:
+            settings = answer.result()
+        except KafkaException as error:
+            raise BrokerError(
+                f"the settings of {resource.name} are not known: {error.args[0].str()}"
+            ) from error
+        retention = int(settings["retention.ms"].value)
+        if "delete" in settings["cleanup.policy"].value and retention >= 0:
+            found[resource.name] = retention
+    return found

@@ -1,0 +1,274 @@
+"""What a backfill finds before it begins: where the application stands, where the cut will be, and what speaks
+against it. Nothing is changed here."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamapp.errors import ConfigError, TopologyError, UnsupportedOperation
+from streamapp.records import TopicPartition
+from streamapp.runners.spark.handover_group import Committed, Group, Progress
+from streamapp.runners.spark.planner import check_runnable, in_order, topics_of
+from streamapp.runners.spark.runner import client_of
+from streamapp.runners.spark.source import KafkaRange, KafkaReader, KafkaSource, Ranges
+from streamapp.runners.spark.stage import Resume
+from streamapp.state.directory import known_fingerprint
+from streamapp.topology import Plan, Subtopology
+
+__all__ = ["Survey", "Until", "fingerprint_group", "survey"]
+
+Until = int | Mapping[TopicPartition, int] | None
+"""A time in ms, offsets, or None: the ends of the topics as they are now."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Where an application stands, and how far a backfill would bring it."""
+
+    plan: Plan
+    partitions: Mapping[str, int]
+    """Of every topic that is read, and of every internal one."""
+    missing: Mapping[str, int]
+    """Internal topics that do not exist yet -> how many partitions they will have."""
+    ranges: Ranges
+    """Of each input: where the group stands, and where it will stand. A repartition topic has no records in between."""
+    resume: Resume
+    """The state that there is."""
+    note: Progress | None
+    """Of a backfill that was begun and has not ended: this one continues it."""
+
+    @property
+    def external(self) -> Ranges:
+        """The ranges of the topics that are not the application's own."""
+        internal = {topic.name for topic in self.plan.internal_topics}
+        return {tp: span for tp, span in self.ranges.items() if tp.topic not in internal}
+
+    @property
+    def records(self) -> int:
+        """Offsets between where the group stands and the cut: as many records, or a few more than there are."""
+        return sum(end - start for start, end in self.external.values())
+
+    @property
+    def job(self) -> str:
+        """Names what is to be done: the same topology over the same ranges."""
+        text = f"{self.plan.fingerprint} {sorted(self.ranges.items())}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def tasks(self, sub: Subtopology) -> int:
+        return max(self.partitions[topic] for topic in topics_of(sub, self.partitions))
+
+    def inputs(self, sub: Subtopology, task: int) -> list[TopicPartition]:
+        topics = topics_of(sub, self.partitions)
+        return [TopicPartition(topic, task) for topic in topics if task < self.partitions[topic]]
+
+    def logs(self, sub: Subtopology, task: int) -> dict[str, int]:
+        """Where the changelogs of a task end that have records, by store."""
+        ends = {
+            store: self.resume.changelogs.get(TopicPartition(topic.name, task))
+            for store, topic in sub.changelog_topics.items()
+            if topic.name not in sub.source_topics
+        }
+        return {store: span[1] for store, span in ends.items() if span is not None}
+
+
+def fingerprint_group(plan: Plan) -> Group:
+    """Where a finished backfill leaves the plan's fingerprint."""
+    return Group(plan.config.replace(application_id=f"{plan.application_id}-backfill"))
+
+
+def survey(plan: Plan, until: Until, history: Ranges | None = None) -> Survey:
+    """Looks at the cluster. ``history`` has the offsets of what is read from files, by partition.
+
+    Raises `ConfigError` while workers run and where offsets and state do not belong together,
+    `TopologyError` for topics that are missing or do not fit, `UnsupportedOperation` for what a batch cannot
+    run.
+    """
+    check_runnable(plan)
+    in_order(plan, ())
+    kafka, group = KafkaRange(client_of(plan.config)), Group(plan.config)
+    existing = kafka.partition_counts()
+    partitions, missing = _topics(plan, existing)
+    group.check_empty()
+
+    read = dict.fromkeys(topic for sub in plan.subtopologies for topic in topics_of(sub, partitions))
+    inputs = [TopicPartition(topic, p) for topic in read for p in range(partitions[topic])]
+    committed = group.read([tp for tp in inputs if tp.topic in existing])
+    notes = {tp: note for tp, entry in committed.items() if (note := Progress.of(entry.metadata))}
+    internal = {topic.name for topic in plan.internal_topics}
+    if notes:
+        ranges = {tp: (committed[tp].offset, note.cut) for tp, note in notes.items()}
+        metadata = {tp: note.was for tp, note in notes.items()}
+    else:
+        _check_fingerprint(plan, committed)
+        outside = [tp for tp in inputs if tp.topic not in internal]
+        ranges = _ranges(kafka, outside, committed, until, history or {})
+        ranges |= _drained(plan, kafka, [tp for tp in inputs if tp.topic in internal], committed, existing)
+        metadata = {tp: entry.metadata for tp, entry in committed.items()}
+    note = next(iter(notes.values()), None)
+    found = Survey(plan, partitions, missing, ranges, Resume({}, metadata), note)
+    resume = Resume(_changelogs(kafka, found, existing, committed, notes), metadata)
+    found = Survey(plan, partitions, missing, ranges, resume, note)
+    if note is not None and note.job != found.job:
+        raise ConfigError(
+            f"a backfill of {plan.application_id} was begun with another topology or other topics, and has not ended. Repeat "
+            "it as it was; or delete the application's internal topics and its consumer group, and begin anew"
+        )
+    return found
+
+
+def _topics(plan: Plan, existing: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """Partition counts of what is read and of what is internal, and of the latter what is missing."""
+    written = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
+    inside = {topic.name for topic in plan.internal_topics}
+    absent = sorted(t for t in {*plan.source_topics, *written} if t not in existing and t not in inside)
+    if absent:
+        raise TopologyError(
+            f"{', '.join(absent)} {'do' if len(absent) > 1 else 'does'} not exist on {plan.config.bootstrap_servers}; "
+            "create what the application reads and writes before a backfill"
+        )
+    counts = plan.partition_counts(existing)
+    partitions = {**{t: existing[t] for t in plan.source_topics}, **counts}
+    for sub in plan.subtopologies:
+        if any(source.pattern for source in sub.sources):
+            topics = topics_of(sub, [t for t in existing if t not in inside])
+            partitions |= {t: existing[t] for t in topics if t in existing}
+            tasks = max(partitions[t] for t in topics)
+            partitions |= {t.name: tasks for t in sub.changelog_topics.values() if t.name in counts}
+    both = sorted(written & {t for t in partitions if t not in inside})
+    if both:
+        raise UnsupportedOperation(
+            f"topic {both[0]}",
+            "Spark in a backfill",
+            "the application writes it and reads it, and others may write to it meanwhile, so there is no offset to hand over",
+            "Put repartition() in its place",
+        )
+    for topic in sorted(inside & existing.keys()):
+        if existing[topic] != partitions[topic]:
+            raise TopologyError(
+                f"the internal topic {topic} has {existing[topic]} partitions, but the application needs {partitions[topic]}. "
+                "Delete the application's internal topics and its consumer group, and begin anew; or give the input as many "
+                "partitions as before"
+            )
+    return partitions, {t: n for t, n in partitions.items() if t in inside and t not in existing}
+
+
+def _check_fingerprint(plan: Plan, committed: Mapping[TopicPartition, Committed]) -> None:
+    """Raises `ConfigError` if the state that belongs to these offsets is that of another topology."""
+    if not committed:
+        return
+    left = fingerprint_group(plan).read(list(committed))
+    known = {entry.metadata for entry in left.values()}
+    known.add(known_fingerprint(plan.config.state_dir, plan.application_id) or plan.fingerprint)
+    if known != {plan.fingerprint}:
+        raise ConfigError(
+            f"the state of {plan.application_id} was made by a topology whose stores or internal topics were different. Run "
+            "the backfill with that topology; or set another application_id; or delete the internal topics, the consumer "
+            f"groups {plan.application_id} and {plan.application_id}-backfill and the state folders, and begin anew"
+        )
+
+
+def _ranges(
+    kafka: KafkaRange,
+    inputs: list[TopicPartition],
+    committed: Mapping[TopicPartition, Committed],
+    until: Until,
+    history: Ranges,
+) -> Ranges:
+    there = kafka.resolve(KafkaSource(), inputs)
+    cuts = kafka.resolve(KafkaSource(until=until), inputs)
+    found: Ranges = {}
+    for tp, (first, _) in there.items():
+        earliest, after = history.get(tp, (first, first))
+        if after < first:
+            raise ConfigError(
+                f"the files have {tp} up to offset {after}, but Kafka keeps it from {first} on: what lies between is missing. "
+                "Add files that have it"
+            )
+        start = committed[tp].offset if tp in committed else earliest
+        if start < earliest:
+            raise ConfigError(
+                f"the group stands at offset {start} of {tp}, which is not there any more: it begins with {earliest}. Read the "
+                "missing records from files, or set the group's offset to where you accept to go on"
+            )
+        found[tp] = (start, max(start, cuts[tp][1]))
+    return found
+
+
+def _drained(
+    plan: Plan,
+    kafka: KafkaRange,
+    inputs: list[TopicPartition],
+    committed: Mapping[TopicPartition, Committed],
+    existing: Mapping[str, int],
+) -> Ranges:
+    """The repartition topics, of which every record was processed by workers before they stopped."""
+    there = kafka.resolve(KafkaSource(), [tp for tp in inputs if tp.topic in existing])
+    found = dict.fromkeys(inputs, (0, 0))
+    for tp, (first, end) in there.items():
+        start = committed[tp].offset if tp in committed else first
+        if _has_records(plan, tp, start, end):
+            raise ConfigError(
+                f"{tp} has records from offset {start} on that no worker has processed: let workers run until they have, stop "
+                "them with SIGTERM, and run this again"
+            )
+        found[tp] = (start, max(start, end))
+    return found
+
+
+def _changelogs(
+    kafka: KafkaRange,
+    found: Survey,
+    existing: Mapping[str, int],
+    committed: Mapping[TopicPartition, Committed],
+    notes: Mapping[TopicPartition, Progress],
+) -> Ranges:
+    """What there is of state, each changelog up to where the state belongs to the group's offsets."""
+    ranges: Ranges = {}
+    for sub in found.plan.subtopologies:
+        for task in range(found.tasks(sub)):
+            inputs = found.inputs(sub, task)
+            began = [tp for tp in inputs if tp in committed]
+            for store, topic in sub.changelog_topics.items():
+                tp = TopicPartition(topic.name, task)
+                if topic.name in sub.source_topics:
+                    if tp in found.ranges:
+                        first = kafka.resolve(KafkaSource(), [tp])[tp][0]
+                        ranges[tp] = (first, max(first, found.ranges[tp][0]))
+                    continue
+                if notes:
+                    end = notes[inputs[0]].logs.get(store, 0)
+                    if end:
+                        ranges[tp] = (kafka.resolve(KafkaSource(), [tp])[tp][0], end)
+                elif topic.name not in existing:
+                    if began:
+                        raise ConfigError(
+                            f"the store {store} is new: its changelog {topic.name} does not exist, but the group stands at "
+                            f"offset {committed[began[0]].offset} of {began[0]}, and the store would lack what came before. Set "
+                            "another application_id to compute everything anew"
+                        )
+                else:
+                    first, end = kafka.resolve(KafkaSource(), [tp])[tp]
+                    if _has_records(found.plan, tp, first, end):
+                        if not began:
+                            raise ConfigError(
+                                f"{tp} has state, but the group {found.plan.application_id} has no offsets that it belongs to: "
+                                "they expired, or were deleted. Delete the application's internal topics to begin anew"
+                            )
+                        ranges[tp] = (first, end)
+    return ranges
+
+
+def _has_records(plan: Plan, tp: TopicPartition, start: int, end: int) -> bool:
+    """Whether there is more than markers of transactions between two offsets."""
+    if start >= end:
+        return False
+    reader = KafkaReader(client_of(plan.config), tp, start, end)
+    try:
+        while (batch := reader.read()) is not None:
+            if batch.offsets:
+                return True
+        return False
+    finally:
+        reader.close()

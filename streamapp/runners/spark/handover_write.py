@@ -1,0 +1,180 @@
+"""Writes what the stages of a backfill hold into Kafka: outputs and changelogs, task by task, each row once."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from streamapp import failpoints
+from streamapp.config import StreamsConfig
+from streamapp.errors import BrokerError, StreamsError
+from streamapp.records import TopicPartition
+from streamapp.runners.spark.handover_group import Committed, Group, Progress
+from streamapp.runners.spark.runner import client_of
+from streamapp.runners.spark.stage import CHANGE, RECORD
+from streamapp.topology import Plan, Subtopology
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["TaskWriter", "compacted_topics", "rows_to_write"]
+
+ROWS_PER_TRANSACTION = 1_000_000
+TRANSACTION_TIMEOUT_MS = 600_000
+TIMEOUT_SECONDS = 60.0
+
+Row = tuple[Any, ...]
+"""Topic, partition, key, value, timestamp, headers."""
+
+
+def compacted_topics(sub: Subtopology) -> dict[str, str]:
+    """Changelogs of which the last record per key is enough -> their stores."""
+    plain = {s.name for s in sub.stores if s.kind not in ("versioned", "lru") and not s.max_entries}
+    return {topic.name: store for store, topic in sub.changelog_topics.items() if store in plain}
+
+
+def rows_to_write(frame: DataFrame, plan: Plan, sub: Subtopology) -> DataFrame:
+    """The outputs of a stage, then its changelogs, ready for `TaskWriter`. What went into repartition topics
+    was processed by other stages, and is not among them."""
+    from pyspark.sql import functions as F
+
+    inside = [topic.name for s in plan.subtopologies for topic in s.repartition_topics]
+    kind, name = F.col("kind"), F.col("name")
+    output = (kind == RECORD) & ~name.isin(inside)
+    by_key = F.when((kind == CHANGE) & name.isin(list(compacted_topics(sub))), F.col("key"))
+    return frame.where(output | (kind == CHANGE)).sortWithinPartitions(kind, name, by_key, "seq")
+
+
+@dataclass(frozen=True)
+class TaskWriter:
+    """Writes the rows of one task in order. Runs in executors, in Spark's partition of the task's number.
+
+    Each transaction also says in the application's group, in the metadata of the task's first input, how many
+    rows are written and their checksum: a second run goes on behind them.
+    """
+
+    config: StreamsConfig
+    job: str
+    subtopology: int
+    first_inputs: Mapping[int, TopicPartition]
+    compacted: Mapping[str, str]
+    """`compacted_topics` of the sub-topology."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        try:
+            rows, written = self.write(context.partitionId(), batches)
+        except KafkaException as error:
+            raise BrokerError(
+                f"Kafka refused the results of task {self.subtopology}_{context.partitionId()}: {error.args[0].str()}. "
+                "Run the backfill again: it goes on where it was"
+            ) from error
+        yield pa.RecordBatch.from_pydict({"rows": [rows], "written": [written]})
+
+    def write(self, task: int, batches: Iterator[pa.RecordBatch]) -> tuple[int, int]:
+        """How many rows the task has, and how many of them this call has written."""
+        first = self.first_inputs[task]
+        group = Group(self.config)
+        producer = self._producer(task)
+        start, done = self._so_far(group, first)
+        member = Consumer({**client_of(self.config), "group.id": group.name}).consumer_group_metadata()
+        rows = checksum = 0
+        position = done.rows
+
+        def commit() -> None:
+            progress = msgspec.structs.replace(done, rows=rows, checksum=checksum)
+            entry = KafkaPartition(*first, start.offset, metadata=progress.to_metadata())
+            producer.send_offsets_to_transaction([entry], member, TIMEOUT_SECONDS)
+            producer.flush()
+            failpoints.hit("backfill-rows-sent")
+            producer.commit_transaction(TRANSACTION_TIMEOUT_MS / 1000)
+            failpoints.hit("backfill-rows-committed")
+
+        produce = producer.produce
+        for topic, partition, key, value, timestamp, headers in self._wanted(_rows(batches), done.logs):
+            rows += 1
+            checksum = zlib.crc32(value or b"", zlib.crc32(key or b"", checksum))
+            if rows <= done.rows:
+                if rows == done.rows and checksum != done.checksum:
+                    raise StreamsError(
+                        f"the first {rows} results of task {self.subtopology}_{task} are not those that the backfill wrote "
+                        "before it was interrupted: the topology's functions do not give the same for the same input. "
+                        "Make them (no clock, no random numbers), delete the application's internal topics and group, and begin anew"
+                    )
+                continue
+            if rows == position + 1:
+                producer.begin_transaction()
+            while True:
+                try:
+                    produce(topic, value, key, partition, None, None, timestamp or 0, headers or [])
+                    break
+                except BufferError:
+                    producer.poll(0.05)
+            if rows - position == ROWS_PER_TRANSACTION:
+                commit()
+                position = rows
+        if rows > position:
+            commit()
+        return rows, max(0, rows - done.rows)
+
+    def _producer(self, task: int) -> Producer:
+        """After Kafka has rolled back and shut out every earlier producer of the same task."""
+        producer = Producer(
+            {
+                **client_of(self.config),
+                "transactional.id": f"{self.config.application_id}-backfill-{self.subtopology}_{task}",
+                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                "linger.ms": 50,
+                "batch.num.messages": 10_000,
+                "batch.size": 1_000_000,
+                "compression.type": "lz4",
+                "queue.buffering.max.messages": 200_000,
+                "delivery.report.only.error": True,
+            }
+        )
+        producer.init_transactions(TIMEOUT_SECONDS)
+        return producer
+
+    def _so_far(self, group: Group, first: TopicPartition) -> tuple[Committed, Progress]:
+        entry = group.read([first]).get(first, Committed(0))
+        progress = Progress.of(entry.metadata)
+        if progress is None or progress.job != self.job:
+            raise StreamsError(
+                f"the group {group.name} does not say any more that this backfill writes: another run has ended it, "
+                "or the group's offsets were changed"
+            )
+        return entry, progress
+
+    def _wanted(self, rows: Iterator[Row], logs: Collection[str]) -> Iterator[Row]:
+        """Of rows that follow each other with the same key in a compacted topic the last, unless it deletes
+        what was never there."""
+        compacted = self.compacted
+        pointless = set(compacted.values()) - set(logs)
+        held: Row | None = None
+        for row in rows:
+            if held is not None and not (row[2] == held[2] and row[0] == held[0] and row[0] in compacted):
+                yield held
+            held = None if row[3] is None and compacted.get(row[0], row[0]) in pointless else row
+        if held is not None:
+            yield held
+
+
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
+    for batch in batches:
+        columns = [batch.column(n).to_pylist() for n in ("name", "task", "key", "value", "timestamp")]
+        headers = batch.column("headers")
+        pairs: Any = repeat(None)
+        if headers.null_count < len(headers):
+            pairs = ([(h["key"], h["value"]) for h in some or ()] for some in headers.to_pylist())
+        yield from zip(*columns, pairs, strict=False)
