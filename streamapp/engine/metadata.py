@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import struct
 from collections.abc import Mapping
 
@@ -21,6 +22,7 @@ _VERSION = 2
 _HEAD = struct.Struct(">bq")
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
+_BASE64 = re.compile("[A-Za-z0-9+/]*={0,2}")
 
 
 def encode_metadata(partition_time: int, remembered: Mapping[str, int]) -> str:
@@ -29,17 +31,22 @@ def encode_metadata(partition_time: int, remembered: Mapping[str, int]) -> str:
     >>> decode_metadata(encode_metadata(5, {"store": 7}))
     (5, {'store': 7})
     """
-    data = bytearray(_HEAD.pack(_VERSION, partition_time))
-    if remembered:
-        data += _INT.pack(len(remembered))
-        for name, value in remembered.items():
-            raw = name.encode()
-            data += _INT.pack(len(raw)) + raw + _LONG.pack(value)
+    # The number of names is there even if it is 0, so that the end can be told from what is read behind it.
+    data = bytearray(_HEAD.pack(_VERSION, partition_time) + _INT.pack(len(remembered)))
+    for name, value in remembered.items():
+        raw = name.encode()
+        data += _INT.pack(len(raw)) + raw + _LONG.pack(value)
     return base64.b64encode(bytes(data)).decode()
 
 
 def decode_metadata(text: str) -> tuple[int, dict[str, int]]:
     """Partition time (-1: unknown) and remembered numbers; metadata of other writers counts as empty.
+
+    What follows the end is passed over: confluent-kafka for Python reads metadata as a C string, but librdkafka does not
+    end it with a NUL.
+
+    >>> decode_metadata(encode_metadata(5, {}) + "f3")
+    (5, {})
 
     Raises `StreamsError` where a backfill was begun and has not come to its end.
     """
@@ -48,18 +55,27 @@ def decode_metadata(text: str) -> tuple[int, dict[str, int]]:
             "a backfill of this application was begun and has not come to its end: a part of the state is that of later "
             "offsets. Repeat the same `streamapp backfill` command, it goes on where it was; then start workers"
         )
+    letters = _BASE64.match(text)[0]  # type: ignore[index]
     try:
-        data = base64.b64decode(text, validate=True)
+        data = base64.b64decode(letters[: len(letters) // 4 * 4])
         version, partition_time = _HEAD.unpack_from(data)
-        remembered: dict[str, int] = {}
-        if version == _VERSION and len(data) > _HEAD.size:
-            at = _HEAD.size + _INT.size
-            for _ in range(_INT.unpack_from(data, _HEAD.size)[0]):
-                (length,) = _INT.unpack_from(data, at)
-                name = data[at + _INT.size : at + _INT.size + length].decode()
-                at += _INT.size + length
-                (remembered[name],) = _LONG.unpack_from(data, at)
-                at += _LONG.size
-    except (binascii.Error, struct.error, UnicodeDecodeError):
+    except (binascii.Error, struct.error):
         return -1, {}
-    return (partition_time, remembered) if version in (1, _VERSION) else (-1, {})
+    if version not in (1, _VERSION):
+        return -1, {}
+    try:
+        return partition_time, _remembered(data) if version == _VERSION else {}
+    except (struct.error, UnicodeDecodeError):
+        return partition_time, {}  # Java writes no number of names if there are none
+
+
+def _remembered(data: bytes) -> dict[str, int]:
+    remembered: dict[str, int] = {}
+    at = _HEAD.size + _INT.size
+    for _ in range(_INT.unpack_from(data, _HEAD.size)[0]):
+        (length,) = _INT.unpack_from(data, at)
+        name = data[at + _INT.size : at + _INT.size + length].decode()
+        at += _INT.size + length
+        (remembered[name],) = _LONG.unpack_from(data, at)
+        at += _LONG.size
+    return remembered
