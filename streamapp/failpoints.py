@@ -26,9 +26,9 @@ POINTS = (
     "batch-polled",  # records were fetched, nothing has been done with them
     "records-processed",  # they ran through the topology; state is buffered, outputs are on their way
     "state-flushed",  # caches have emitted, changelog records were handed to the producer
-    "outputs-acknowledged",  # at-least-once: the brokers have every output and changelog record
-    "offsets-sent",  # exactly-once: the offsets are part of the transaction, which is still open
-    "offsets-committed",  # the offsets (or the transaction) are committed
+    "outputs-acknowledged",  # the brokers have every output and changelog record
+    "offsets-sent",  # the offsets are part of the transaction, which is still open
+    "offsets-committed",  # the transaction is committed
     "state-persisted",  # local state and its changelog offset are written
     "tasks-revoked",  # a rebalance took tasks away; their last commit is done
     "restore-batch",  # a batch of changelog records was applied

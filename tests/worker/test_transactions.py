@@ -14,7 +14,7 @@ from streamapp.runners.worker.transactions import (
     TransactionAborted,
     commit_transaction,
     group_metadata,
-    restart_transaction,
+    roll_back,
 )
 
 
@@ -84,11 +84,11 @@ def test_a_retriable_error_is_retried() -> None:
     assert producer.calls == ["offsets", "offsets", "commit"]
 
 
-def test_a_producer_that_was_fenced_cannot_begin_again() -> None:
+def test_a_producer_that_was_fenced_has_come_to_its_end() -> None:
     fine, fenced = FakeProducer(), FakeProducer(failing(KafkaError._FENCED, fatal=True))
-    assert restart_transaction(fine, 1.0)  # type: ignore[arg-type]
-    assert fine.calls == ["abort", "begin"]
-    assert not restart_transaction(fenced, 1.0)  # type: ignore[arg-type]
+    assert roll_back(fine, 1.0)  # type: ignore[arg-type]
+    assert fine.calls == ["abort"]
+    assert not roll_back(fenced, 1.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.broker

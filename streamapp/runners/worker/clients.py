@@ -18,6 +18,7 @@ from streamapp.records import TopicPartition
 __all__ = [
     "admin_client",
     "client_settings",
+    "committed_metadata",
     "consumer_settings",
     "list_offsets",
     "producer_settings",
@@ -48,7 +49,11 @@ def client_settings(config: StreamsConfig) -> dict[str, Any]:
 
 
 def consumer_settings(config: StreamsConfig) -> dict[str, Any]:
-    """For a consumer in *assign* mode: it looks up the group's offsets and never joins the group."""
+    """For a consumer in *assign* mode: it looks up the group's offsets and never joins the group.
+
+    Offsets and changelog records are written in transactions under either guarantee; of others' transactions, too, only
+    what was committed is read.
+    """
     rack = {} if config.client_rack is None else {"client.rack": config.client_rack}
     return {
         **client_settings(config),
@@ -58,7 +63,7 @@ def consumer_settings(config: StreamsConfig) -> dict[str, Any]:
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
         "auto.offset.reset": "error",
-        "isolation.level": "read_committed" if config.exactly_once else "read_uncommitted",
+        "isolation.level": "read_committed",
         # Once its queue is full, librdkafka stops fetching for a second by default.
         "fetch.queue.backoff.ms": 5,
         "queued.min.messages": 50_000,
@@ -66,7 +71,7 @@ def consumer_settings(config: StreamsConfig) -> dict[str, Any]:
     }
 
 
-def producer_settings(config: StreamsConfig, transactional_id: str) -> dict[str, Any]:
+def producer_settings(config: StreamsConfig, transactional_id: str | None = None) -> dict[str, Any]:
     settings = {
         **client_settings(config),
         "partitioner": "murmur2_random",  # the Java client's
@@ -76,7 +81,7 @@ def producer_settings(config: StreamsConfig, transactional_id: str) -> dict[str,
         "queue.buffering.max.messages": 500_000,
         "delivery.report.only.error": True,
     }
-    if config.exactly_once:
+    if transactional_id is not None:
         settings["transactional.id"] = transactional_id
         settings["transaction.timeout.ms"] = config.transaction_timeout_ms
     return settings
@@ -93,6 +98,14 @@ def unreachable(config: StreamsConfig, exc: KafkaException) -> BrokerError:
         f"Kafka cannot be reached at {config.bootstrap_servers} ({error.str()}). Is it running, and is this its address? "
         "A local one is started with: streamapp broker start"
     )
+
+
+def committed_metadata(committed: RdTopicPartition) -> str:
+    """The metadata of a committed offset, and perhaps a few characters behind its end (see `decode_metadata`)."""
+    try:
+        return committed.metadata or ""
+    except UnicodeDecodeError as exc:  # librdkafka gives it without an end, so bytes of something else follow
+        return exc.object[: exc.start].decode()
 
 
 def list_offsets(

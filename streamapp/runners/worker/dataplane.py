@@ -1,10 +1,10 @@
 """The thread in which records move: fetch, process, commit. Nothing here is done per record, all is per
 batch.
 
-The commit, in order: the tasks are flushed; the brokers acknowledge every record; the offsets are committed,
-by the member of the group that the work was given to; each task writes its state together with the changelog
-offset it belongs to. A step that fails leaves all that follow undone, so local state is never ahead of what
-is committed.
+The commit, in order: the tasks are flushed; the brokers acknowledge every record; changelog records and offsets (with
+exactly_once_v2 the outputs too) are committed in one transaction, by the member of the group that the work was given to;
+each task writes its state together with the changelog offset it belongs to. A step that fails leaves all that follow
+undone, so local state is never ahead of what is committed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import AdminClient
 
 from streamapp import failpoints
@@ -32,7 +31,7 @@ from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.producer import RecordProducer
 from streamapp.runners.worker.restore import Restorer
 from streamapp.runners.worker.standby import Standbys
-from streamapp.runners.worker.transactions import TransactionAborted, commit_transaction
+from streamapp.runners.worker.transactions import TransactionAborted
 
 __all__ = ["DataPlane"]
 
@@ -55,6 +54,7 @@ class _Command(NamedTuple):
 class DataPlane(threading.Thread):
     """Runs the tasks that this worker was given.
 
+    ``ledger`` is the producer whose transactions are the commits; with exactly_once_v2 ``outputs`` is the same one.
     ``open_task`` makes a `LiveTask` for an id; ``on_failure`` is called, in this thread, with the exception
     that ended it. `assign`, `revoke`, `call` and `stop` return a future at once; what they ask for is done in
     turn, between two batches.
@@ -64,7 +64,8 @@ class DataPlane(threading.Thread):
         self,
         config: StreamsConfig,
         admin: AdminClient,
-        producer: RecordProducer,
+        outputs: RecordProducer,
+        ledger: RecordProducer,
         membership: Membership,
         global_stores: GlobalStores,
         open_task: Callable[[TaskId], LiveTask],
@@ -73,7 +74,8 @@ class DataPlane(threading.Thread):
         super().__init__(name="streamapp-data-plane", daemon=True)
         self._config = config
         self._admin = admin
-        self._producer = producer
+        self._outputs = outputs
+        self._ledger = ledger
         self._membership = membership
         self._global_stores = global_stores
         self._open_task = open_task
@@ -143,7 +145,8 @@ class DataPlane(threading.Thread):
     def run(self) -> None:
         failure: BaseException | None = None
         try:
-            self._producer.begin()
+            self._ledger.open()
+            self._begin_outputs()
             while not self._stopping:
                 self._turn()
         except BaseException as exc:
@@ -161,12 +164,12 @@ class DataPlane(threading.Thread):
                 self._work()
         except StaleMemberError as exc:
             logger.warning("%s; its tasks are dropped until the group gives it new ones", exc)
-            self._producer.begin_again()
+            self._roll_back()
             self._suspend()
             self._drop(list(self.tasks))
         except TransactionAborted as exc:
             logger.warning("%s; its tasks begin again at the last commit", exc)
-            self._producer.begin_again()
+            self._roll_back()
             self._reopen()
 
     def _run_commands(self) -> None:
@@ -199,13 +202,13 @@ class DataPlane(threading.Thread):
         self._start_restored()
         self.standbys.poll()
         if self.suspended or self.paused or not runs:
-            self._producer.poll()
+            self._outputs.poll()
             return
         self.fetcher.poll(0 if self._progressed or self.restorer.active else _IDLE_SECONDS)
         failpoints.hit("batch-polled")
         self._process()
         failpoints.hit("records-processed")
-        self._producer.poll()
+        self._outputs.poll()
         if self._commit_is_due():
             self._commit()
 
@@ -242,33 +245,37 @@ class DataPlane(threading.Thread):
         tasks = [live for live in self.tasks.values() if live.running and live.task.commit_needed]
         if not tasks or self._member is None:
             return
+        if self._outputs is not self._ledger:
+            self._ledger.begin()
         for live in tasks:
             live.task.flush()
         failpoints.hit("state-flushed")
+        self._outputs.flush(_REMOTE_SECONDS, self._abandoned.is_set)
+        if self._outputs is not self._ledger:
+            self._ledger.flush(_REMOTE_SECONDS, self._abandoned.is_set)
+        failpoints.hit("outputs-acknowledged")
         positions = {tp: position for live in tasks for tp, position in live.commit_positions().items()}
-        if self._config.exactly_once:
-            commit_transaction(
-                self._producer.client,
-                [RdTopicPartition(*tp, *position) for tp, position in positions.items()],
-                self._config.application_id,
-                self._member,
-                _REMOTE_SECONDS,
-                lambda: failpoints.hit("offsets-sent"),
-            )
-        else:
-            self._producer.flush(_REMOTE_SECONDS, self._abandoned.is_set)
-            failpoints.hit("outputs-acknowledged")
-            self._membership.commit(self._member, positions, _REMOTE_SECONDS)
-        failpoints.hit("offsets-committed")
+        # Asked for before the commit: after it, another worker may have taken over, and its records are not in this
+        # worker's state.
         ends = list_offsets(
             self._admin, [tp for live in tasks for tp in live.changelogs if tp not in positions], latest=True
         )
+        self._ledger.commit(positions, self._member, _REMOTE_SECONDS, lambda: failpoints.hit("offsets-sent"))
+        failpoints.hit("offsets-committed")
         for live in tasks:
             live.task.persist({tp: ends[tp] for tp in live.changelogs if tp in ends})
         failpoints.hit("state-persisted")
-        self._producer.begin_next()
+        self._begin_outputs()
         self.commits += 1
         self._last_commit = time.monotonic()
+
+    def _begin_outputs(self) -> None:
+        if self._outputs is self._ledger:
+            self._ledger.begin()
+
+    def _roll_back(self) -> None:
+        self._ledger.roll_back()
+        self._begin_outputs()
 
     # Tasks come and go.
 
@@ -353,7 +360,8 @@ class DataPlane(threading.Thread):
             self.standbys.close()
             self.restorer.close()
             self.fetcher.close()
-            self._producer.close()
+            self._ledger.close()
+            self._outputs.close()
         except Exception:
             logger.exception("the data plane could not be closed in order")
 

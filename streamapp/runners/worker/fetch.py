@@ -14,7 +14,7 @@ from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, TaskCorruptedError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.batches import split
-from streamapp.runners.worker.clients import consumer_settings, list_offsets
+from streamapp.runners.worker.clients import committed_metadata, consumer_settings, list_offsets
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.membership import Position
 
@@ -75,7 +75,7 @@ class Fetcher:
                 errors = [tp.error for tp in found if tp.error is not None]
                 if not errors:
                     return {
-                        TopicPartition(tp.topic, tp.partition): Position(tp.offset, tp.metadata or "")
+                        TopicPartition(tp.topic, tp.partition): Position(tp.offset, committed_metadata(tp))
                         for tp in found
                     }
                 reason = errors[0].str()

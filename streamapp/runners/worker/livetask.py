@@ -73,13 +73,15 @@ class TaskOpener:
         self,
         plan: Plan,
         topics: Topics,
-        collector: Collector,
+        outputs: Collector,
+        changelogs: Collector,
         global_stores: Mapping[str, Any],
         directory: StateDirectory,
     ) -> None:
         self._plan = plan
         self._topics = topics
-        self._collector = collector
+        self._outputs = outputs
+        self._changelogs = changelogs
         self._global_stores = global_stores
         self._directory = directory
         half = plan.config.state_memory_bytes // 2
@@ -102,8 +104,9 @@ class TaskOpener:
             self._plan,
             sub,
             id.partition,
-            self._collector,
+            self._outputs,
             backend,
+            changelogs=self._changelogs,
             global_stores=self._global_stores,
             wall_clock_ms=now_ms,
             inputs=inputs,

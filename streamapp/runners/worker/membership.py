@@ -1,27 +1,15 @@
 """Who owns which partition, and where: the port to the consumer group, and Faust's implementation of it.
 
-The data plane needs four things of a group: to be told what it owns (`DataPlane.assign`, `DataPlane.revoke`),
-to commit as the member that it was when it did the work, and to know who the others are. Another group
+The data plane needs four things of a group: to be told what it owns (`DataPlane.assign`, `DataPlane.revoke`) and as
+which member, with which it commits; to know who the others are; to ask for another assignment. Another group
 protocol (KIP-848, KIP-1071) would be another implementation.
 """
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
-from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from aiokafka.errors import (
-    IllegalGenerationError,
-    KafkaError,
-    RebalanceInProgressError,
-    UnknownMemberIdError,
-)
-from aiokafka.structs import OffsetAndMetadata
-from aiokafka.structs import TopicPartition as AioTopicPartition
-
-from streamapp.errors import BrokerError, StreamsError
+from streamapp.errors import StreamsError
 from streamapp.records import TopicPartition
 
 __all__ = ["FaustMembership", "Member", "Membership", "Position", "StaleMemberError"]
@@ -50,11 +38,6 @@ class StaleMemberError(StreamsError):
 class Membership(Protocol):
     """The consumer group, as the data plane's thread sees it."""
 
-    def commit(self, member: Member, positions: Mapping[TopicPartition, Position], timeout: float) -> None:
-        """Commits what was processed. Raises `StaleMemberError` or `BrokerError`; then nothing is
-        committed."""
-        ...
-
     def owner(self, partition: TopicPartition) -> str | None:
         """The advertised URL of the worker that a partition is assigned to; None: to nobody yet."""
         ...
@@ -74,38 +57,6 @@ class FaustMembership:
     def current(self) -> Member:
         coordinator = self._coordinator()
         return Member(coordinator.generation, coordinator.member_id)
-
-    def commit(self, member: Member, positions: Mapping[TopicPartition, Position], timeout: float) -> None:
-        thread = self._app.consumer._thread
-        future = asyncio.run_coroutine_threadsafe(self._commit(member, positions), thread.thread_loop)
-        try:
-            future.result(timeout)
-        except (TimeoutError, concurrent.futures.TimeoutError):
-            future.cancel()
-            raise BrokerError(f"the offsets could not be committed within {timeout:.0f} s") from None
-
-    async def _commit(self, member: Member, positions: Mapping[TopicPartition, Position]) -> None:
-        coordinator = self._coordinator()
-        request = {AioTopicPartition(*tp): OffsetAndMetadata(*position) for tp, position in positions.items()}
-        while True:
-            await coordinator.ensure_coordinator_known()
-            try:
-                async with coordinator._commit_lock:
-                    # aiokafka would send whatever generation it is at by now, and after it was thrown out
-                    # even none at all, which the broker accepts from anybody while a group is empty. There is
-                    # no await between this check and the making of the request.
-                    if (coordinator.generation, coordinator.member_id) != member:
-                        raise StaleMemberError(
-                            f"the worker is no longer {member.member_id} of generation {member.generation}"
-                        )
-                    await asyncio.shield(coordinator._do_commit_offsets(None, request))
-                    return
-            except (IllegalGenerationError, UnknownMemberIdError, RebalanceInProgressError) as exc:
-                raise StaleMemberError(f"the group refused the offsets of {member}: {exc!r}") from exc
-            except KafkaError as exc:
-                if not exc.retriable:
-                    raise BrokerError(f"the offsets could not be committed: {exc!r}") from exc
-                await asyncio.sleep(0.1)
 
     def owner(self, partition: TopicPartition) -> str | None:
         return self._app.assignor.url_of(partition)  # type: ignore[no-any-return]

@@ -1,4 +1,9 @@
-"""The way out: records of all tasks of a worker go through one producer."""
+"""The way out. All tasks of a worker share its producers.
+
+With exactly_once_v2 there is one, whose transactions hold outputs, changelog records and offsets. With at_least_once
+outputs have a producer without transactions, so that they can be read at once; changelog records and offsets go out
+together in a short transaction at each commit, so that state is exact whatever is killed.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +13,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as RdTopicPartition
 
 from streamapp.config import ErrorContext, StreamsConfig
 from streamapp.errors import BrokerError, StreamsError
-from streamapp.records import NO_HEADERS, Headers
+from streamapp.records import NO_HEADERS, Headers, TopicPartition
 from streamapp.runners.worker.clients import producer_settings
-from streamapp.runners.worker.transactions import TransactionAborted, restart_transaction
+from streamapp.runners.worker.membership import Member, Position
+from streamapp.runners.worker.transactions import TransactionAborted, commit_transaction, roll_back
 
 __all__ = ["ProductionError", "RecordProducer"]
 
@@ -37,17 +44,21 @@ class ProductionError(StreamsError):
 
 
 class RecordProducer:
-    """A `streamapp.engine.Collector` on top of a librdkafka producer.
+    """A `streamapp.engine.Collector` on top of a librdkafka producer, with transactions if it is given a name for them.
 
     Only failures are reported back record by record; that everything else has arrived is what `flush` waits
     for.
     """
 
-    def __init__(self, config: StreamsConfig, transactional_id: str, partitions: Mapping[str, int]) -> None:
+    def __init__(
+        self, config: StreamsConfig, partitions: Mapping[str, int], transactional_id: str | None = None
+    ) -> None:
         self._config = config
+        self._transactional = transactional_id is not None
         self._handler = config.production_exception_handler
         self._partitions = dict(partitions)
         self._failure: StreamsError | None = None
+        self._in_transaction = False
         self.dropped = 0
         """Records that the production exception handler said to go on without."""
         self._settings = {
@@ -61,28 +72,43 @@ class RecordProducer:
         self.client = Producer(self._settings)
         self._produce = self.client.produce
         self._failure = None
+        self._in_transaction = False
+
+    # Transactions.
+
+    def open(self) -> None:
+        """Ends what an earlier producer of the same name left behind."""
+        self.client.init_transactions(_REMOTE_SECONDS)
 
     def begin(self) -> None:
-        """With exactly_once_v2: ends what an earlier producer of the same name left behind, and begins a
-        transaction."""
-        if self._config.exactly_once:
-            self.client.init_transactions(_REMOTE_SECONDS)
+        """Begins a transaction."""
+        with self._naming_errors():
             self.client.begin_transaction()
+        self._in_transaction = True
 
-    def begin_next(self) -> None:
-        """With exactly_once_v2: begins the transaction that comes after a committed one."""
-        if self._config.exactly_once:
-            with self._naming_errors():
-                self.client.begin_transaction()
+    def commit(
+        self,
+        positions: Mapping[TopicPartition, Position],
+        member: Member,
+        timeout: float,
+        offsets_sent: Callable[[], None],
+    ) -> None:
+        """Commits the transaction together with the offsets; raises what `commit_transaction` raises."""
+        offsets = [RdTopicPartition(*tp, *position) for tp, position in positions.items()]
+        group = self._config.application_id
+        commit_transaction(self.client, offsets, group, member, timeout, offsets_sent)
+        self._in_transaction = False
 
-    def begin_again(self) -> None:
-        """With exactly_once_v2: rolls the open transaction back and begins another, with a new producer if
-        need be."""
-        if self._config.exactly_once:
-            self._failure = None
-            if not restart_transaction(self.client, _REMOTE_SECONDS):
-                self._renew()
-                self.begin()
+    def roll_back(self) -> None:
+        """Rolls the open transaction back, if there is one; the next can `begin`, with a new client if need be."""
+        self._failure = None
+        if self._in_transaction and roll_back(self.client, _REMOTE_SECONDS):
+            self._in_transaction = False
+        else:
+            self._renew()
+            self.open()
+
+    # Records.
 
     def send(
         self,
@@ -144,7 +170,7 @@ class RecordProducer:
     def close(self) -> None:
         """Gives up what is still on its way; what matters was flushed by a commit."""
         with contextlib.suppress(KafkaException):  # fenced, or never begun: there is nothing to roll back
-            if self._config.exactly_once:
+            if self._in_transaction:
                 self.client.abort_transaction(5.0)
             self.client.purge(in_queue=True, in_flight=True, blocking=False)
             self.client.flush(1.0)
@@ -166,7 +192,7 @@ class RecordProducer:
             yield
         except KafkaException as exc:
             error = exc.args[0].str()
-            if self._config.exactly_once:
+            if self._transactional:
                 raise TransactionAborted(f"the transaction has failed: {error}") from exc
             raise ProductionError(f"the producer had to stop: {error}") from exc
 
@@ -192,7 +218,7 @@ class RecordProducer:
         headers: Headers,
         partition: int | None,
     ) -> None:
-        if self._config.exactly_once and error.code() not in _FAULTS_OF_THE_RECORD:
+        if self._transactional and error.code() not in _FAULTS_OF_THE_RECORD:
             self._failure = self._failure or TransactionAborted(f"the transaction has failed: {error.str()}")
             return
         failure = ProductionError(f"a record could not be written to {topic}: {error.str()}")
@@ -202,14 +228,14 @@ class RecordProducer:
             context = ErrorContext(topic, where, -1, timestamp or 0, headers, "sink", "", key, value)
             decision = decision(context, failure)
         # The transaction that a record is missing from cannot be committed, whatever the handler says.
-        if decision == "continue" and not self._config.exactly_once:
+        if decision == "continue" and not self._transactional:
             self.dropped += 1
             logger.warning("%s; going on without it", failure)
         elif self._failure is None:
             self._failure = failure
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.fatal() and self._failure is None and not self._config.exactly_once:
+        if error.fatal() and self._failure is None and not self._transactional:
             self._failure = ProductionError(f"the producer had to stop: {error.str()}")
         else:
             logger.warning("producer: %s", error.str())

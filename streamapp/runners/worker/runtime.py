@@ -94,15 +94,17 @@ class StreamsRuntime:
         )
         self._on_disk = await self._loop.run_in_executor(None, offsets_on_disk, self.plan, self._directory)
         transactional_id = f"{self.plan.application_id}-{_process_id(self._directory)}"
-        producer = RecordProducer(self.config, transactional_id, topics.partitions)
+        ledger = RecordProducer(self.config, topics.partitions, transactional_id)
+        outputs = ledger if self.config.exactly_once else RecordProducer(self.config, topics.partitions)
         self._global_stores = GlobalStores(self.plan, admin, topics)
         self._plane = DataPlane(
             self.config,
             admin,
-            producer,
+            outputs,
+            ledger,
             self._membership,
             self._global_stores,
-            TaskOpener(self.plan, topics, producer, self._global_stores.state.stores, self._directory),
+            TaskOpener(self.plan, topics, outputs, ledger, self._global_stores.state.stores, self._directory),
             self._on_failure,
         )
         # What is there by now stays: the collector need not look at it again and again while records run

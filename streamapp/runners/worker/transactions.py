@@ -1,7 +1,7 @@
 """The one place that knows how librdkafka writes a consumer group's metadata as bytes.
 
-With exactly_once_v2, offsets are committed inside the producer's transaction, and the broker refuses them
-when they come from a member that was replaced (KIP-447). librdkafka takes the proof of membership as opaque
+Offsets are committed inside a producer's transaction, and the broker refuses them when they come from a member
+that was replaced (KIP-447). librdkafka takes the proof of membership as opaque
 bytes that its own group consumer hands out. Our member of the group is Faust's, so the bytes are made here.
 The format is private to librdkafka: `tests/worker/test_transactions.py` compares it with what the installed
 version writes.
@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from streamapp.errors import StreamsError
 from streamapp.runners.worker.membership import Member, StaleMemberError
 
-__all__ = ["TransactionAborted", "commit_transaction", "group_metadata", "restart_transaction"]
+__all__ = ["TransactionAborted", "commit_transaction", "group_metadata", "roll_back"]
 
 _STALE = ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID")
 
@@ -52,7 +52,7 @@ def commit_transaction(
     """Adds the offsets to the open transaction and commits it; calls ``offsets_sent`` between the two.
 
     Raises `StaleMemberError` when the group has gone on without this member and `TransactionAborted` after
-    any other error. In both cases nothing is committed, and `restart_transaction` has to come next.
+    any other error. In both cases nothing is committed, and `roll_back` has to come next.
     """
     try:
         _retrying(
@@ -67,13 +67,11 @@ def commit_transaction(
         raise TransactionAborted(f"the transaction was rolled back: {error.str()}") from exc
 
 
-def restart_transaction(producer: Producer, timeout: float) -> bool:
-    """Rolls the open transaction back and begins another. False: this producer has come to its end (the
-    broker gave
-    its transaction up, or another one has taken its place), make a new one."""
+def roll_back(producer: Producer, timeout: float) -> bool:
+    """Rolls the open transaction back. False: this producer has come to its end (the broker gave its transaction up,
+    or another one has taken its place), make a new one."""
     try:
         _retrying(lambda: producer.abort_transaction(timeout))
-        producer.begin_transaction()
     except KafkaException as exc:
         if exc.args[0].fatal():
             return False
