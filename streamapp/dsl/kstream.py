@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Literal, TypeVar, overload
 
+from streamapp.dsl.async_methods import AsyncMethods
 from streamapp.dsl.branched import BranchedKStream
 from streamapp.dsl.context import Context
 from streamapp.dsl.graph import Node
@@ -43,7 +44,7 @@ V2 = TypeVar("V2")
 VR = TypeVar("VR")
 
 
-class KStream(JoinMethods[K, V]):
+class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
     """A stream of records with keys of type K and values of type V.
 
     Each method adds one operator and returns a new stream; the stream itself does not change and may be used

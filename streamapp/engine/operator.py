@@ -7,7 +7,7 @@ record runs through a chain of plain Python calls: nothing is looked up or alloc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streamapp.records import Headers
@@ -65,6 +65,16 @@ class TaskContext(Protocol):
 
     def shared(self, name: str, make: Callable[[], Any]) -> Any:
         """An object that several operators of a task share; made by the first that asks."""
+
+    def add_async_step(
+        self,
+        name: str,
+        call: Callable[[Any, Any], Awaitable[Any]],
+        forward: Callable[[Any, Any, int, Headers], None],
+        **limits: Any,
+    ) -> ProcessFn:
+        """A step whose records wait for a coroutine of key and value; what it returns goes to ``forward`` with the record's
+        key, timestamp and headers. See `streamapp.engine.asynchronous.AsyncStep`."""
 
     def schedule(
         self, node: str, interval_ms: int, type: PunctuationType, callback: Callable[[int], None]

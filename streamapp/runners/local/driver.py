@@ -17,6 +17,7 @@ from streamapp.engine.task import Task
 from streamapp.errors import StreamsError
 from streamapp.query import Query, execute
 from streamapp.records import NO_HEADERS, Headers, OutputRecord, RecordBatch, TopicPartition
+from streamapp.runners.local.coroutines import Coroutines
 from streamapp.runners.local.topics import TestInputTopic, TestOutputTopic
 from streamapp.serdes.base import Serde
 from streamapp.state.backend import MemoryBackend
@@ -49,6 +50,7 @@ class TopologyTestDriver:
         self.produced: dict[str, list[OutputRecord]] = {}
         self._wall_clock = initial_wall_clock_ms
         self._fresh: deque[OutputRecord] = deque()
+        self._coroutines = Coroutines()
         self._offsets: dict[str, int] = {}
         self._merged = self.plan.merged()
         self._global = GlobalState(self.plan, lambda _: MemoryBackend(), wall_clock_ms=self.wall_clock_ms)
@@ -61,6 +63,7 @@ class TopologyTestDriver:
             global_stores=self._global.stores,
             wall_clock_ms=self.wall_clock_ms,
             log_each_write=True,
+            run_async=self._coroutines.run,
         )
         self._task.init()
 
@@ -156,6 +159,7 @@ class TopologyTestDriver:
         self._task.flush()
         self._task.close()
         self._global.close()
+        self._coroutines.close()
 
     def __enter__(self) -> TopologyTestDriver:
         return self
@@ -185,6 +189,9 @@ class TopologyTestDriver:
     def _complete(self) -> None:
         self._redeliver()
         while self._task.process(1, self._task.buffered):
+            while self._task.pending:
+                self._coroutines.wait()
+                self._task.process(0)
             self._commit()
             self._redeliver()
 

@@ -1,0 +1,162 @@
+"""Asynchronous steps: records wait inside a task for coroutines, and go on in order.
+
+The record is handed over when it comes in, and goes on when `AsyncStep.emit` finds its call done: between two batches, in
+the task's own thread, so that nothing behind the step needs to know. The runner runs the coroutines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Literal
+
+from streamapp.engine.failures import Failures, ProcessingFailed
+from streamapp.records import Headers
+
+if TYPE_CHECKING:
+    from streamapp.engine.task import Task
+
+__all__ = ["AsyncStep", "Order", "RunAsync"]
+
+Order = Literal["key", "partition"]
+
+RunAsync = Callable[[Coroutine[Any, Any, None]], "Future[None]"]
+"""Starts a coroutine, on an event loop that is not the caller's, and returns at once."""
+
+
+class _Call:
+    """One record in a step, and what has come of it."""
+
+    __slots__ = (
+        "context",
+        "done",
+        "error",
+        "future",
+        "headers",
+        "key",
+        "lane",
+        "result",
+        "timestamp",
+        "value",
+    )
+
+    def __init__(
+        self, key: Any, value: Any, timestamp: int, headers: Headers, lane: Any, context: tuple[Any, ...]
+    ) -> None:
+        self.key, self.value, self.timestamp, self.headers = key, value, timestamp, headers
+        self.lane, self.context = lane, context
+        self.future: Future[None] | None = None
+        self.result: Any = None
+        self.error: Exception | None = None
+        self.done = False
+
+
+class AsyncStep:
+    """The records of one step of one task that wait for their calls.
+
+    At most ``capacity`` records are in it, those included that are done and wait for an earlier one; a record that makes
+    several of itself in front of the step may exceed that, and then waits without being called. ``timeout`` is in
+    seconds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        task: Task,
+        failures: Failures,
+        call: Callable[[Any, Any], Awaitable[Any]],
+        forward: Callable[[Any, Any, int, Headers], None],
+        *,
+        capacity: int,
+        order: Order,
+        timeout: float,
+        on_timeout: Callable[[Any, Any], Any] | None,
+    ) -> None:
+        self._name, self._task, self._failures = name, task, failures
+        self._forward, self._call = forward, call
+        self._capacity, self._order = capacity, order
+        self._timeout, self._on_timeout = timeout, on_timeout
+        self._lanes: dict[Any, deque[_Call]] = {}
+        self._waiting: deque[_Call] = deque()
+        self._finished: deque[_Call] = deque()  # appended to by the event loop's thread
+        self._running = 0
+        self.pending = 0
+        """Records that have come in and not gone on."""
+
+    @property
+    def room(self) -> int:
+        """How many more records may come in."""
+        return self._capacity - self.pending
+
+    def submit(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Takes a record in."""
+        lane = _lane(key) if self._order == "key" else None
+        call = _Call(key, value, timestamp, headers, lane, self._task.record_context)
+        self._lanes.setdefault(lane, deque()).append(call)
+        self.pending += 1
+        if self._running < self._capacity:
+            self._start(call)
+        else:
+            self._waiting.append(call)
+
+    def emit(self) -> None:
+        """Hands on what is done and has nothing in front of it, key by key or all in order."""
+        while self._finished:
+            call = self._finished.popleft()
+            call.done = True
+            self._running -= 1
+            if self._waiting:
+                self._start(self._waiting.popleft())
+            lane = self._lanes[call.lane]
+            while lane and lane[0].done:
+                self.pending -= 1
+                self._hand_on(lane.popleft())
+            if not lane:
+                self._lanes.pop(call.lane, None)
+
+    def cancel(self) -> None:
+        """Gives up all calls; their records were not committed."""
+        for lane in self._lanes.values():
+            for call in lane:
+                if call.future is not None:
+                    call.future.cancel()
+        self._lanes.clear()
+        self._waiting.clear()
+        self._finished.clear()
+        self.pending = 0
+
+    def _start(self, call: _Call) -> None:
+        self._running += 1
+        call.future = self._task.run_async(self._run(call))
+
+    async def _run(self, call: _Call) -> None:
+        try:
+            async with asyncio.timeout(self._timeout):
+                call.result = await self._call(call.key, call.value)
+        except Exception as error:
+            call.error = error
+        self._finished.append(call)
+
+    def _hand_on(self, call: _Call) -> None:
+        self._task.record_context = call.context
+        try:
+            if call.error is not None:
+                if not isinstance(call.error, TimeoutError) or self._on_timeout is None:
+                    raise call.error
+                call.result = self._on_timeout(call.key, call.value)
+            self._forward(call.result, call.key, call.timestamp, call.headers)
+        except ProcessingFailed:
+            raise
+        except Exception as error:
+            self._failures.processing(error, self._failures.node_of(error.__traceback__, self._name))
+
+
+def _lane(key: Any) -> Any:
+    """What tells keys apart; for those that cannot be looked up in a dictionary their text."""
+    try:
+        hash(key)
+    except TypeError:
+        return repr(key)
+    return key

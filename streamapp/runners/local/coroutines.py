@@ -1,0 +1,35 @@
+"""The event loop for asynchronous steps in the test driver: in a thread of its own, since a test may have one running."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import Any
+
+__all__ = ["Coroutines"]
+
+
+class Coroutines:
+    """Runs coroutines; the loop is made for the first one."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._running: set[Future[None]] = set()
+
+    def run(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._loop.run_forever, name="coroutines", daemon=True).start()
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        self._running.add(future)
+        return future
+
+    def wait(self) -> None:
+        """Until one of those that run has ended."""
+        self._running = wait(self._running, return_when=FIRST_COMPLETED).not_done
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
