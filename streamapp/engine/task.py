@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Protocol
 
+from streamapp.engine.asynchronous import AsyncStep, RunAsync
 from streamapp.engine.bind import bind_nodes
 from streamapp.engine.failures import Failures, ProcessingFailed
 from streamapp.engine.metadata import decode_metadata, encode_metadata
@@ -20,7 +22,7 @@ from streamapp.engine.operator import ProcessFn
 from streamapp.engine.processor import Processor, ProcessorContext, PunctuationType
 from streamapp.engine.punctuation import NEVER, Punctuations, Schedule
 from streamapp.engine.queues import ConsumedRecord, RecordQueue
-from streamapp.errors import InvalidStoreError, StreamsError
+from streamapp.errors import InvalidStoreError, StreamsError, UnsupportedOperation
 from streamapp.records import NO_HEADERS, Headers, RecordBatch, TopicPartition
 from streamapp.state.backend import MemoryBackend, StateBackend, WriteSet
 from streamapp.state.open import open_store
@@ -77,6 +79,7 @@ class Task:
         wall_clock_ms: Callable[[], int],
         inputs: Iterable[TopicPartition] | None = None,
         log_each_write: bool = False,
+        run_async: RunAsync | None = None,
     ) -> None:
         self.plan = plan
         self.subtopology = subtopology
@@ -107,6 +110,8 @@ class Task:
             if inputs is not None
             else tuple(TopicPartition(t, partition) for t in subtopology.source_topics)
         )
+        self._run_async = run_async
+        self._async_steps: list[AsyncStep] = []
         self._queues: dict[TopicPartition, RecordQueue] = {}
         self._turns: list[RecordQueue] = []
         self._failures = Failures(self)
@@ -153,6 +158,8 @@ class Task:
 
     def close(self) -> None:
         """Closes processors and the backend. What was not persisted is dropped: it was not committed either."""
+        for step in self._async_steps:
+            step.cancel()
         for _, processor, _ in self._processors:
             processor.close()
         self._processors.clear()
@@ -177,7 +184,21 @@ class Task:
         An input without buffered records holds the others back until it is in ``caught_up`` (and ``max_task_idle_ms`` has
         passed since), so that a join sees its sides in the order of time. None: nothing is waited for.
         Raises `StreamsError` for a record that cannot be handled; what was processed before it counts.
+
+        Records in asynchronous steps whose calls are done go on first; as long as these steps are full, no others are taken.
         """
+        if not self._async_steps:
+            return self._take(max_records, caught_up)
+        self._emit()
+        done = 0
+        while done < max_records and (room := min(step.room for step in self._async_steps)) > 0:
+            taken = self._take(min(room, max_records - done), caught_up)
+            if not taken:
+                break
+            done += taken
+        return done
+
+    def _take(self, max_records: int, caught_up: Collection[TopicPartition] | None) -> int:
         done = 0
         if len(self._queues) == 1:
             (queue,) = self._queues.values()
@@ -391,6 +412,58 @@ class Task:
             self._turns.append(queue)
         return queue
 
+    # ------------------------------------------------------------------ asynchronous steps
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether it has steps in which records wait for coroutines."""
+        return bool(self._async_steps)
+
+    @property
+    def pending(self) -> int:
+        """Records that are in asynchronous steps. A commit has to wait until there are none: ``process(0)`` lets those go on
+        that are done, and takes no others."""
+        return sum(step.pending for step in self._async_steps)
+
+    def add_async_step(
+        self,
+        name: str,
+        call: Callable[[Any, Any], Awaitable[Any]],
+        forward: Callable[[Any, Any, int, Headers], None],
+        **limits: Any,
+    ) -> ProcessFn:
+        """Adds a step; returns the function that takes its records."""
+        if self._run_async is None:
+            raise UnsupportedOperation(
+                name,
+                "this runner",
+                "it is asynchronous, and there is no event loop beside a batch",
+                "Run this topology on workers, or call a blocking client with map() or map_values()",
+            )
+        step = AsyncStep(name, self, self._failures, call, forward, **limits)
+        self._async_steps.append(step)
+        return step.submit
+
+    def run_async(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
+        assert self._run_async is not None
+        return self._run_async(coroutine)
+
+    @property
+    def record_context(self) -> tuple[Any, ...]:
+        """What tells where the record that is being processed comes from; set to go on with it later."""
+        return self.topic, self.offset, self.timestamp, self.headers, self._batch
+
+    @record_context.setter
+    def record_context(self, context: tuple[Any, ...]) -> None:
+        self.topic, self.offset, self.timestamp, self.headers, self._batch = context
+
+    def _emit(self) -> None:
+        try:
+            for step in self._async_steps:
+                step.emit()
+        finally:
+            self._batch = None
+
     # ------------------------------------------------------------------ time
 
     def schedule(
@@ -428,7 +501,12 @@ class Task:
     # ------------------------------------------------------------------ commit
 
     def flush(self) -> None:
-        """Caches emit what they hold back, and the changelog records of this commit go to the collector."""
+        """Caches emit what they hold back, and the changelog records of this commit go to the collector.
+
+        Raises `StreamsError` while records are `pending`: what is committed has come out of the task.
+        """
+        if self.pending:
+            raise StreamsError(f"task {self.task_id} cannot be committed: {self.pending} records are under way")
         for store in self._stores.values():
             store.flush()
         for store in self._stores.values():
