@@ -205,7 +205,6 @@ class Topology:
                     "cleanup.policy": "delete",
                     "retention.ms": "-1",
                     "segment.bytes": str(50 * 1024 * 1024),
-                    "segment.ms": str(2**63 - 1),
                     "message.timestamp.type": "CreateTime",
                 },
             ),
@@ -374,7 +373,6 @@ def changelog_config(spec: StoreSpec) -> dict[str, str]:
     config = {
         "cleanup.policy": "compact,delete" if "window" in spec.kind or spec.kind == "session" else "compact",
         "message.timestamp.type": "CreateTime",
-        "segment.ms": str(2**63 - 1),
     }
     if "delete" in config["cleanup.policy"]:
         config["retention.ms"] = str(CHANGELOG_RETENTION_MS)

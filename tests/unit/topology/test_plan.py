@@ -104,6 +104,18 @@ class TestPlan:
         for topic in plan.internal_topics:
             assert topic.config["retention.ms"] == "-1"
 
+    def test_internal_topics_have_the_settings_that_kafka_streams_gives_them(self) -> None:
+        topics = regrouped().build().plan(StreamsConfig("app")).internal_topics
+        assert {topic.kind: topic.config for topic in topics} == {
+            "repartition": {
+                "cleanup.policy": "delete",
+                "message.timestamp.type": "CreateTime",
+                "retention.ms": "-1",
+                "segment.bytes": "52428800",
+            },
+            "changelog": {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"},
+        }
+
 
 class TestRefusals:
     def test_an_empty_topology(self) -> None:
