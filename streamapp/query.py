@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from streamapp.errors import InvalidStoreError
 from streamapp.records import Windowed
 
 __all__ = [
@@ -140,6 +141,13 @@ def _value_only(row: Any) -> Any:
     return None if row is None else row[0]
 
 
+def _refuse(store: Any, query: Query) -> Any:
+    raise InvalidStoreError(
+        f"store {store.name} is versioned and has no answer to a {type(query).__name__} (nor has it in Kafka Streams); "
+        "ask a VersionedKeyQuery or a MultiVersionedKeyQuery"
+    )
+
+
 def _values_only(rows: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
     return ((key, row[0]) for key, row in rows)
 
@@ -170,6 +178,7 @@ _ANSWERS: dict[tuple[type, str], Callable[[Any, Any], Any]] = {
     **{(WindowKeyQuery, kind): lambda s, q: s.fetch(q.key, q.time_from, q.time_to) for kind in _WINDOW},
     **{(WindowRangeQuery, kind): lambda s, q: s.fetch_all(q.time_from, q.time_to) for kind in _WINDOW},
     (WindowRangeQuery, "session"): _sessions_of,
+    **{(kind, "versioned"): _refuse for kind in (KeyQuery, RangeQuery)},
     (VersionedKeyQuery, "versioned"): _version,
     (MultiVersionedKeyQuery, "versioned"): _versions,
 }

@@ -125,10 +125,8 @@ class SlidingWindows:
     grace_ms: int
 
     def __post_init__(self) -> None:
-        if self.difference_ms <= 0:
-            raise ConfigError(
-                f"the difference of sliding windows must be larger than zero, got {self.difference_ms} ms"
-            )
+        # Zero is taken here and fails with the first record, as in Kafka Streams.
+        _not_negative(self.difference_ms, "the time difference of sliding windows")
         _not_negative(self.grace_ms, "the grace period")
 
     @classmethod

@@ -104,7 +104,7 @@ def key_value_spec(
 ) -> StoreSpec:
     """The store of a table by key."""
     m = materialized or Materialized()
-    kind: StoreKind = "timestamped" if m.timestamped else "key_value"
+    kind: StoreKind = "timestamped"
     retention_ms = segment_ms = 0
     if m.history_retention is not None:
         kind = "versioned"
@@ -123,6 +123,7 @@ def key_value_spec(
         retention_ms=retention_ms,
         segment_interval_ms=segment_ms,
         max_entries=m.max_entries or 0,
+        keeps_timestamps=m.timestamped or not _persistent(context, m),
         topic_config=dict(m.topic_config),
     )
     context.stores[name] = spec

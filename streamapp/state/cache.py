@@ -19,7 +19,7 @@ from typing import Any
 from streamapp.records import Headers, Windowed
 from streamapp.state.backend import OrderedBytes
 from streamapp.state.formats import MAX_LONG
-from streamapp.state.key_value import KeyValueStore, TimestampedKeyValueStore
+from streamapp.state.key_value import KeyValueStore, PlainTableStore, TimestampedKeyValueStore
 from streamapp.state.lru import LruStore, TimestampedLruStore
 from streamapp.state.session import SessionStore
 from streamapp.state.spec import StoreSpec
@@ -133,6 +133,10 @@ class _CachedTimestampedStore(_Cached, TimestampedKeyValueStore):
     pass
 
 
+class _CachedPlainTableStore(_Cached, PlainTableStore):
+    pass
+
+
 class _CachedLruStore(_Cached, LruStore):
     def _evicted(self, row_key: Any, row: Row) -> None:
         # No news: downstream keeps what a bounded store forgets.
@@ -141,7 +145,7 @@ class _CachedLruStore(_Cached, LruStore):
             self._log(row_key, row)
 
 
-class _CachedTimestampedLruStore(_CachedLruStore, TimestampedLruStore):
+class _CachedTimestampedLruStore(_Cached, TimestampedLruStore):
     pass
 
 
@@ -301,6 +305,7 @@ class _CachedSessionStore(_CachedTimes, SessionStore):
 _KINDS: dict[str, type[Any]] = {
     "key_value": _CachedKeyValueStore,
     "timestamped": _CachedTimestampedStore,
+    "plain_table": _CachedPlainTableStore,
     "lru": _CachedLruStore,
     "timestamped_lru": _CachedTimestampedLruStore,
     "window": _CachedWindowStore,

@@ -10,7 +10,7 @@ from streamapp.state.formats import prefix_end
 from streamapp.state.spec import StoreSpec
 from streamapp.state.write_behind import CACHED_ROWS, StoreContext, WriteBehindStore
 
-__all__ = ["KeyValueStore", "TimestampedKeyValueStore"]
+__all__ = ["KeyValueStore", "PlainTableStore", "TimestampedKeyValueStore"]
 
 
 class KeyValueStore(WriteBehindStore):
@@ -107,3 +107,16 @@ class TimestampedKeyValueStore(KeyValueStore):
     def _entries(self, start: bytes | None, end: bytes | None, reverse: bool) -> Iterator[tuple[Any, Any]]:
         show_key, show = self._show_key, self._values.show
         return ((show_key(key), (show(row[0]), row[1])) for key, row in self._merged(start, end, reverse))
+
+
+class PlainTableStore(TimestampedKeyValueStore):
+    """A table without timestamps (`StoreSpec.keeps_timestamps`): read like any other, each is -1, unknown."""
+
+    timestamped = False
+
+    def get(self, key: Any) -> tuple[Any, int] | None:
+        row = super().get(key)
+        return None if row is None else (row[0], -1)
+
+    def _entries(self, start: bytes | None, end: bytes | None, reverse: bool) -> Iterator[tuple[Any, Any]]:
+        return ((key, (row[0], -1)) for key, row in super()._entries(start, end, reverse))

@@ -81,7 +81,14 @@ class LruStore(KeyValueStore):
 
 
 class TimestampedLruStore(LruStore, TimestampedKeyValueStore):
-    """The table of a DSL operator with a limit: `StoreKind` ``timestamped`` with ``max_entries``."""
+    """The table of a DSL operator with a limit: `StoreKind` ``timestamped`` with ``max_entries``.
+
+    What it evicts is deleted with the commit; where every write is logged, it leaves no record of its own (as in Kafka
+    Streams, whose DSL wraps the store so that nobody hears of evictions).
+    """
+
+    def _evicted(self, row_key: Any, row: Row) -> None:
+        self._dirty[row_key] = row
 
     def get(self, key: Any) -> tuple[Any, int] | None:
         value, timestamp = self.row(key if key.__class__ is self._key_class else self._keep_key(key))

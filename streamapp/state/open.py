@@ -8,7 +8,7 @@ from streamapp.errors import InvalidStoreError
 from streamapp.state.backend import OrderedBytes
 from streamapp.state.buffers import OuterJoinStore, SuppressBuffer, TimeOrderedBuffer
 from streamapp.state.cache import RecordCache, cached_store
-from streamapp.state.key_value import KeyValueStore, TimestampedKeyValueStore
+from streamapp.state.key_value import KeyValueStore, PlainTableStore, TimestampedKeyValueStore
 from streamapp.state.lru import LruStore, TimestampedLruStore
 from streamapp.state.session import SessionStore
 from streamapp.state.spec import StoreSpec
@@ -21,6 +21,7 @@ __all__ = ["open_store"]
 _KINDS: dict[str, type[Store]] = {
     "key_value": KeyValueStore,
     "timestamped": TimestampedKeyValueStore,
+    "plain_table": PlainTableStore,
     "subscription": TimestampedKeyValueStore,
     "lru": LruStore,
     "timestamped_lru": TimestampedLruStore,
@@ -49,6 +50,8 @@ def open_store(
     kind: str = spec.kind
     if kind == "timestamped" and spec.max_entries:
         kind = "timestamped_lru"
+    elif kind == "timestamped" and not spec.keeps_timestamps:
+        kind = "plain_table"
     if spec.cached:
         store = cached_store(kind, spec, table, task, cache or RecordCache(task.cache_max_bytes))
         if store is not None:

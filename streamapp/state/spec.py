@@ -48,6 +48,8 @@ class StoreSpec:
     window_size_ms: int = 0
     segment_interval_ms: int = 0
     retain_duplicates: bool = False
+    keeps_timestamps: bool = True
+    """False: a ``timestamped`` store that keeps plain values and shows each with the timestamp -1, unknown."""
     time_ordered: bool = False
     """Window and session stores of ``on_window_close`` aggregations, which are scanned by time."""
     max_entries: int = 0

@@ -17,6 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from streamapp.errors import InvalidStoreError
 from streamapp.records import NO_HEADERS, Headers, RecordBatch, Windowed
 from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG, MAX_LONG
@@ -445,6 +446,11 @@ class WindowStore(TimeBucketedStore):
         self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool
     ) -> Iterator[tuple[Any, ...]]:
         show_key, size = self._show_key, self._size
+        if not size:
+            raise InvalidStoreError(
+                f"the rows of store {self.name} cannot be shown as windows: its windows have no length "
+                "(a join of equal timestamps). Fetch them by key"
+            )
         for data, row in self._visible(low, high, time_from, time_to, reverse):
             start = int.from_bytes(data[-12:-4], "big")
             yield self._show_scanned(Windowed(show_key(data), start, min(start + size, MAX_LONG)), row)

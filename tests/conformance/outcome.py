@@ -203,7 +203,10 @@ class _Run:
             case "subscription":
                 return {"type": "kv", "entries": [_subscription(*entry) for entry in store.all()]}
             case "window" | "timestamped_window":
-                rows = [row(*entry) for entry in store.all()]
+                try:
+                    rows = [row(*entry) for entry in store.all()]
+                except InvalidStoreError:
+                    return {"type": "window", "unreadable": True, "entries": []}
                 rows.sort(key=lambda r: (r["key"]["start"], canonical(r["key"]["key"])))
                 return {"type": "window", "entries": rows}
             case "session":

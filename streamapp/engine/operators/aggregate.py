@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
-from streamapp.engine.operators.forward import NOT_PUT, row_reader, table_forwarder
+from streamapp.engine.operators.forward import NOT_PUT, table_forwarder
 from streamapp.records import Headers
 
 __all__ = ["StreamAggregate", "StreamReduce"]
@@ -31,7 +31,7 @@ class StreamAggregate(Operator):
         if store.versioned:
             return self._bind_versioned(ctx, store)
         initializer, aggregator, drop = self.initializer, self.aggregator, ctx.task.drop
-        get, put, forward = row_reader(store), store.put, table_forwarder(ctx, store, self.send_old)
+        get, put, forward = store.get, store.put, table_forwarder(ctx, store, self.send_old)
 
         def aggregate(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None or value is None:
@@ -88,7 +88,7 @@ class StreamReduce(Operator):
     def bind(self, ctx: NodeContext) -> ProcessFn:
         store = ctx.store(self.store)
         reducer, drop, send_old = self.reducer, ctx.task.drop, self.send_old
-        get, put = row_reader(store), store.put
+        get, put = store.get, store.put
         versioned, forward_all = store.versioned, ctx.forward
         forward = None if versioned else table_forwarder(ctx, store, send_old)
 

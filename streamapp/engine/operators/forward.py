@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from streamapp.engine.operator import NodeContext, ValueGetter
+from streamapp.engine.operator import NodeContext
 from streamapp.records import Headers
 from streamapp.state.versioned import NOT_PUT
 
-__all__ = ["NOT_PUT", "TableForward", "TableWrite", "row_reader", "table_forwarder", "table_writer"]
+__all__ = ["NOT_PUT", "TableForward", "TableWrite", "table_forwarder", "table_writer"]
 
 TableForward = Callable[[Any, Any, Any, int, Headers], None]
 """Takes key, new value, old value, timestamp in ms and headers of one update."""
@@ -22,19 +22,6 @@ class TableWrite(Protocol):
     def __call__(
         self, key: Any, new: Any, old: Any, timestamp: int, headers: Headers, arrived: int | None = None, /
     ) -> None: ...
-
-
-def row_reader(store: Any) -> ValueGetter:
-    """Reads rows as (value, timestamp, ...) from any store by key; plain ones know no timestamps: -1."""
-    get: ValueGetter = store.get
-    if store.kind not in ("key_value", "lru"):
-        return get
-
-    def get_with_unknown_time(key: Any) -> tuple[Any, int] | None:
-        value = get(key)
-        return None if value is None else (value, -1)
-
-    return get_with_unknown_time
 
 
 def table_forwarder(ctx: NodeContext, store: Any, send_old: bool) -> TableForward:

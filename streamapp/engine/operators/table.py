@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from streamapp.engine.operator import Change, NodeContext, Operator, ProcessFn
-from streamapp.engine.operators.forward import row_reader, table_writer
+from streamapp.engine.operators.forward import table_writer
 from streamapp.engine.operators.processor import BoundProcessorContext
 from streamapp.engine.operators.views import TableView
 from streamapp.errors import StreamsError
@@ -84,7 +84,7 @@ class TableSource(Operator):
         if self.store is None:
             return stateless
         store = ctx.store(self.store)
-        get, write = row_reader(store), table_writer(ctx, store, self.send_old)
+        get, write = store.get, table_writer(ctx, store, self.send_old)
 
         def new_only(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None:
@@ -178,7 +178,7 @@ def _derived(
 
         return stateless
     store = ctx.store(store_name)
-    get, write = row_reader(store), table_writer(ctx, store, send_old)
+    get, write = store.get, table_writer(ctx, store, send_old)
 
     def materialized(key: Any, value: Change, timestamp: int, headers: Headers) -> None:
         new = compute(key, value[0])
@@ -242,7 +242,7 @@ class TableAggregate(Operator):
     def bind(self, ctx: NodeContext) -> ProcessFn:
         initializer, adder, subtractor = self.initializer, self.adder, self.subtractor
         store = ctx.store(self.store)
-        get, write = row_reader(store), table_writer(ctx, store, self.send_old)
+        get, write = store.get, table_writer(ctx, store, self.send_old)
         name = ctx.name
 
         def process(key: Any, value: Change, timestamp: int, headers: Headers) -> None:
@@ -274,7 +274,7 @@ class TableReduce(Operator):
     def bind(self, ctx: NodeContext) -> ProcessFn:
         adder, subtractor = self.adder, self.subtractor
         store = ctx.store(self.store)
-        get, write = row_reader(store), table_writer(ctx, store, self.send_old)
+        get, write = store.get, table_writer(ctx, store, self.send_old)
         name = ctx.name
 
         def process(key: Any, value: Change, timestamp: int, headers: Headers) -> None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamapp.engine.operator import NodeContext, ValueGetter
-from streamapp.engine.operators.forward import row_reader
 
 __all__ = [
     "AsOfGetter",
@@ -58,7 +57,8 @@ class StoreView(TableView):
         return (self.store,)
 
     def bind(self, ctx: NodeContext) -> ValueGetter:
-        return row_reader(ctx.store(self.store))
+        get: ValueGetter = ctx.store(self.store).get
+        return get
 
     def bind_as_of(self, ctx: NodeContext) -> AsOfGetter:
         store = ctx.store(self.store)
