@@ -11,7 +11,7 @@ from streamapp.config import StreamsConfig
 from streamapp.dsl.context import Context
 from streamapp.dsl.kstream import KStream
 from streamapp.dsl.ktable import GlobalKTable, KTable
-from streamapp.dsl.materialize import Materialized, key_value_spec, named_store
+from streamapp.dsl.materialize import Materialized, key_value_spec, named_store, refuse_ttl
 from streamapp.dsl.nodes import GlobalStoreNode, SourceNode, StoreNode, TableSourceNode
 from streamapp.dsl.optimize import optimize
 from streamapp.dsl.steps import SourceStep
@@ -128,6 +128,11 @@ class StreamsBuilder:
         """
         if materialized is not None and materialized.versioned:
             raise TopologyError(f"global table {topic} cannot be versioned; leave history_retention out")
+        refuse_ttl(
+            materialized,
+            f"global table {topic}",
+            "every process fills it alone; read it by table() to expire rows",
+        )
         wanted = replace(materialized or Materialized(), logging=False, caching=False)
         spec, _, source, node_name = self._table_parts(topic, key_serde, value_serde, wanted, name)
         self._add_global(

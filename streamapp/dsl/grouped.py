@@ -10,7 +10,7 @@ from streamapp.dsl.cogroup import CogroupedKStream
 from streamapp.dsl.context import Context
 from streamapp.dsl.graph import Node
 from streamapp.dsl.ktable import KTable
-from streamapp.dsl.materialize import Materialized, key_value_spec, named_store
+from streamapp.dsl.materialize import Materialized, key_value_spec, named_store, refuse_ttl
 from streamapp.dsl.nodes import GroupedTableRepartitionNode, ProcessorNode, RepartitionNode
 from streamapp.dsl.repartition import REPARTITION_SUFFIX, repartition_node
 from streamapp.dsl.steps import AggregateStep
@@ -272,6 +272,11 @@ class KGroupedTable(Described[K, V]):
     ) -> KTable[Any, Any]:
         context, names = self._context, self._context.names
         m = materialized or Materialized()
+        refuse_ttl(
+            m,
+            f"the aggregation of table {self.name}",
+            "a group goes with the rows it is made of; give the ttl to their table",
+        )
         # Java names the stores of reductions AGGREGATE too.
         store = named_store(context, materialized, "KTABLE-AGGREGATE-")
         sink = names.suffixed_or_new(name, "-sink", "KSTREAM-SINK-")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 from streamapp.dsl.context import Context
 from streamapp.dsl.foreign_key import join_on_foreign_key
 from streamapp.dsl.graph import Node
-from streamapp.dsl.materialize import Materialized, key_value_spec
+from streamapp.dsl.materialize import Materialized, key_value_spec, refuse_ttl
 from streamapp.dsl.nodes import ProcessorNode
 from streamapp.dsl.steps import DerivedStep, Fixed, TableStep
 from streamapp.dsl.stream import Described, require_function
@@ -39,6 +39,8 @@ V = TypeVar("V")
 K2 = TypeVar("K2")
 V2 = TypeVar("V2")
 VR = TypeVar("VR")
+
+_DERIVED_TTL = "its rows go with those that it is made of; give the ttl to the tables that it comes from"
 
 
 class GlobalKTable(Generic[K, V]):
@@ -270,6 +272,7 @@ class KTable(Described[K, V]):
                 f"table {self.name} joins with a KTable, not {other!r}; turn it round or to_table() it"
             )
         require_function(joiner, f"the join of {self.name}", "a joiner of left and right value")
+        refuse_ttl(materialized, f"the join of {self.name}", _DERIVED_TTL)
         if foreign_key is None:
             return join_tables(self, other, joiner, kind, materialized, name)
         require_function(foreign_key, f"the join of {self.name}", "a function that extracts the foreign key")
@@ -305,6 +308,7 @@ class KTable(Described[K, V]):
         context = self._context
         if materialized is None:
             return None
+        refuse_ttl(materialized, f"the table derived from {self.name}", _DERIVED_TTL)
         if materialized.name is None:
             if prefix is not None:
                 context.names.new_store(prefix)

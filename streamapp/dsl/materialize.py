@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from streamapp.dsl.context import Context
 from streamapp.durations import Duration, to_ms
-from streamapp.errors import ConfigError
+from streamapp.errors import ConfigError, TopologyError
 from streamapp.names import check_name
 from streamapp.serdes.base import Serde
 from streamapp.state.spec import StoreKind, StoreSpec
@@ -18,12 +18,14 @@ __all__ = [
     "Materialized",
     "key_value_spec",
     "named_store",
+    "refuse_ttl",
     "session_spec",
     "window_segment_ms",
     "window_spec",
 ]
 
 _MIN_SEGMENT_MS = 60_000
+_WINDOW_RETENTION = "windows go by their retention; use Materialized(retention=...)"
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,9 @@ class Materialized:
     ``history_retention`` makes the table versioned (KIP-889). ``timestamped=False``: a store that forgets
     the rows' timestamps. (Kafka Streams: ``Materialized``.)
 
+    ``ttl``, beyond Kafka Streams: a row is deleted, with a tombstone in the changelog and downstream, once stream time has
+    passed the row's timestamp by so much. For tables that read a topic or aggregate streams by key; they have no cache.
+
     >>> Materialized("delays", caching=False).name
     'delays'
     """
@@ -57,6 +62,7 @@ class Materialized:
     history_retention: Duration | None = None
     segment_interval: Duration | None = None
     timestamped: bool = True
+    ttl: Duration | None = None
     topic_config: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -70,10 +76,15 @@ class Materialized:
             raise ConfigError("store_type='lru' and max_entries belong together: give both or neither")
         if self.max_entries is not None and self.max_entries < 1:
             raise ConfigError(f"max_entries has to be at least 1, got {self.max_entries}")
-        for what in ("retention", "history_retention", "segment_interval"):
+        for what, least in (("retention", 0), ("history_retention", 0), ("segment_interval", 1), ("ttl", 1)):
             duration = getattr(self, what)
-            if duration is not None and to_ms(duration, what) < (1 if what == "segment_interval" else 0):
+            if duration is not None and to_ms(duration, what) < least:
                 raise ConfigError(f"{what} is too short: {duration}")
+        if self.ttl is not None and (self.versioned or self.store_type == "lru" or not self.timestamped):
+            raise ConfigError(
+                "a table with ttl keeps one row of each key with its timestamp, by time: leave history_retention, "
+                "store_type='lru' and timestamped=False out"
+            )
         if self.versioned and (self.store_type in ("lru", "in_memory") or not self.timestamped):
             raise ConfigError("a versioned table (history_retention) is kept in rocksdb, with timestamps")
 
@@ -119,15 +130,21 @@ def key_value_spec(
         value_serde=m.value_serde or value_serde or context.config.default_value_serde,
         persistent=_persistent(context, m),
         logged=m.logging,
-        cached=kind != "versioned" and _cached(context, m),
+        cached=kind != "versioned" and m.ttl is None and _cached(context, m),
         retention_ms=retention_ms,
         segment_interval_ms=segment_ms,
+        ttl_ms=0 if m.ttl is None else to_ms(m.ttl, "ttl"),
         max_entries=m.max_entries or 0,
-        keeps_timestamps=m.timestamped or not _persistent(context, m),
         topic_config=dict(m.topic_config),
     )
     context.stores[name] = spec
     return spec
+
+
+def refuse_ttl(materialized: Materialized | None, table: str, remedy: str) -> None:
+    """Raises `TopologyError` for a time to live where rows do not expire by themselves."""
+    if materialized is not None and materialized.ttl is not None:
+        raise TopologyError(f"{table} cannot have a ttl of its own: {remedy}")
 
 
 def window_spec(
@@ -141,6 +158,7 @@ def window_spec(
 ) -> StoreSpec:
     """The store of a windowed aggregation; its retention is checked against the windows."""
     m = materialized or Materialized()
+    refuse_ttl(m, f"windowed table {name}", _WINDOW_RETENTION)
     if isinstance(windows, SlidingWindows):
         size_ms, needed_ms, reason = (
             windows.difference_ms,
@@ -180,6 +198,7 @@ def session_spec(
 ) -> StoreSpec:
     """The store of a session aggregation; its retention is checked against the gap."""
     m = materialized or Materialized()
+    refuse_ttl(m, f"windowed table {name}", _WINDOW_RETENTION)
     needed_ms = windows.gap_ms + windows.grace_ms
     retention_ms = _retention_ms(m, name, needed_ms, "the inactivity gap plus the grace period")
     spec = StoreSpec(

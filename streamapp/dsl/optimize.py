@@ -23,7 +23,7 @@ def optimize(graph: Graph, optimizations: Set[str]) -> None:
     _merge_duplicate_sources(graph)
     if "reuse.ktable.source.topics" in optimizations:
         for node in graph.nodes:
-            if isinstance(node, TableSourceNode):
+            if isinstance(node, TableSourceNode) and not node.expires:
                 node.reuse_topic = True
     if "merge.repartition.topics" in optimizations:
         _merge_repartitions(graph, repartitions)

@@ -13,6 +13,7 @@ from typing import Any
 
 from streamapp.engine.operator import Operator
 from streamapp.engine.operators.closing import ClosingOperator, LateOutput
+from streamapp.engine.operators.expiry import Expiring
 from streamapp.engine.operators.stateless import PassThrough
 from streamapp.engine.operators.table import TableSource
 from streamapp.engine.operators.table_join import TableJoin, TableJoinMerger
@@ -94,7 +95,7 @@ class SourceStep(TableStep):
 
     def __init__(self, spec: StoreSpec, materialized: bool) -> None:
         super().__init__()
-        self.spec, self.materialized = spec, materialized
+        self.spec, self.materialized = spec, materialized or spec.ttl_ms > 0
 
     def enable_old_values(self, force: bool) -> bool:
         if not force and not self.materialized:
@@ -107,7 +108,8 @@ class SourceStep(TableStep):
         return StoreView(self.spec.name)
 
     def operator(self, versioned: bool) -> Operator:
-        return TableSource(self.spec.name if self.materialized else None, self.send_old)
+        source = TableSource(self.spec.name if self.materialized else None, self.send_old)
+        return _expiring(source, self.spec, self.send_old)
 
     def stores(self) -> Sequence[StoreSpec]:
         return (self.spec,) if self.materialized else ()
@@ -169,7 +171,7 @@ class AggregateStep(TableStep):
     def operator(self, versioned: bool) -> Operator:
         operator = self._make_operator(self.send_old)
         if self.late is None and self.idle_timeout_ms is None:
-            return operator
+            return _expiring(operator, self._spec, self.send_old)
         assert isinstance(operator, ClosingOperator)
         return replace(operator, late=self.late, idle_timeout_ms=self.idle_timeout_ms)
 
@@ -194,6 +196,10 @@ class CogroupStep(TableStep):
 
     def operator(self, versioned: bool) -> Operator:
         return PassThrough()
+
+
+def _expiring(operator: Operator, spec: StoreSpec, send_old: bool) -> Operator:
+    return Expiring(operator, spec.name, spec.ttl_ms, send_old) if spec.ttl_ms else operator
 
 
 class JoinSideStep(Step):

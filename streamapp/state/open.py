@@ -8,7 +8,8 @@ from streamapp.errors import InvalidStoreError
 from streamapp.state.backend import OrderedBytes
 from streamapp.state.buffers import OuterJoinStore, SuppressBuffer, TimeOrderedBuffer
 from streamapp.state.cache import RecordCache, cached_store
-from streamapp.state.key_value import KeyValueStore, PlainTableStore, TimestampedKeyValueStore
+from streamapp.state.expiring import ExpiringStore
+from streamapp.state.key_value import KeyValueStore, TimestampedKeyValueStore
 from streamapp.state.lru import LruStore, TimestampedLruStore
 from streamapp.state.session import SessionStore
 from streamapp.state.spec import StoreSpec
@@ -25,6 +26,7 @@ _KINDS: dict[str, type[Store]] = {
     "subscription": TimestampedKeyValueStore,
     "lru": LruStore,
     "timestamped_lru": TimestampedLruStore,
+    "expiring": ExpiringStore,
     "window": WindowStore,
     "timestamped_window": TimestampedWindowStore,
     "session": SessionStore,
@@ -50,8 +52,8 @@ def open_store(
     kind: str = spec.kind
     if kind == "timestamped" and spec.max_entries:
         kind = "timestamped_lru"
-    elif kind == "timestamped" and not spec.keeps_timestamps:
-        kind = "plain_table"
+    if kind == "timestamped" and spec.ttl_ms:
+        kind = "expiring"
     if spec.cached:
         store = cached_store(kind, spec, table, task, cache or RecordCache(task.cache_max_bytes))
         if store is not None:

@@ -53,6 +53,8 @@ class StoreSpec:
     time_ordered: bool = False
     """Window and session stores of ``on_window_close`` aggregations, which are scanned by time."""
     max_entries: int = 0
+    ttl_ms: int = 0
+    """Of a ``timestamped`` store: rows expire once stream time has passed theirs by so much; 0: never."""
     max_records: int | None = None
     max_bytes: int | None = None
     shut_down_when_full: bool = False

@@ -123,10 +123,9 @@ class Plan:
         for sub in self.subtopologies:
             for spec in sub.stores:
                 sizes = f"{spec.window_size_ms}/{spec.retain_duplicates}" if "window" in spec.kind else ""
-                if not spec.keeps_timestamps:
-                    sizes = "plain"
                 serdes = f"{type(spec.key_serde).__name__}/{type(spec.value_serde).__name__}"
-                parts.append(f"store {sub.id} {spec.name} {spec.kind} {sizes} {serdes}")
+                kind = f"expiring {spec.kind}" if spec.ttl_ms else spec.kind
+                parts.append(f"store {sub.id} {spec.name} {kind} {sizes} {serdes}")
             parts.extend(f"repartition {sub.id} {t.name} {t.partitions}" for t in sub.repartition_topics)
         return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()[:16]
 

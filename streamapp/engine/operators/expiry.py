@@ -1,0 +1,56 @@
+"""Tables whose rows have a time to live."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from streamapp.engine.operator import NodeContext, Operator, ProcessFn
+from streamapp.records import NO_HEADERS, Headers
+
+__all__ = ["Expiring"]
+
+
+@dataclass(frozen=True)
+class Expiring(Operator):
+    """Runs the operator that writes a table, and deletes the rows that stream time has left behind.
+
+    Time is the largest timestamp that the operator, or another one on the same store, has seen. Before a record is processed,
+    rows are deleted whose timestamp + ``ttl_ms`` it has reached: a tombstone in the store, its changelog and downstream,
+    with exactly that timestamp, in the order of timestamps and key bytes. A row that is too old when it is written goes right
+    after it.
+    """
+
+    operator: Operator
+    store: str
+    ttl_ms: int
+    send_old: bool
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        process, forward, send_old, ttl = self.operator.bind(ctx), ctx.forward, self.send_old, self.ttl_ms
+        store, task = ctx.store(self.store), ctx.task
+
+        def stream_time() -> int:
+            return store.observed  # type: ignore[no-any-return]
+
+        store.observed = max(store.observed, task.remember(f"{self.store}.expiry-time", stream_time))
+
+        def expired(key: Any, old: Any, timestamp: int) -> None:
+            before = task.timestamp, task.headers
+            task.timestamp, task.headers = timestamp, NO_HEADERS
+            try:
+                forward(key, (None, old if send_old else None, True), timestamp, NO_HEADERS)
+            finally:
+                task.timestamp, task.headers = before
+
+        def process_alive(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if timestamp > store.observed:
+                store.observed = timestamp
+                store.expire(expired)
+                process(key, value, timestamp, headers)
+            else:
+                process(key, value, timestamp, headers)
+                if timestamp <= store.observed - ttl:
+                    store.expire(expired)
+
+        return process_alive

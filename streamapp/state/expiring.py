@@ -1,0 +1,137 @@
+"""A key-value store whose rows expire: the tables with a time to live.
+
+Beside its rows the store keeps an index of them by time, in the same table of the backend and in the same commit:
+
+    0x00 key                    -> the row, as in every timestamped store
+    0x01 timestamp (8) key      -> nothing
+
+Only the part of the index that expires next is in memory, so the store may be larger than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from typing import Any
+
+from streamapp.records import RecordBatch
+from streamapp.state.backend import OrderedBytes, WriteSet
+from streamapp.state.formats import LONG
+from streamapp.state.key_value import TimestampedKeyValueStore
+from streamapp.state.spec import StoreSpec
+from streamapp.state.write_behind import CACHED_ROWS, Row, StoreContext
+
+__all__ = ["ExpiringStore"]
+
+_ROWS, _INDEX = b"\0", b"\1"
+_LOOKAHEAD = 16
+"""How many steps it takes to read the index of one time to live."""
+
+
+class ExpiringStore(TimestampedKeyValueStore):
+    """A `TimestampedKeyValueStore` with ``spec.ttl_ms``.
+
+    expire(expired)
+        deletes the rows whose timestamp + time to live is not after ``observed``, in the order of timestamp and key, and calls
+        ``expired(key, old value, timestamp + time to live)`` for each
+    """
+
+    def __init__(
+        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, cached_rows: int = CACHED_ROWS
+    ) -> None:
+        super().__init__(spec, table, task, cached_rows)
+        self.observed = -1
+        """The stream time of the operators that write to the store."""
+        self._ttl = spec.ttl_ms
+        self._step = max(1, spec.ttl_ms // _LOOKAHEAD)
+        self._covered = 0
+        self._next: list[tuple[int, bytes]] = []
+        """All rows with timestamps before `_covered`, by timestamp and key; what has changed since is passed over."""
+        self._indexed: dict[Any, int] = {}
+        """Which timestamp the index has for a dirty row; -1: none."""
+        self._cleared = self._expired = -1
+
+    def expire(self, expired: Callable[[Any, Any, int], None]) -> None:
+        limit = self.observed - self._ttl
+        if limit >= self._covered:
+            self._cover(limit + self._step)
+        waiting = self._next
+        while waiting and waiting[0][0] <= limit:
+            timestamp, key = heappop(waiting)
+            row_key = self._keys.from_bytes(key)
+            value, current = self.row(row_key)
+            if value is not None and current == timestamp:
+                due = timestamp + self._ttl
+                self.put_row(row_key, (None, due))
+                expired(self._keys.show(row_key), self._values.show(value), due)
+        self._expired = max(self._expired, limit)
+
+    def _cover(self, until: int) -> None:
+        """Reads the index on, up to timestamps before ``until``."""
+        begin, self._covered = self._covered, until
+        for entry, _ in self._table.range(_INDEX + LONG.pack(begin), _INDEX + LONG.pack(until)):
+            heappush(self._next, (int.from_bytes(entry[1:9], "big"), entry[9:]))
+        for row_key, (value, timestamp) in self._dirty.items():
+            if value is not None and begin <= timestamp < until:
+                heappush(self._next, (timestamp, self._row_bytes(row_key)))
+
+    def put_row(self, row_key: Any, row: Row) -> None:
+        if row_key not in self._dirty:
+            value, timestamp = self._read(row_key)
+            self._indexed[row_key] = -1 if value is None else timestamp
+        super().put_row(row_key, row)
+        if row[0] is not None and row[1] < self._covered:
+            heappush(self._next, (row[1], self._row_bytes(row_key)))
+
+    def _seal(self, logged: bool) -> None:
+        super()._seal(logged)
+        assert self._sealed is not None
+        for row_key, (value, timestamp) in self._sealed.items():
+            key, before = self._row_bytes(row_key), self._indexed[row_key]
+            if before >= 0 and (value is None or before != timestamp):
+                self._batch.append((_index_key(before, key), None))
+            if value is not None:
+                self._batch.append((_index_key(timestamp, key), b""))
+            self._indexed[row_key] = -1 if value is None else timestamp
+
+    def drain(self, write_set: WriteSet) -> None:
+        super().drain(write_set)
+        self._indexed = {row_key: self._indexed[row_key] for row_key in self._dirty}
+        if self._expired > self._cleared:
+            self._cleared = self._expired
+            write_set.range_deletes.setdefault(self.name, []).append(
+                (_INDEX, _INDEX + LONG.pack(self._cleared + 1))
+            )
+
+    def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
+        puts = write_set.puts.setdefault(self.name, [])
+        for key, value, timestamp in zip(batch.keys, batch.values, batch.timestamps, strict=True):
+            if key is not None:
+                puts.append((_ROWS + key, None if value is None else LONG.pack(timestamp) + value))
+                if value is not None:
+                    puts.append((_index_key(timestamp, key), b""))
+        self._forget_clean()
+
+    # ------------------------------------------------------------------ where the rows are
+
+    def _local_key(self, row_key: Any, row_bytes: bytes) -> bytes:
+        return _ROWS + row_bytes
+
+    def _encoder(self) -> Callable[[Any], tuple[bytes, bytes | None]]:
+        row_bytes = self._row_bytes
+
+        def encode(row_key: Any) -> tuple[bytes, bytes | None]:
+            key = row_bytes(row_key)
+            return key, _ROWS + key
+
+        return encode
+
+    def _merged(
+        self, start: bytes | None, end: bytes | None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, Row]]:
+        rows = super()._merged(_ROWS + (start or b""), _INDEX if end is None else _ROWS + end, reverse)
+        return ((key[1:], row) for key, row in rows)
+
+
+def _index_key(timestamp: int, key: bytes) -> bytes:
+    return _INDEX + LONG.pack(timestamp) + key
