@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from .proxy import Link, Proxy
 
 __all__ = ["LINKS", "FaultyKafka"]
 
-LINKS = ("A", "B")
+LINKS = ("A",)
 
 
 class FaultyKafka(LocalKafka):
@@ -23,6 +24,7 @@ class FaultyKafka(LocalKafka):
         self._ports = {(link, n): (free_port(), free_port()) for link in LINKS for n in range(1, brokers + 1)}
         """(link, broker) -> (port of the listener, port of the proxy)."""
         self.links: dict[str, Link] = {}
+        self.link_in_use = threading.Lock()
 
     def start(self, *, detached: bool = False) -> None:
         super().start(detached=detached)

@@ -231,6 +231,7 @@ class Run:
 
     def stop(self, name: str, seconds: float = 60.0) -> None:
         """SIGTERM; has to end in order."""
+        self.wait_until(lambda: "generation" in self.log(name), f"{name} is in the group")
         self.signal(name, signal.SIGTERM)
         code = self._end(name, seconds)
         self.history.add("exit", worker=name, code=code, wanted="clean", said=True)

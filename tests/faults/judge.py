@@ -87,7 +87,7 @@ def judge(history: Iterable[Event]) -> list[Verdict]:
     if waits := only(events, "wait"):
         check("I10", (f"{e['what']}: not within {e['seconds']} s" for e in waits if not e["ok"]))
     if any(e["value"].startswith(POISON) for e in only(events, "sent")) and run.get("dead_letters"):
-        check("I11", _unaccounted(events, exactly_once))
+        check("I11", _unaccounted(events, committed, exactly_once))
     exits = only(events, "exit")
     if failing := [e for e in exits if e["wanted"] != "clean"]:
         check("I13", _dishonest(failing))
@@ -210,14 +210,17 @@ def _differences(name: str, rows: dict[str, str], against: str, expected: dict[s
             yield f"{key} is {rows.get(key)} in {name}, {expected.get(key)} by {against}"
 
 
-def _unaccounted(events: list[Event], exactly_once: bool) -> Iterator[str]:
+def _unaccounted(events: list[Event], committed: dict[str, int], exactly_once: bool) -> Iterator[str]:
     dead = Counter((e["key"], e["value"]) for e in only(events, "dead"))
-    sent = Counter((e["key"], e["value"]) for e in only(events, "sent") if e["value"].startswith(POISON))
-    for record in sent.keys() | dead.keys():
-        if not dead[record]:
+    poison = [e for e in only(events, "sent") if e["value"].startswith(POISON)]
+    sent = Counter((e["key"], e["value"]) for e in poison)
+    for e in poison:
+        record = e["key"], e["value"]
+        if e["offset"] < committed.get(f"{e['topic']}-{e['partition']}", 0) and not dead[record]:
             yield f"the poison record {record} is not in the dead-letter topic"
-        elif not sent[record] or (exactly_once and dead[record] != sent[record]):
-            yield f"{record} was sent {sent[record]} times and is {dead[record]} times in the dead-letter topic"
+    for record, times in dead.items():
+        if times > sent[record] and (exactly_once or not sent[record]):
+            yield f"{record} was sent {sent[record]} times and is {times} times in the dead-letter topic"
 
 
 def _dishonest(exits: list[Event]) -> Iterator[str]:

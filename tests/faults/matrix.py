@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ class Case:
     brokers: tuple[int, ...]
     breaks_brokers: bool
     """Nothing else can run on the cluster at the same time."""
+    uses_link: bool
+    """Breaks the network of link A, which the cases of a cluster share."""
     sampled: bool
     dead_letters: bool
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -69,6 +72,7 @@ def scenario(
     guarantees: Iterable[str] = GUARANTEES,
     brokers: tuple[int, ...] = (1,),
     breaks_brokers: bool = False,
+    uses_link: bool = False,
     dead_letters: bool = False,
     sampled: Iterable[str] = (),
     each: Mapping[str, Iterable[Any]] | None = None,
@@ -94,6 +98,7 @@ def scenario(
                         guarantee,
                         brokers,
                         breaks_brokers,
+                        uses_link,
                         False,
                         dead_letters,
                         arguments,
@@ -108,6 +113,11 @@ def scenario(
 
 def run_case(case: Case, kafka: FaultyKafka, folder: Path) -> Result:
     """Runs a scenario on a cluster and judges what happened; errors of the driver are results too."""
+    with kafka.link_in_use if case.uses_link else nullcontext():
+        return _run_case(case, kafka, folder)
+
+
+def _run_case(case: Case, kafka: FaultyKafka, folder: Path) -> Result:
     began = time.monotonic()
     where = folder / f"{case.id}-{len(kafka.numbers)}"
     error = None

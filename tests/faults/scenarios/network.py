@@ -9,7 +9,12 @@ from ..matrix import scenario
 from ..proxy import COMMITS
 
 
-@scenario(7, fault="every connection of one of two workers is cut for 15 s", workloads=("count", "rekeyed"))
+@scenario(
+    7,
+    uses_link=True,
+    fault="every connection of one of two workers is cut for 15 s",
+    workloads=("count", "rekeyed"),
+)
 def network_cut(run: Run) -> None:
     run.start("a", link="A")
     run.start("b")
@@ -28,6 +33,7 @@ def network_cut(run: Run) -> None:
 
 @scenario(
     7,
+    uses_link=True,
     fault="nothing comes through one way for 15 s, connections stay",
     each={"way": ("up", "down")},
 )
@@ -47,7 +53,7 @@ def network_hole(run: Run, way: str) -> None:
     run.finish()
 
 
-@scenario(7, fault="each request and each response takes 0.4 s longer")
+@scenario(7, uses_link=True, fault="each request and each response takes 0.4 s longer")
 def network_delay(run: Run) -> None:
     run.start("a", link="A")
     run.runs("a", 4)
@@ -62,6 +68,7 @@ def network_delay(run: Run) -> None:
 
 @scenario(
     8,
+    uses_link=True,
     fault="a commit request, then the response to one, is lost with its connection; ten times",
     sampled=("[count-eos]",),
 )
