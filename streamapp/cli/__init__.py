@@ -8,6 +8,7 @@ import sys
 import click
 
 from streamapp.broker.cli import broker_group
+from streamapp.cli.backfill import backfill
 from streamapp.cli.describe import describe
 from streamapp.cli.pause import pause, resume
 from streamapp.cli.topic import topic_group
@@ -23,5 +24,5 @@ def main() -> None:
     sys.path.insert(0, os.getcwd())  # as `python -m` does: applications lie in the folder one stands in
 
 
-for _command in (broker_group, describe, pause, resume, topic_group, worker):
+for _command in (backfill, broker_group, describe, pause, resume, topic_group, worker):
     main.add_command(_command)

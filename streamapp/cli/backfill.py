@@ -1,0 +1,102 @@
+"""``streamapp backfill``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from streamapp.cli.application import APPLICATION, clear_errors, load
+from streamapp.cli.session import session, spark_options
+from streamapp.cli.times import CUT, Cut
+
+if TYPE_CHECKING:
+    from streamapp.runners.spark.backfill import Backfill, BackfillReport
+
+__all__ = ["backfill"]
+
+
+@click.command()
+@APPLICATION
+@click.option(
+    "--until",
+    type=CUT,
+    default="now",
+    show_default=True,
+    help="The cut: now, a time (2013-12-01), or offsets (flights:0=1200,flights:1=900).",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@spark_options
+def backfill(application: str, until: Cut, dry_run: bool, master: str, conf: dict[str, str]) -> None:
+    """Run APPLICATION on Spark over the history of its topics, and hand it over to workers.
+
+    Afterwards results, tables and the group's offsets are as if workers had processed everything before the
+    cut; workers that are started go on there. Stop all workers first. What was interrupted, in whatever way,
+    is continued by the same command.
+    """
+    from streamapp.runners.spark.backfill import Backfill
+
+    app = load(application)
+    console = Console(highlight=False, soft_wrap=True)
+    with clear_errors():
+        found = Backfill(app.streams.topology, app.config, until=until, progress=True)
+        console.print(_ranges(found))
+        for line in _intentions(found):
+            console.print(line)
+        if found.nothing_to_do:
+            return
+        if dry_run:
+            console.print("Nothing was done: --dry-run.")
+            return
+        with session(app.config.application_id, master, conf):
+            report = found.run(console.print)
+    if report is not None:
+        console.print(_summary(report))
+
+
+def _ranges(found: Backfill) -> Table:
+    table = Table("source", "partition", "from offset", "to offset", "records at most", "first record")
+    for tp, (start, end) in sorted(found.survey.external.items()):
+        first = found.first_times.get(tp)
+        time = "" if first is None else f"{datetime.fromtimestamp(first / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        table.add_row(tp.topic, str(tp.partition), f"{start:,}", f"{end:,}", f"{end - start:,}", time)
+    return table
+
+
+def _intentions(found: Backfill) -> Iterator[str]:
+    survey = found.survey
+    if found.nothing_to_do:
+        yield "Nothing to do: the application stands at the cut."
+        return
+    if survey.note is not None:
+        yield "A backfill was interrupted after it had begun to write: this one ends it, with the cut that it had."
+    logs = survey.resume.changelogs
+    yield (
+        f"The state there is: {len(logs)} changelog partitions, {sum(e - s for s, e in logs.values()):,} records."
+        if logs
+        else "There is no state yet."
+    )
+    if survey.missing:
+        yield f"Topics to create: {', '.join(f'{topic} ({n})' for topic, n in survey.missing.items())}"
+    for sub in survey.plan.subtopologies:
+        stores = ", ".join(spec.name for spec in sub.stores) or "no store"
+        yield f"Stage {sub.id}: {survey.tasks(sub)} tasks over {sub.name} -> {stores}"
+    yield f"Results go to: {', '.join(found.outputs) or 'no topic'}"
+    yield f"At the end the offsets of group {survey.plan.application_id} move to the cut, all at once."
+
+
+def _summary(report: BackfillReport) -> str:
+    compute, write = report.seconds["compute"], report.seconds["write"]
+    before = (
+        "" if report.rows == report.written else f" ({report.rows - report.written:,} were there already)"
+    )
+    return (
+        f"{report.processed:,} records processed in {compute:.1f} s ({report.processed / compute:,.0f}/s), "
+        f"{report.dropped:,} dropped as late or without key.\n"
+        f"{report.written:,} results and changelog records written in {write:.1f} s ({report.written / write:,.0f}/s)"
+        f"{before}.\nWorkers can be started: they go on at the cut."
+    )

@@ -1,0 +1,46 @@
+"""What a point in the history of topics is called on the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import click
+
+from streamapp.records import TopicPartition
+
+__all__ = ["CUT", "Cut"]
+
+Cut = int | Mapping[TopicPartition, int] | None
+"""Milliseconds, offsets, or None: now."""
+
+_OFFSETS = re.compile(r"([A-Za-z0-9._-]+):(\d+)=(\d+)")
+
+
+class _CutType(click.ParamType):
+    """``now``, a date or time, milliseconds, or offsets as ``topic:partition=offset,...``."""
+
+    name = "now|time|offsets"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Cut:
+        if value == "now":
+            return None
+        if value.isdigit():
+            return int(value)
+        found = [_OFFSETS.fullmatch(part.strip()) for part in value.split(",")]
+        if all(found):
+            return {TopicPartition(m[1], int(m[2])): int(m[3]) for m in found if m}
+        try:
+            time = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(
+                f"{value!r} is not now, a time such as 2013-12-01 or 2013-12-01T00:00-05:00 (UTC if it does not say), "
+                "milliseconds, or offsets such as flights:0=1200,flights:1=900",
+                param,
+                ctx,
+            )
+        return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+CUT = _CutType()
