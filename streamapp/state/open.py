@@ -9,7 +9,7 @@ from streamapp.state.backend import OrderedBytes
 from streamapp.state.buffers import OuterJoinStore, SuppressBuffer, TimeOrderedBuffer
 from streamapp.state.cache import RecordCache, cached_store
 from streamapp.state.expiring import ExpiringStore
-from streamapp.state.key_value import KeyValueStore, TimestampedKeyValueStore
+from streamapp.state.key_value import KeyValueStore, PlainTableStore, TimestampedKeyValueStore
 from streamapp.state.lru import LruStore, TimestampedLruStore
 from streamapp.state.session import SessionStore
 from streamapp.state.spec import StoreSpec
