@@ -90,8 +90,9 @@ class Backfill:
         self.first_times = first_times(config, self.survey.external)
         """The timestamp of the first record of each partition that is read."""
         if self.first_times:
-            oldest = min(self.first_times.values())
-            check_retention(config, dict.fromkeys(self._results(), oldest))
+            logs = [topic.name for topic in self.survey.plan.internal_topics if topic.kind == "changelog"]
+            written = [*self.outputs, *(topic for topic in logs if topic not in self.survey.missing)]
+            check_retention(config, dict.fromkeys(written, min(self.first_times.values())))
 
     @property
     def nothing_to_do(self) -> bool:
@@ -131,13 +132,12 @@ class Backfill:
         seconds = {"compute": computed - started, "write": time.monotonic() - computed}
         return BackfillReport(run.processed, run.dropped, rows, written, seconds)
 
-    def _results(self) -> list[str]:
-        """The topics that are written, as far as they exist and can be known."""
-        plan, missing = self.survey.plan, self.survey.missing
-        repartition = {topic.name for sub in plan.subtopologies for topic in sub.repartition_topics}
-        sinks = [topic for sub in plan.subtopologies for topic in sub.sink_topics if topic not in repartition]
-        logs = [topic.name for topic in plan.internal_topics if topic.kind == "changelog"]
-        return [*sinks, *(topic for topic in logs if topic not in missing)]
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The topics that results go to, except those that are chosen for each record."""
+        inside = {topic.name for topic in self.survey.plan.internal_topics}
+        sinks = [topic for sub in self.survey.plan.subtopologies for topic in sub.sink_topics]
+        return tuple(dict.fromkeys(topic for topic in sinks if topic not in inside))
 
     def _sources(self) -> dict[str, Any]:
         external = self.survey.external
