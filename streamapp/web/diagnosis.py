@@ -48,6 +48,13 @@ def _worker(sampler: Sampler) -> Iterator[Finding]:
                 f"The worker has failed{because}.",
                 "Its log has the traceback; it does not process until it is restarted.",
             )
+        case "stuck":
+            yield Finding(
+                "error",
+                "worker",
+                f"User code holds the worker up{because}.",
+                "If it does not come back within max_poll_interval_ms the worker ends, and its log shows where it is.",
+            )
         case "rebalancing" | "starting" if seconds >= _REBALANCE_SECONDS:
             doing = "rebalancing" if status.state == "rebalancing" else "starting"
             yield Finding(

@@ -26,7 +26,7 @@ __all__ = [
 
 R = TypeVar("R")
 
-WorkerState = Literal["starting", "rebalancing", "restoring", "running", "stopping", "failed"]
+WorkerState = Literal["starting", "rebalancing", "restoring", "running", "stuck", "stopping", "failed"]
 NodeKind = Literal["source", "processor", "sink"]
 
 

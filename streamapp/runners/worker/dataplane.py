@@ -32,6 +32,7 @@ from streamapp.runners.worker.producer import RecordProducer
 from streamapp.runners.worker.restore import Restorer
 from streamapp.runners.worker.standby import Standbys
 from streamapp.runners.worker.transactions import TransactionAborted
+from streamapp.runners.worker.watchdog import Place
 
 __all__ = ["DataPlane"]
 
@@ -84,6 +85,7 @@ class DataPlane(threading.Thread):
         self._member: Member | None = None
         self._stopping = self._ended = False
         self._abandoned = threading.Event()
+        self._current: LiveTask | None = None
         self._last_commit = self._last_punctuation = self._last_look = time.monotonic()
         self._progressed = False
         self.fetcher = Fetcher(config, admin)
@@ -98,6 +100,8 @@ class DataPlane(threading.Thread):
         """True: somebody wants nothing to be processed; tasks are kept, restored and can be read (KIP-834)."""
         self.processed = 0
         self.commits = 0
+        self.turns = 0
+        """Grows as long as the thread lives and does not hang."""
 
     # What the control plane asks for.
 
@@ -133,6 +137,15 @@ class DataPlane(threading.Thread):
         self._stopping = True
         self._abandoned.set()
 
+    def place(self) -> Place | None:
+        """The record that is being processed; None between two batches."""
+        live = self._current
+        if live is None or self._ended:
+            return None
+        task = live.task
+        where = f"record of {task.topic}-{task.partition} at offset {task.offset}" if task.topic else "punctuator"
+        return Place(f"task {live.id}: {where}", self.turns, self.ident)
+
     def _submit(self, fn: Callable[[], R], *, vital: bool) -> Future[R]:
         future: Future[R] = Future()
         self._commands.put(_Command(fn, future, vital))
@@ -158,6 +171,7 @@ class DataPlane(threading.Thread):
             self._on_failure(failure)
 
     def _turn(self) -> None:
+        self.turns += 1
         try:
             self._run_commands()
             if not self._stopping:
@@ -231,9 +245,11 @@ class DataPlane(threading.Thread):
         done = 0
         for live in self.tasks.values():
             if live.running:
+                self._current = live
                 done += live.task.process(caught_up=self.fetcher.caught_up(live))
                 if punctuate:
                     live.task.punctuate_wall_clock(now_ms())
+        self._current = None
         self.processed += done
         self._progressed = done > 0
         self.fetcher.apply_back_pressure()

@@ -38,6 +38,7 @@ from streamapp.runners.worker.status import (
     WorkerState,
 )
 from streamapp.runners.worker.topics import Topics, prepare_topics
+from streamapp.runners.worker.watchdog import HangingError, Place, Watchdog
 from streamapp.state.directory import StateDirectory
 from streamapp.topology import Topology
 from streamapp.topology.plan import Plan, Subtopology
@@ -72,6 +73,9 @@ class StreamsRuntime:
         self._admin: AdminClient | None = None
         self._on_disk: dict[TaskId, int] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread: int | None = None
+        self._loop_turns = 0
+        self._watchdog: Watchdog | None = None
         self._failure: BaseException | None = None
         self._stopping = False
         self._sources = {sub.id: sub.source_topics for sub in self.plan.subtopologies}
@@ -83,6 +87,7 @@ class StreamsRuntime:
         """Checks and creates the topics and starts the data plane. Raises `BrokerError`, `TopologyError`
         ..."""
         self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
         admin = self._admin = admin_client(self.config)
         topics = self._topics = await self._loop.run_in_executor(None, prepare_topics, self.plan, admin)
         self._sources = dict(topics.sources)
@@ -113,6 +118,9 @@ class StreamsRuntime:
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
         self._plane.start()
+        limit = self.config.max_poll_interval_ms / 1000
+        self._watchdog = Watchdog([self._plane.place, self._loop_place], limit, self._on_hang)
+        self._watchdog.start()
 
     async def stop(self) -> None:
         """Commits and closes all tasks, within the shutdown time-out."""
@@ -120,7 +128,12 @@ class StreamsRuntime:
         if self._plane is None:
             return
         self._watch_shutdown()
+        if self._watchdog is not None:
+            self._watchdog.close()
         future = self._plane.stop()
+        if isinstance(self._failure, HangingError):
+            self._plane.abandon()
+            return
         try:
             await asyncio.wait_for(asyncio.wrap_future(future), self._shutdown_timeout)
         except Exception as exc:
@@ -145,6 +158,23 @@ class StreamsRuntime:
         assert self._loop is not None
         if not self._stopping:
             asyncio.run_coroutine_threadsafe(self._app.crash(exc), self._loop)
+
+    def _on_hang(self, exc: HangingError) -> None:
+        self._on_failure(exc)
+        if self._app.in_worker:  # what hangs may be what would have to stop the worker
+            timer = threading.Timer(self._shutdown_timeout, os._exit, (70,))
+            timer.daemon = True
+            timer.start()
+
+    def _loop_place(self) -> Place:
+        """For the watchdog: the same place until the event loop has had a turn."""
+        assert self._loop is not None
+        place = Place("the event loop", self._loop_turns, self._loop_thread)
+        self._loop.call_soon_threadsafe(self._count_loop_turn)
+        return place
+
+    def _count_loop_turn(self) -> None:
+        self._loop_turns += 1
 
     # What the consumer group says (called by Faust's consumer).
 
@@ -248,14 +278,18 @@ class StreamsRuntime:
             return "stopping"
         if plane is None or self._global_stores is None or not self._global_stores.ready:
             return "starting"
+        if self._watchdog is not None and self._watchdog.stuck:
+            return "stuck"
         if plane.suspended:
             return "rebalancing"
         return "running" if all(live.running for live in list(plane.tasks.values())) else "restoring"
 
     @property
     def reason(self) -> str | None:
-        """Why the worker has failed."""
-        return None if self._failure is None else f"{type(self._failure).__name__}: {self._failure}"
+        """Why the worker has failed, or what it is stuck at."""
+        if self._failure is None:
+            return None if self._watchdog is None else self._watchdog.stuck
+        return f"{type(self._failure).__name__}: {self._failure}"
 
     @property
     def url(self) -> str:

@@ -11,7 +11,7 @@ from streamapp.state.spec import StoreSpec
 
 __all__ = ["InputInfo", "RestoreInfo", "StandbyInfo", "TableInfo", "TaskInfo", "WorkerState"]
 
-WorkerState = Literal["starting", "rebalancing", "restoring", "running", "stopping", "failed"]
+WorkerState = Literal["starting", "rebalancing", "restoring", "running", "stuck", "stopping", "failed"]
 
 
 @dataclass(frozen=True, slots=True)

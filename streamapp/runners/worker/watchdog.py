@@ -1,0 +1,97 @@
+"""Notices user code that does not come back: a record in the data plane, or anything in the event loop.
+
+Neither can be interrupted from outside, and a worker that is held up keeps its partitions for as long as its heartbeats
+go on. So the worker says where it hangs, stops being ready, and ends after ``max_poll_interval_ms``, as a Kafka consumer
+would leave its group: others take its tasks over.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import NamedTuple
+
+from streamapp.errors import StreamsError
+
+__all__ = ["HangingError", "Place", "Watchdog"]
+
+_LOOK_SECONDS = 1.0
+_STUCK_SECONDS = 30.0
+"""From then on the worker is not ready (a quarter of the limit, if that is less)."""
+
+
+class HangingError(StreamsError):
+    """User code has held the worker up for longer than ``max_poll_interval_ms``."""
+
+
+class Place(NamedTuple):
+    """What a thread is busy with: it hangs there if it is the same place for long."""
+
+    what: str
+    turn: int
+    thread: int | None
+
+
+class Watchdog(threading.Thread):
+    """Looks once a second at what each of ``places`` gives (None: idle), and calls ``on_hang`` once.
+
+    ``limit`` is in seconds.
+    """
+
+    def __init__(
+        self,
+        places: list[Callable[[], Place | None]],
+        limit: float,
+        on_hang: Callable[[HangingError], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(name="streamapp-watchdog", daemon=True)
+        self._places = places
+        self._limit = limit
+        self._on_hang = on_hang
+        self._clock = clock
+        self._since: dict[int, tuple[Place, float]] = {}
+        self._closed = threading.Event()
+        self.stuck: str | None = None
+        """What has held the worker up for a good part of the limit."""
+
+    def run(self) -> None:
+        while not self._closed.wait(min(_LOOK_SECONDS, self._limit / 8)):
+            if self.look():
+                return
+
+    def look(self) -> bool:
+        """One look; True: it hangs, and that was said."""
+        now, stuck = self._clock(), None
+        for number, place_of in enumerate(self._places):
+            place = place_of()
+            if place is None:
+                self._since.pop(number, None)
+                continue
+            known, since = self._since.get(number, (None, now))
+            if known != place:
+                self._since[number] = place, now
+                continue
+            seconds = now - since
+            if seconds > self._limit:
+                self._on_hang(HangingError(_story(place, seconds)))
+                return True
+            if seconds > min(_STUCK_SECONDS, self._limit / 4):
+                stuck = f"{place.what} has not come back for {seconds:.0f} s"
+        self.stuck = stuck
+        return False
+
+    def close(self) -> None:
+        self._closed.set()
+
+
+def _story(place: Place, seconds: float) -> str:
+    frame = sys._current_frames().get(place.thread or 0)
+    stack = "".join(traceback.format_stack(frame)[-4:]) if frame is not None else ""
+    return (
+        f"{place.what} has not come back for {seconds:.0f} s. It cannot be interrupted, so this worker ends and others take "
+        f"over; max_poll_interval_ms is how long user code may take. It is at:\n{stack}"
+    )

@@ -1,0 +1,56 @@
+"""The watchdog, with a clock that the test moves."""
+
+from __future__ import annotations
+
+import threading
+
+from streamapp.runners.worker.watchdog import HangingError, Place, Watchdog
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.place: Place | None = None
+        self.said: list[HangingError] = []
+        self.dog = Watchdog([lambda: self.place], 100.0, self.said.append, lambda: self.now)
+
+    def look(self, now: float, place: Place | None) -> bool:
+        self.now, self.place = now, place
+        return self.dog.look()
+
+
+def record(offset: int, turn: int = 1) -> Place:
+    return Place(f"task 0_1: record of flights-1 at offset {offset}", turn, threading.get_ident())
+
+
+def test_what_moves_does_not_hang() -> None:
+    bench = Bench()
+    for second in range(1_000):
+        assert not bench.look(second, record(second // 20))
+        assert bench.dog.stuck is None
+    assert not bench.look(2_000, None)
+    assert not bench.look(3_000, record(1))
+    assert not bench.look(3_000, record(1, turn=2))
+
+
+def test_the_same_record_for_long_is_stuck_and_then_hangs() -> None:
+    bench = Bench()
+    assert not bench.look(0, record(7))
+    assert not bench.look(24, record(7))
+    assert bench.dog.stuck is None
+    assert not bench.look(26, record(7))
+    assert bench.dog.stuck == "task 0_1: record of flights-1 at offset 7 has not come back for 26 s"
+    assert bench.look(101, record(7))
+    (error,) = bench.said
+    assert str(error).startswith("task 0_1: record of flights-1 at offset 7 has not come back for 101 s")
+    assert "test_the_same_record_for_long" in str(error)  # where the thread is
+
+
+def test_a_stuck_record_that_comes_back_is_forgiven() -> None:
+    bench = Bench()
+    bench.look(0, record(7))
+    bench.look(50, record(7))
+    assert bench.dog.stuck
+    assert not bench.look(99, record(8))
+    assert bench.dog.stuck is None
+    assert not bench.look(150, record(8))
