@@ -135,6 +135,7 @@ def key_value_spec(
         segment_interval_ms=segment_ms,
         ttl_ms=0 if m.ttl is None else to_ms(m.ttl, "ttl"),
         max_entries=m.max_entries or 0,
+        keeps_timestamps=m.timestamped or not _persistent(context, m),
         topic_config=dict(m.topic_config),
     )
     context.stores[name] = spec

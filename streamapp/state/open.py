@@ -52,7 +52,9 @@ def open_store(
     kind: str = spec.kind
     if kind == "timestamped" and spec.max_entries:
         kind = "timestamped_lru"
-    if kind == "timestamped" and spec.ttl_ms:
+    elif kind == "timestamped" and not spec.keeps_timestamps:
+        kind = "plain_table"
+    elif kind == "timestamped" and spec.ttl_ms:
         kind = "expiring"
     if spec.cached:
         store = cached_store(kind, spec, table, task, cache or RecordCache(task.cache_max_bytes))

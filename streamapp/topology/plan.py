@@ -123,6 +123,8 @@ class Plan:
         for sub in self.subtopologies:
             for spec in sub.stores:
                 sizes = f"{spec.window_size_ms}/{spec.retain_duplicates}" if "window" in spec.kind else ""
+                if not spec.keeps_timestamps:
+                    sizes = "plain"
                 serdes = f"{type(spec.key_serde).__name__}/{type(spec.value_serde).__name__}"
                 kind = f"expiring {spec.kind}" if spec.ttl_ms else spec.kind
                 parts.append(f"store {sub.id} {spec.name} {kind} {sizes} {serdes}")

@@ -215,6 +215,7 @@ def test_rows_expire_like_those_of_a_simple_model_across_commits_restarts_and_re
     builder = StreamsBuilder()
     builder.table("in", **TEXT, materialized=kept()).to_stream().to("out")
     topology, sent, backend, model, offset = builder.build(), Sent(), MemoryBackend(), Model(), 0
+    metadata = {}
     task, _ = task_of(topology, collector=sent, backend=backend)
     for step in steps:
         if isinstance(step, tuple):
@@ -224,7 +225,7 @@ def test_rows_expire_like_those_of_a_simple_model_across_commits_restarts_and_re
             model.record(*step)
             continue
         commit(task)
-        metadata = task.commit_metadata
+        metadata = task.commit_metadata or metadata  # the broker keeps what was committed last
         if step == "commit":
             continue
         if step == "restore":
@@ -234,9 +235,8 @@ def test_rows_expire_like_those_of_a_simple_model_across_commits_restarts_and_re
             log = [r for r in sent.records if r.topic == "app-s-changelog"]
             columns = [r.key for r in log], [r.value for r in log], [r.timestamp for r in log]
             task.restore("s", RecordBatch(*columns, list(range(len(log)))))
-        task.continue_from({**metadata})
+        task.continue_from(metadata)
         task.init()
-        offset = offset if metadata else 0
     assert sent.to("out") == model.out
     assert dict(task.store("s").all()) == model.rows
     for key in "abc":
