@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -16,6 +17,7 @@ from .history import History
 
 __all__ = ["Prober", "Reader", "Watcher", "get_json"]
 
+_SAMPLE_SECONDS = 0.7
 _QUIET = {"log_level": 0, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
 
 
@@ -64,21 +66,19 @@ class Watcher(_Repeating):
         self._reader = Consumer({**settings, "group.id": "watcher", "isolation.level": isolation})
         self._reader.assign([TopicPartition(tp.topic, tp.partition, 0) for tp in self._outputs])
         self._group = Consumer({**settings, "group.id": group, "isolation.level": "read_uncommitted"})
-        self._turn = 0
+        self._sampled = 0.0
         self.committed: dict[str, int] = {}
         self.seen = 0
-        self.complete = threading.Condition()
-        """Notified after each sample."""
 
     def look(self) -> None:
         messages = self._reader.consume(5_000, 0.2)
         for message in messages:
             if message.error() is None:
                 self._record(message)
-        self._turn += 1
-        if self._turn % 2 == 0:
-            with suppress(KafkaException, UnicodeDecodeError):
+        if time.monotonic() - self._sampled >= _SAMPLE_SECONDS:
+            with suppress(KafkaException):
                 self._sample()
+            self._sampled = time.monotonic()
 
     def _record(self, message: Any) -> None:
         key, value = text(message.key()), text(message.value())
@@ -94,14 +94,13 @@ class Watcher(_Repeating):
         if any(tp.error for tp in found):
             return
         offsets = {f"{tp.topic}-{tp.partition}": tp.offset for tp in found if tp.offset >= 0}
-        ends = {}
-        for tp in self._outputs:
-            ends[f"{tp.topic}-{tp.partition}"] = self._group.get_watermark_offsets(tp, timeout=5)[1]
         if offsets != self.committed:
+            ends = {
+                f"{tp.topic}-{tp.partition}": self._group.get_watermark_offsets(tp, timeout=5)[1]
+                for tp in self._outputs
+            }
             self._history.add("committed", offsets=offsets, ends=ends)
-        with self.complete:
             self.committed = offsets
-            self.complete.notify_all()
 
     def close(self) -> None:
         super().close()
@@ -136,7 +135,7 @@ class Prober(_Repeating):
         progress: Callable[[], tuple[int, int]],
     ) -> None:
         """``progress``: (records not committed yet, anything that grows while something moves)."""
-        super().__init__(1.0)
+        super().__init__(2.0)
         self._history, self._ports, self._progress = history, ports, progress
         self._before: dict[str, int] = {}
 
