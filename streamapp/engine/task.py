@@ -25,6 +25,7 @@ from streamapp.engine.queues import ConsumedRecord, RecordQueue
 from streamapp.errors import InvalidStoreError, StreamsError, UnsupportedOperation
 from streamapp.records import NO_HEADERS, Headers, RecordBatch, TopicPartition
 from streamapp.state.backend import MemoryBackend, StateBackend, WriteSet
+from streamapp.state.cache import RecordCache
 from streamapp.state.open import open_store
 from streamapp.topology.plan import Plan, Subtopology
 
@@ -62,8 +63,9 @@ class Task:
 
     ``changelogs`` takes the changelog records (default: the collector). ``inputs`` are the partitions it reads (default:
     its number in each of the sub-topology's topics). ``log_each_write`` makes every write to a store a changelog record, as
-    Kafka Streams does; otherwise the changelog gets the last value per key and commit. ``wall_clock_ms`` is only asked by
-    processors that ask for the time.
+    Kafka Streams does; otherwise the changelog gets the last value per key and commit. ``cache`` is the record cache that
+    the tasks of a process share (default: one of its own; of no bytes: every update is forwarded). ``wall_clock_ms`` is only
+    asked by processors that ask for the time.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Task:
         wall_clock_ms: Callable[[], int],
         inputs: Iterable[TopicPartition] | None = None,
         log_each_write: bool = False,
+        cache: RecordCache | None = None,
         run_async: RunAsync | None = None,
     ) -> None:
         self.plan = plan
@@ -91,7 +94,6 @@ class Task:
         self.global_stores = global_stores or {}
         self.wall_clock_ms = wall_clock_ms
         self.log_each_write = log_each_write
-        self.cache_max_bytes = plan.config.statestore_cache_max_bytes
         self.metrics = TaskMetrics()
         self.positions: dict[TopicPartition, int] = {}
         self.commit_needed = False
@@ -130,9 +132,11 @@ class Task:
         self._backend = backend
         self._memory = MemoryBackend()
         self._stores: dict[str, Any] = {}
+        if cache is None:
+            cache = RecordCache(plan.config.statestore_cache_max_bytes)
         for spec in subtopology.stores:
             table = (backend if spec.persistent else self._memory).table(spec.name)
-            self._stores[spec.name] = open_store(spec, table, self)
+            self._stores[spec.name] = open_store(spec, table, self, cache)
 
     # ------------------------------------------------------------------ life
 
@@ -163,6 +167,8 @@ class Task:
         for _, processor, _ in self._processors:
             processor.close()
         self._processors.clear()
+        for store in self._stores.values():
+            store.close()
         self._backend.close()
 
     # ------------------------------------------------------------------ records
@@ -506,7 +512,9 @@ class Task:
         Raises `StreamsError` while records are `pending`: what is committed has come out of the task.
         """
         if self.pending:
-            raise StreamsError(f"task {self.task_id} cannot be committed: {self.pending} records are under way")
+            raise StreamsError(
+                f"task {self.task_id} cannot be committed: {self.pending} records are under way"
+            )
         for store in self._stores.values():
             store.flush()
         for store in self._stores.values():

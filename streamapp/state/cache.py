@@ -118,6 +118,10 @@ class _Cached(WriteBehindStore):
     def _make_room(self) -> None:
         self.flush()
 
+    def close(self) -> None:
+        self._cache.used -= self._news_bytes
+        self._news_bytes = 0
+
     def _heard_key(self, row_key: Any) -> Any:
         return self._keys.show(row_key)
 
@@ -160,6 +164,7 @@ class _CachedTimes(_Cached, TimeBucketedStore):
     def attach(self, cache: RecordCache) -> None:
         super().attach(cache)
         self._write = self._keep
+        self._rows_bytes = 0
         self._rows: dict[Any, Row] = {}
         """What left the cache for the store and is still in the cache; least recently written first."""
         self._by_key: dict[Any, KeyImage] | None = None
@@ -184,10 +189,12 @@ class _CachedTimes(_Cached, TimeBucketedStore):
 
     def _leaves(self, row_key: Any, before: Row, row: Row) -> Any:
         old = None if self._time(row_key) < self._min_live() else before[0]
-        self._rows.pop(row_key, None)
+        earlier = self._rows.pop(row_key, None)
+        if earlier is not None:
+            self._count(earlier, -1)
         if row[0] is not None:
             self._rows[row_key] = row
-            self._cache.used += _ENTRY_BYTES + _length(row[0])
+            self._count(row, 1)
         if row[0] is not None or old is not None or self._listener is None:
             self._takes(row_key, row)
         return old
@@ -202,9 +209,19 @@ class _CachedTimes(_Cached, TimeBucketedStore):
         cache, rows = self._cache, self._rows
         while rows and cache.used > cache.max_bytes:
             row_key = next(iter(rows))
-            cache.used -= _ENTRY_BYTES + _length(rows.pop(row_key)[0])
+            self._count(rows.pop(row_key), -1)
             if self._by_key is not None and row_key not in self._news:
                 self._index(self._by_key, row_key, MISSING)
+
+    def _count(self, row: Row, sign: int) -> None:
+        size = sign * (_ENTRY_BYTES + _length(row[0]))
+        self._rows_bytes += size
+        self._cache.used += size
+
+    def close(self) -> None:
+        super().close()
+        self._cache.used -= self._rows_bytes
+        self._rows_bytes = 0
 
     def _newest(self) -> int:
         return self._latest

@@ -42,22 +42,23 @@ def open_store(
 ) -> Any:
     """The store of one task over its table in the task's `StateBackend`: a `Store` as ``spec.kind`` says.
 
-    ``cache`` is the budget that the record caches of a task share; without one, a cached store has the task's
-    ``cache_max_bytes`` for itself.
+    ``cache`` is the budget that the record caches of a process share; without one, or with one of no bytes, no store is
+    cached.
     """
     if spec.kind not in _KINDS:
         raise InvalidStoreError(
             f"store {spec.name!r} has the unknown kind {spec.kind!r}; one of {sorted(_KINDS)}"
         )
     kind: str = spec.kind
-    if kind == "timestamped" and spec.max_entries:
-        kind = "timestamped_lru"
-    elif kind == "timestamped" and not spec.keeps_timestamps:
-        kind = "plain_table"
-    elif kind == "timestamped" and spec.ttl_ms:
-        kind = "expiring"
-    if spec.cached:
-        store = cached_store(kind, spec, table, task, cache or RecordCache(task.cache_max_bytes))
+    if kind == "timestamped":
+        if spec.max_entries:
+            kind = "timestamped_lru"
+        elif spec.ttl_ms:
+            kind = "expiring"
+        elif not spec.keeps_timestamps:
+            kind = "plain_table"
+    if spec.cached and cache is not None and cache.max_bytes > 0:
+        store = cached_store(kind, spec, table, task, cache)
         if store is not None:
             return store
     return _KINDS[kind](spec, table, task)

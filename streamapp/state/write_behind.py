@@ -44,7 +44,6 @@ class StoreContext(Protocol):
     timestamp: int
     headers: Headers
     log_each_write: bool
-    cache_max_bytes: int
 
     def log(
         self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers
@@ -90,6 +89,9 @@ class Store:
     def dirty_bytes(self) -> int:
         """Roughly the memory that waits for the commit."""
         raise NotImplementedError
+
+    def close(self) -> None:
+        """Gives back what the store holds beside its own memory."""
 
     def approximate_num_entries(self) -> int:
         """How many rows the store holds; counts them, so the cost grows with the store."""

@@ -13,6 +13,7 @@ from streamapp.runners.worker.membership import Position
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.topics import Topics
 from streamapp.state.backend import MemoryBackend, StateBackend
+from streamapp.state.cache import RecordCache
 from streamapp.state.directory import StateDirectory
 from streamapp.state.rocks import RocksBackend, RocksMemory
 from streamapp.topology.plan import Plan, Subtopology
@@ -85,6 +86,7 @@ class TaskOpener:
         self._global_stores = global_stores
         self._directory = directory
         half = plan.config.state_memory_bytes // 2
+        self._cache = RecordCache(plan.config.statestore_cache_max_bytes)
         self._memory = RocksMemory(block_cache_bytes=half, write_buffer_bytes=half)
         self._subtopologies = {sub.id: sub for sub in plan.subtopologies}
 
@@ -110,6 +112,7 @@ class TaskOpener:
             global_stores=self._global_stores,
             wall_clock_ms=now_ms,
             inputs=inputs,
+            cache=self._cache,
         )
         changelogs = {
             TopicPartition(topic.name, id.partition): name for name, topic in sub.changelog_topics.items()

@@ -287,6 +287,18 @@ class TestCommit:
         task.process()
         assert len(sent.records) == 2
 
+    @pytest.mark.parametrize(("max_bytes", "emitted"), [(0, 2), (10_000, 1)])
+    def test_the_plan_decides_whether_tables_are_cached(self, max_bytes: int, emitted: int) -> None:
+        builder = StreamsBuilder()
+        grouped = builder.stream("in", **TEXTS).group_by_key(**TEXTS)
+        grouped.count().to_stream().to("out", key_serde=TEXT, value_serde=LongSerde())
+        config = StreamsConfig("app", statestore_cache_max_bytes=max_bytes)
+        task, sent = task_of(builder, config=config)
+        feed(task, "in", [("a", "v", 1), ("a", "v", 3)])
+        task.process()
+        task.flush()
+        assert len([record for record in sent.records if record.topic == "out"]) == emitted
+
     def test_a_task_restored_from_its_changelog_goes_on_where_it_was(self) -> None:
         task, sent = task_of(counting())
         feed(task, "in", [("a", "v", 1), ("b", "v", 2), ("a", "v", 3)])

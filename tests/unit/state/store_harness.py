@@ -36,7 +36,6 @@ class FakeTask:
         self.timestamp = 0
         self.headers: Headers = NO_HEADERS
         self.log_each_write = log_each_write
-        self.cache_max_bytes = 10_000
         self.logged: list[tuple[bytes, bytes | None, int | None, Headers]] = []
         self.dropped = 0
 
@@ -63,7 +62,7 @@ class Life:
         self.spec = StoreSpec(name="s", **spec)
         self.task = FakeTask(log_each_write)
         self.backend = MemoryBackend()
-        self.cache = cache
+        self.cache = cache or RecordCache(10_000)
         self.reopen()
 
     def reopen(self) -> None:

@@ -78,7 +78,7 @@ def test_what_the_listener_puts_is_news_for_the_next_flush():
     assert heard[1:] == [("a", 2, 1)]
 
 
-@pytest.mark.parametrize(("max_bytes", "heard_before_flush"), [(0, 3), (170, 2), (1000, 0)])
+@pytest.mark.parametrize(("max_bytes", "heard_before_flush"), [(1, 3), (170, 2), (1000, 0)])
 def test_a_full_cache_flushes_early(max_bytes, heard_before_flush):
     life, heard = cached_life(kind="key_value", max_bytes=max_bytes)
     for key in "abc":
@@ -121,7 +121,7 @@ def test_a_cached_lru_store_logs_what_it_evicts_but_tells_nobody():
         max_size=30,
     ),
     st.booleans(),
-    st.sampled_from([0, 150, 10_000]),
+    st.sampled_from([1, 150, 10_000]),
 )
 def test_the_updates_that_are_heard_chain_from_old_to_new_and_end_at_the_state(steps, log_each, max_bytes):
     life, heard = cached_life(log_each, max_bytes, kind="timestamped")
@@ -250,3 +250,25 @@ def test_expired_sessions_are_seen_until_the_cache_must_make_room():
     life.reopen()
     assert life.store.get("b", 110, 110) is None
     assert life.store.get("b", 150, 150) == 3
+
+
+def test_stores_share_the_limit_and_give_back_what_they_hold():
+    first, heard = cached_life(kind="timestamped", max_bytes=200)
+    second = Life(
+        True, first.cache, kind="timestamped_window", retention_ms=10, window_size_ms=5, cached=True
+    )
+    second.store.put("a", 1, 0)
+    second.commit()
+    first.store.put("a", 1)
+    assert heard == []
+    first.store.put("b", 1)
+    assert [update[0] for update in heard] == ["a", "b"]
+    assert first.cache.used > 0
+    first.store.close()
+    second.store.close()
+    assert first.cache.used == 0
+
+
+def test_without_a_byte_nothing_is_cached():
+    assert not Life(cache=RecordCache(0), kind="timestamped", cached=True).store.cached
+    assert Life(cache=RecordCache(1), kind="timestamped", cached=True).store.cached
