@@ -72,7 +72,7 @@ from streamapp.serdes import (
 from streamapp.state.spec import StoreSpec
 from streamapp.stores import Stores
 from streamapp.suppressed import BufferConfig, Suppressed
-from streamapp.topology import Topology
+from streamapp.topology import Compatibility, Need, Topology, compare_topologies
 from streamapp.windows import (
     EmitStrategy,
     JoinWindows,
@@ -98,6 +98,7 @@ __all__ = [
     "BytesSerde",
     "Cancellable",
     "CogroupedKStream",
+    "Compatibility",
     "ConfigError",
     "CopartitionError",
     "DoubleSerde",
@@ -119,6 +120,7 @@ __all__ = [
     "LockError",
     "LongSerde",
     "Materialized",
+    "Need",
     "OutputRecord",
     "Processor",
     "ProcessorContext",
@@ -161,6 +163,7 @@ __all__ = [
     "Windowed",
     "WindowedKTable",
     "__version__",
+    "compare_topologies",
     "fail_on_invalid_timestamp",
     "log_and_skip_on_invalid_timestamp",
     "use_partition_time_on_invalid_timestamp",

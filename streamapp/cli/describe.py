@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
 from streamapp.cli.application import APPLICATION, load
+from streamapp.topology.snapshot import snapshot
 
 __all__ = ["describe"]
 
@@ -12,7 +15,14 @@ __all__ = ["describe"]
 @click.command()
 @APPLICATION
 @click.option("--mermaid", is_flag=True, help="A Mermaid flowchart instead of Kafka Streams' text.")
-def describe(application: str, mermaid: bool) -> None:
+@click.option(
+    "--json", "as_json", is_flag=True, help="What `streamapp compat` compares: keep it with each release."
+)
+def describe(application: str, mermaid: bool, as_json: bool) -> None:
     """Show the topology of APPLICATION."""
-    topology = load(application).streams.topology
+    streams = load(application).streams
+    if as_json:
+        click.echo(json.dumps(snapshot(streams.plan), indent=2))
+        return
+    topology = streams.topology
     click.echo(topology.to_mermaid() if mermaid else topology.describe(), nl=False)

@@ -1,6 +1,17 @@
 """Topologies and their plans: what is computed, before it runs anywhere."""
 
+from streamapp.topology.compat import Compatibility, Finding, Need, compare_topologies
 from streamapp.topology.plan import GlobalStore, InternalTopic, Plan, Subtopology
 from streamapp.topology.topology import Topology
 
-__all__ = ["GlobalStore", "InternalTopic", "Plan", "Subtopology", "Topology"]
+__all__ = [
+    "Compatibility",
+    "Finding",
+    "GlobalStore",
+    "InternalTopic",
+    "Need",
+    "Plan",
+    "Subtopology",
+    "Topology",
+    "compare_topologies",
+]

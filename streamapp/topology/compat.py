@@ -1,0 +1,348 @@
+"""What a deployment of a changed topology needs: nothing, a migration, or a reset; and why, store by store.
+
+Kafka Streams has no such check: a changed topology is started, and meets the state and the topics of the old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from streamapp.errors import ConfigError
+from streamapp.topology.plan import Plan
+from streamapp.topology.snapshot import FORMAT, snapshot
+from streamapp.topology.topology import Topology
+
+__all__ = ["Compatibility", "Finding", "Need", "compare_topologies"]
+
+Snapshot = Mapping[str, Any]
+
+
+class Need(IntEnum):
+    """What a deployment needs; the larger, the more."""
+
+    NOTHING = 0
+    """Start the new version: state, internal topics and positions go on."""
+    MIGRATION = 1
+    """Nothing is wrong for good, but something has to be done or accepted; the finding says what."""
+    RESET = 2
+    """State contradicts the new topology. Reset the application, rebuild the state by a backfill, or take a new application id."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one change means. ``subject`` is what changed: a store, a topic, the application."""
+
+    need: Need
+    subject: str
+    why: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        remedy = f". {self.remedy}" if self.remedy else ""
+        return f"{self.need.name.lower():<9}  {self.subject}: {self.why}{remedy}"
+
+
+@dataclass(frozen=True)
+class Compatibility:
+    """The result of `compare_topologies`."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def need(self) -> Need:
+        """What the deployment needs in all."""
+        return max((finding.need for finding in self.findings), default=Need.NOTHING)
+
+    def __str__(self) -> str:
+        return "\n".join([f"The deployment needs: {self.need.name.lower()}", *map(str, self.findings)])
+
+
+def compare_topologies(old: Topology | Plan | Snapshot, new: Topology | Plan | Snapshot) -> Compatibility:
+    """Compares two versions of a topology, each as it is or as `snapshot` gave it.
+
+    What is compared is what lasts from one start to the next: stores with their changelogs, repartition topics, source topics.
+    Functions and lambdas are not: what they compute may change without a word here. Raises `ConfigError` for what is no topology.
+
+    >>> from streamapp import Materialized, StreamsBuilder, StringSerde
+    >>> def version(store: str) -> Topology:
+    ...     builder = StreamsBuilder()
+    ...     flights = builder.stream("flights", key_serde=StringSerde(), value_serde=StringSerde())
+    ...     flights.group_by_key().count(materialized=Materialized(store))
+    ...     return builder.build()
+    >>> print(compare_topologies(version("counts"), version("counts")))
+    The deployment needs: nothing
+    nothing    store counts: unchanged
+    >>> compare_topologies(version("counts"), version("tallies")).need.name
+    'MIGRATION'
+    """
+    before, after = _data(old), _data(new)
+    if before["application_id"] != after["application_id"]:
+        return Compatibility((_other_application(before["application_id"], after["application_id"]),))
+    found = [
+        *_stores(before, after),
+        *_global_stores(before, after),
+        *_repartition_topics(before, after),
+        *_source_topics(before, after),
+        *_local_state(before, after),
+    ]
+    return Compatibility(tuple(sorted(found, key=lambda finding: (-finding.need, finding.subject))))
+
+
+def _data(topology: Topology | Plan | Snapshot) -> Snapshot:
+    if isinstance(topology, Topology):
+        topology = topology.plan()
+    if isinstance(topology, Plan):
+        return snapshot(topology)
+    if not isinstance(topology, Mapping) or topology.get("format") != FORMAT:
+        raise ConfigError(
+            f"this is no description of a topology in format {FORMAT}; make one with `streamapp describe APPLICATION --json`"
+        )
+    return topology
+
+
+# ---------------------------------------------------------------------- the whole
+
+
+def _other_application(old: str, new: str) -> Finding:
+    return Finding(
+        Need.RESET,
+        f"application {new}",
+        f"it is another application than {old}: it begins with empty state, at auto_offset_reset",
+        "Keep the application id, or backfill",
+    )
+
+
+def _local_state(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
+    if old["fingerprint"] != new["fingerprint"] and (old["stores"] or old["repartition_topics"]):
+        yield Finding(
+            Need.MIGRATION,
+            "local state",
+            "workers refuse the state folder of the old topology, and tasks are numbered anew",
+            "Stop all workers, delete their state folders, then start the new version: state is restored from the changelogs",
+        )
+
+
+# ---------------------------------------------------------------------- stores
+
+
+def _stores(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
+    before, after = old["stores"], new["stores"]
+    renamed = _renamed(before, after)
+    for name, store in before.items():
+        if name in after:
+            yield from _store(name, store, after[name], old, new)
+        elif name not in renamed:
+            topic = store["changelog"]
+            left = f"; its changelog {topic} is left over" if topic and topic.endswith("-changelog") else ""
+            yield Finding(Need.NOTHING, f"store {name}", f"removed{left}")
+    for name in after:
+        if name in before:
+            continue
+        old_name = next((o for o, n in renamed.items() if n == name), None)
+        if old_name is not None:
+            yield Finding(
+                Need.MIGRATION,
+                f"store {name}",
+                f"it was called {old_name} and would begin empty: what it holds stays in the old changelog",
+                f'Keep the name: Materialized("{old_name}"), or the name= of its operator',
+            )
+        elif set(after[name]["reads"]) & _read_topics(old):
+            yield Finding(
+                Need.MIGRATION,
+                f"store {name}",
+                "new, and what it reads has been read before: it begins empty at the committed offsets",
+                "Accept that, or backfill it",
+            )
+        else:
+            yield Finding(Need.NOTHING, f"store {name}", "new")
+
+
+def _renamed(before: Snapshot, after: Snapshot) -> dict[str, str]:
+    """Old names to new ones, of stores that are the same but for the name."""
+    gone = [name for name in before if name not in after]
+    come = [name for name in after if name not in before]
+    found: dict[str, str] = {}
+    for name in gone:
+        same = [c for c in come if c not in found.values() and _identity(after[c]) == _identity(before[name])]
+        if same:
+            found[name] = same[0]
+    return found
+
+
+def _identity(store: Snapshot) -> tuple[Any, ...]:
+    return tuple(
+        str(store[part])
+        for part in ("kind", "key_serde", "value_serde", "window_size_ms", "operators", "reads")
+    )
+
+
+_SAME_BYTES = {"key_value", "timestamped", "versioned"}
+"""Their changelogs have the same keys and values."""
+
+
+def _store(
+    name: str, old: Snapshot, new: Snapshot, old_plan: Snapshot, new_plan: Snapshot
+) -> Iterator[Finding]:
+    found = [
+        Finding(need, f"store {name}", why, remedy)
+        for need, why, remedy in _changes(old, new, old_plan, new_plan)
+    ]
+    yield from found or [Finding(Need.NOTHING, f"store {name}", "unchanged")]
+
+
+_REBUILD = "Reset the application, or backfill the store under another name"
+
+
+def _changes(
+    old: Snapshot, new: Snapshot, old_plan: Snapshot, new_plan: Snapshot
+) -> Iterator[tuple[Need, str, str]]:
+    if old["operators"] != new["operators"] or not set(old["reads"]) & set(new["reads"]):
+        yield (
+            Need.RESET,
+            f"the name belongs to something else now: it was {_origin(old)}, it is {_origin(new)}",
+            "Name the stores of both, so that names do not move with the numbers of operators",
+        )
+        return
+    for part in ("key_serde", "value_serde"):
+        if old[part] != new[part]:
+            what = part.removesuffix("_serde")
+            yield (
+                Need.RESET,
+                f"its {what}s were written by {old[part]} and would be read by {new[part]}",
+                _REBUILD,
+            )
+    if old["kind"] != new["kind"]:
+        if {old["kind"], new["kind"]} <= _SAME_BYTES:
+            yield (
+                Need.MIGRATION,
+                f"its kind changes from {old['kind']} to {new['kind']}; the changelog serves both",
+                "Let it be restored from there, without the old state folder",
+            )
+        else:
+            yield Need.RESET, f"its kind changes from {old['kind']} to {new['kind']}", _REBUILD
+    if old["window_size_ms"] != new["window_size_ms"]:
+        yield (
+            Need.RESET,
+            f"its windows change from {old['window_size_ms']} to {new['window_size_ms']} ms: "
+            "old windows would be read as if they had the new size",
+            _REBUILD,
+        )
+    yield from _kept(old, new)
+    yield from _inputs(old, new, old_plan, new_plan)
+
+
+def _kept(old: Snapshot, new: Snapshot) -> Iterator[tuple[Need, str, str]]:
+    if old["changelog"] != new["changelog"]:
+        if old["changelog"] is None:
+            yield Need.RESET, f"the new changelog {new['changelog']} would lack the rows of before", _REBUILD
+        elif new["changelog"] is None:
+            yield (
+                Need.MIGRATION,
+                "it has no changelog any more: its rows do not come back when a task moves",
+                "Make sure that this is meant",
+            )
+        elif new["changelog"].endswith("-changelog"):
+            yield (
+                Need.RESET,
+                f"its changelog was the source topic {old['changelog']}, and {new['changelog']} would lack the rows of before",
+                "Keep reuse.ktable.source.topics, or reset the application",
+            )
+    if not old["persistent"] and new["persistent"] and old["changelog"] is None:
+        yield Need.NOTHING, "it was kept in memory without changelog: it begins empty, as with each start", ""
+    for part, what in (
+        ("retention_ms", "retention"),
+        ("ttl_ms", "time to live"),
+        ("max_entries", "limit of entries"),
+    ):
+        if old[part] != new[part]:
+            yield (
+                Need.NOTHING,
+                f"its {what} changes from {old[part]} to {new[part]}{' ms' if part.endswith('ms') else ''}; "
+                "what was deleted before does not come back",
+                "",
+            )
+
+
+def _inputs(
+    old: Snapshot, new: Snapshot, old_plan: Snapshot, new_plan: Snapshot
+) -> Iterator[tuple[Need, str, str]]:
+    came = sorted(set(new["reads"]) - set(old["reads"]))
+    if not came:
+        return
+    through = [topic for topic in came if topic in new_plan["repartition_topics"]]
+    left = sorted(set(old["reads"]) - set(new["reads"]))
+    if through and left:
+        yield (
+            Need.RESET,
+            f"its records come through {', '.join(through)} now and not from {', '.join(left)}: "
+            "a key's row may lie in another partition than its records",
+            _REBUILD,
+        )
+    elif set(came) & _read_topics(old_plan):
+        yield (
+            Need.MIGRATION,
+            f"it reads {', '.join(came)} too now, from the committed offsets on: what came before is not in it",
+            "Accept that, or backfill it",
+        )
+
+
+def _origin(store: Snapshot) -> str:
+    return f"{' and '.join(store['operators']) or 'unused'} of {', '.join(store['reads']) or 'nothing'}"
+
+
+def _global_stores(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
+    before, after = old["global_stores"], new["global_stores"]
+    for name in sorted({*before, *after}):
+        if before.get(name) != after.get(name):
+            change = "removed" if name not in after else "new" if name not in before else "changed"
+            read = "" if change == "removed" else "; it is read from its topic when a worker starts"
+            yield Finding(Need.NOTHING, f"global store {name}", change + read)
+
+
+# ---------------------------------------------------------------------- topics
+
+
+def _repartition_topics(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
+    before, after = old["repartition_topics"], new["repartition_topics"]
+    for name in before:
+        if name not in after:
+            yield Finding(
+                Need.MIGRATION,
+                f"repartition topic {name}",
+                "removed: records in it that have not been processed are lost",
+                "Stop what writes to the application's inputs, wait until its lag is 0, then deploy",
+            )
+        elif before[name] != after[name]:
+            yield Finding(
+                Need.RESET,
+                f"repartition topic {name}",
+                f"its partitions change from {_count(before[name])} to {_count(after[name])}: "
+                "keys move to other partitions than their rows",
+                "Keep the number, or reset the application and delete the topic",
+            )
+    for name in after:
+        if name not in before:
+            yield Finding(Need.NOTHING, f"repartition topic {name}", "new; it is created at the start")
+
+
+def _source_topics(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
+    before, after = _external(old), _external(new)
+    for topic in sorted(after - before):
+        yield Finding(Need.NOTHING, f"source topic {topic}", "new; it is read from auto_offset_reset on")
+    for topic in sorted(before - after):
+        yield Finding(Need.NOTHING, f"source topic {topic}", "not read any more")
+
+
+def _read_topics(plan: Snapshot) -> set[str]:
+    return {topic for sub in plan["subtopologies"].values() for topic in sub["source_topics"]}
+
+
+def _external(plan: Snapshot) -> set[str]:
+    return _read_topics(plan) - set(plan["repartition_topics"])
+
+
+def _count(topic: Snapshot) -> str:
+    return "as many as its input's" if topic["partitions"] is None else str(topic["partitions"])

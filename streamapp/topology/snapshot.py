@@ -1,0 +1,100 @@
+"""A plan as plain data, to be kept beside a release and compared with the next one: ``streamapp describe --json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamapp.state.spec import StoreSpec
+from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from streamapp.topology.plan import Plan, Subtopology
+
+__all__ = ["FORMAT", "snapshot"]
+
+FORMAT = 1
+
+
+def snapshot(plan: Plan) -> dict[str, Any]:
+    """What of a plan decides whether state, topics and positions fit it; lists, dicts, strings and numbers only.
+
+    >>> from streamapp import StreamsBuilder, StringSerde
+    >>> builder = StreamsBuilder()
+    >>> flights = builder.stream("flights", key_serde=StringSerde(), value_serde=StringSerde())
+    >>> _ = flights.group_by_key().count(name="count")
+    >>> snapshot(builder.build().plan())["stores"]["KSTREAM-AGGREGATE-STATE-STORE-0000000001"]["kind"]
+    'timestamped'
+    """
+    return {
+        "format": FORMAT,
+        "application_id": plan.application_id,
+        "fingerprint": plan.fingerprint,
+        "subtopologies": {str(sub.id): _subtopology(sub) for sub in plan.subtopologies},
+        "repartition_topics": {
+            topic.name: {"partitions": topic.partitions}
+            for sub in plan.subtopologies
+            for topic in sub.repartition_topics
+        },
+        "stores": {spec.name: _store(spec, sub) for sub in plan.subtopologies for spec in sub.stores},
+        "global_stores": {
+            store.name: {**_layout(store.spec), "topic": store.topic} for store in plan.global_stores
+        },
+    }
+
+
+def _subtopology(sub: Subtopology) -> dict[str, Any]:
+    return {
+        "source_topics": sorted({*sub.source_topics, *(s.pattern.pattern for s in sub.sources if s.pattern)}),
+        "sink_topics": sorted(sub.sink_topics),
+        "nodes": {node.name: _node(node) for node in sub.nodes},
+    }
+
+
+def _node(node: Node) -> dict[str, Any]:
+    parents: dict[str, Any] = {"parents": list(node.parents)}
+    if isinstance(node, SourceNode):
+        return {"kind": "source", "topics": list(node.topics), **parents}
+    if isinstance(node, SinkNode):
+        return {"kind": "sink", "topic": node.topic if isinstance(node.topic, str) else None, **parents}
+    return {"kind": _operator_name(node), "stores": list(node.stores), **parents}
+
+
+def _operator_name(node: ProcessorNode) -> str:
+    operator = getattr(node.operator, "operator", node.operator)  # what a table with ttl wraps
+    return type(operator).__name__
+
+
+def _store(spec: StoreSpec, sub: Subtopology) -> dict[str, Any]:
+    changelog = sub.changelog_topics.get(spec.name)
+    owners = [node for node in sub.nodes if isinstance(node, ProcessorNode) and spec.name in node.stores]
+    by_name = {node.name: node for node in sub.nodes}
+    return {
+        **_layout(spec),
+        "subtopology": sub.id,
+        "operators": sorted({_operator_name(node) for node in owners}),
+        "reads": sorted({topic for node in owners for topic in _topics_above(node, by_name)}),
+        "changelog": None if changelog is None else changelog.name,
+    }
+
+
+def _layout(spec: StoreSpec) -> dict[str, Any]:
+    return {
+        "kind": spec.kind,
+        "key_serde": _serde_name(spec.key_serde),
+        "value_serde": _serde_name(spec.value_serde),
+        "persistent": spec.persistent,
+        "window_size_ms": spec.window_size_ms,
+        "retention_ms": spec.retention_ms,
+        "ttl_ms": spec.ttl_ms,
+        "max_entries": spec.max_entries,
+    }
+
+
+def _serde_name(serde: object) -> str:
+    inner = getattr(serde, "inner", None)
+    return type(serde).__name__ if inner is None else f"{type(serde).__name__}({_serde_name(inner)})"
+
+
+def _topics_above(node: Node, by_name: Mapping[str, Node]) -> set[str]:
+    if isinstance(node, SourceNode):
+        return set(node.topics) | ({node.pattern.pattern} if node.pattern else set())
+    return {topic for parent in node.parents for topic in _topics_above(by_name[parent], by_name)}

@@ -1,0 +1,195 @@
+"""What a deployment of a changed topology needs, change by change."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from streamapp import (
+    ConfigError,
+    JsonSerde,
+    LongSerde,
+    Materialized,
+    Need,
+    StreamsBuilder,
+    StreamsConfig,
+    StringSerde,
+    TimeWindows,
+    compare_topologies,
+)
+from streamapp.topology.snapshot import snapshot
+
+TEXT = {"key_serde": StringSerde(), "value_serde": StringSerde()}
+
+
+def plan(describe, **config):
+    builder = StreamsBuilder(StreamsConfig("app", **config))
+    describe(builder)
+    return builder.build().plan()
+
+
+def counts(name="counts", topic="in", **kept):
+    return lambda b: b.stream(topic, **TEXT).group_by_key().count(materialized=Materialized(name, **kept))
+
+
+def windows(size):
+    def describe(builder):
+        windowed = (
+            builder.stream("in", **TEXT)
+            .group_by_key()
+            .windowed_by(TimeWindows.of_size_and_grace(size, 100 - size))
+        )
+        windowed.count(materialized=Materialized("w"))
+
+    return describe
+
+
+def rekeyed(name, partitions=None):
+    def describe(builder):
+        stream = builder.stream("in", **TEXT).select_key(lambda k, v: v)
+        stream.repartition(
+            key_serde=StringSerde(), value_serde=StringSerde(), name=name, partitions=partitions
+        ).to("out")
+
+    return describe
+
+
+def both(*parts):
+    def describe(builder):
+        for part in parts:
+            part(builder)
+
+    return describe
+
+
+def compare(old, new):
+    """The need, and the finding of the largest need."""
+    result = compare_topologies(plan(old), plan(new))
+    return result.need, str(result.findings[0])
+
+
+def test_the_same_topology_needs_nothing():
+    need, text = compare(counts(), counts())
+    assert (need, text) == (Need.NOTHING, "nothing    store counts: unchanged")
+
+
+def test_functions_are_not_compared():
+    def summing(step):
+        def describe(builder):
+            grouped = builder.stream("in", **TEXT).group_by_key()
+            grouped.aggregate(
+                int, lambda k, v, a: a + step, materialized=Materialized("s", value_serde=LongSerde())
+            )
+
+        return describe
+
+    assert compare(summing(1), summing(2))[0] is Need.NOTHING
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "need", "words"),
+    [
+        (counts(), counts("tallies"), Need.MIGRATION, 'Keep the name: Materialized("counts")'),
+        (counts(), counts(topic="other"), Need.RESET, "the name belongs to something else now"),
+        (
+            lambda b: b.table("in", **TEXT, materialized=Materialized("s")),
+            lambda b: b.table(
+                "in", key_serde=StringSerde(), value_serde=JsonSerde(), materialized=Materialized("s")
+            ),
+            Need.RESET,
+            "its values were written by StringSerde and would be read by JsonSerde",
+        ),
+        (windows(10), windows(20), Need.RESET, "its windows change from 10 to 20 ms"),
+        (counts(), counts(history_retention=50), Need.MIGRATION, "the changelog serves both"),
+        (counts(), counts(logging=False), Need.MIGRATION, "no changelog any more"),
+        (counts(logging=False), counts(), Need.RESET, "would lack the rows of before"),
+        (counts(), both(counts(), counts("more")), Need.MIGRATION, "begins empty at the committed offsets"),
+        (rekeyed("by-value"), rekeyed("other"), Need.MIGRATION, "wait until its lag is 0"),
+        (rekeyed("r", 4), rekeyed("r", 8), Need.RESET, "partitions change from 4 to 8"),
+    ],
+)
+def test_what_a_change_needs(old, new, need, words):
+    found, text = compare(old, new)
+    assert found is need
+    assert any(words in str(f) for f in compare_topologies(plan(old), plan(new)).findings), text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            counts(),
+            lambda b: b.stream("in", **TEXT).to("out"),
+            "removed; its changelog app-counts-changelog is left over",
+        ),
+        (lambda b: b.stream("in", **TEXT).to("out"), lambda b: b.stream("in", **TEXT).to("elsewhere"), None),
+        (
+            lambda b: b.stream("a", **TEXT).to("o"),
+            lambda b: b.stream(["a", "b"], **TEXT).to("o"),
+            "source topic b: new",
+        ),
+        (
+            lambda b: b.global_table("g", **TEXT, materialized=Materialized("one")),
+            lambda b: b.global_table("g", **TEXT, materialized=Materialized("two")),
+            "global store two: new",
+        ),
+    ],
+)
+def test_changes_without_consequences(old, new, words):
+    findings = compare_topologies(plan(old), plan(new)).findings
+    changed = [f for f in findings if f.subject != "local state"]
+    assert all(f.need is Need.NOTHING for f in changed)
+    assert words is None or any(words in str(f) for f in changed)
+
+
+def test_generated_names_that_move_to_another_operator_are_found_out():
+    def counted(topic):
+        return lambda b: b.stream(topic, **TEXT).group_by_key().count()
+
+    swapped = compare_topologies(
+        plan(both(counted("a"), counted("b"))), plan(both(counted("b"), counted("a")))
+    )
+    assert swapped.need is Need.RESET
+    assert "Name the stores of both" in str(swapped)
+
+
+def test_a_key_that_goes_through_a_new_repartition_topic_may_change_its_partition():
+    def through(builder):
+        grouped = builder.stream("in", **TEXT).group_by(lambda k, v: v, **TEXT, name="by-value")
+        grouped.count(materialized=Materialized("counts"))
+
+    assert compare(counts(), through)[0] is Need.RESET
+
+
+def test_a_source_topic_that_was_the_changelog_cannot_be_replaced_by_an_empty_one():
+    def table(b):
+        b.table("in", **TEXT, materialized=Materialized("s"))
+
+    optimised = plan(table, topology_optimization="reuse.ktable.source.topics")
+    assert compare_topologies(optimised, plan(table)).need is Need.RESET
+    assert compare_topologies(plan(table), optimised).need is Need.NOTHING
+
+
+def test_another_application_begins_anew():
+    builder = StreamsBuilder(StreamsConfig("other"))
+    counts()(builder)
+    result = compare_topologies(plan(counts()), builder.build())
+    assert [f.need for f in result.findings] == [Need.RESET]
+
+
+def test_state_folders_of_another_plan_are_named():
+    findings = compare_topologies(plan(counts()), plan(both(counts(), counts("more")))).findings
+    assert any(f.subject == "local state" and "delete their state folders" in f.remedy for f in findings)
+
+
+def test_a_snapshot_survives_json():
+    kept = json.loads(json.dumps(snapshot(plan(windows(10)))))
+    assert compare_topologies(kept, plan(windows(10))).need is Need.NOTHING
+    assert compare_topologies(kept, plan(windows(20))).need is Need.RESET
+
+
+@pytest.mark.parametrize("nonsense", [{}, {"format": 99}, "text", None])
+def test_what_is_no_description_is_refused(nonsense):
+    with pytest.raises(ConfigError, match="streamapp describe"):
+        compare_topologies(nonsense, plan(counts()))
