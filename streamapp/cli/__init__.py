@@ -9,8 +9,11 @@ import click
 
 from streamapp.broker.cli import broker_group
 from streamapp.cli.backfill import backfill
+from streamapp.cli.compat import compat
 from streamapp.cli.describe import describe
 from streamapp.cli.pause import pause, resume
+from streamapp.cli.replay import replay
+from streamapp.cli.spark import spark_group
 from streamapp.cli.topic import topic_group
 from streamapp.cli.worker import worker
 
@@ -24,5 +27,16 @@ def main() -> None:
     sys.path.insert(0, os.getcwd())  # as `python -m` does: applications lie in the folder one stands in
 
 
-for _command in (backfill, broker_group, describe, pause, resume, topic_group, worker):
+for _command in (
+    backfill,
+    broker_group,
+    compat,
+    describe,
+    pause,
+    replay,
+    resume,
+    spark_group,
+    topic_group,
+    worker,
+):
     main.add_command(_command)

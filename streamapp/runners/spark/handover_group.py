@@ -98,15 +98,19 @@ class Group:
         self._config = config
         self.name = config.application_id
 
-    def check_empty(self) -> None:
-        """Raises `ConfigError` if workers are running."""
+    def members(self) -> list[Any]:
+        """Who is in the group, each with ``client_id`` and ``host``."""
         admin = AdminClient({**client_of(self._config), "log_level": 0})
 
         def ask() -> list[Any]:
             found = admin.describe_consumer_groups([self.name], request_timeout=TIMEOUT_SECONDS)
             return list(found[self.name].result().members)
 
-        members = self._patiently("the members", ask)
+        return self._patiently("the members", ask)
+
+    def check_empty(self, but: str | None = None) -> None:
+        """Raises `ConfigError` if anybody runs the application, except clients called ``but``."""
+        members = [member for member in self.members() if member.client_id != but]
         if members:
             named = ", ".join(sorted({f"{member.client_id} at {member.host}" for member in members}))
             raise ConfigError(

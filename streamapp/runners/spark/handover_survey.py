@@ -17,7 +17,7 @@ from streamapp.runners.spark.stage import Resume
 from streamapp.state.directory import known_fingerprint
 from streamapp.topology import Plan, Subtopology
 
-__all__ = ["Survey", "Until", "fingerprint_group", "survey"]
+__all__ = ["Survey", "Until", "fingerprint_group", "read_topics", "survey"]
 
 Until = int | Mapping[TopicPartition, int] | None
 """A time in ms, offsets, or None: the ends of the topics as they are now."""
@@ -89,7 +89,8 @@ def survey(plan: Plan, until: Until, history: Ranges | None = None) -> Survey:
     in_order(plan, ())
     kafka, group = KafkaRange(client_of(plan.config)), Group(plan.config)
     existing = kafka.partition_counts()
-    partitions, missing = _topics(plan, existing)
+    partitions, missing = read_topics(plan, existing)
+    _check_no_detour(plan, partitions)
     group.check_empty()
 
     read = dict.fromkeys(topic for sub in plan.subtopologies for topic in topics_of(sub, partitions))
@@ -118,8 +119,10 @@ def survey(plan: Plan, until: Until, history: Ranges | None = None) -> Survey:
     return found
 
 
-def _topics(plan: Plan, existing: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """Partition counts of what is read and of what is internal, and of the latter what is missing."""
+def read_topics(plan: Plan, existing: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """Partition counts of what is read and of what is internal, and of the latter what is missing.
+
+    Raises `TopologyError` for what does not exist, or not with as many partitions as needed."""
     written = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
     inside = {topic.name for topic in plan.internal_topics}
     absent = sorted(t for t in {*plan.source_topics, *written} if t not in existing and t not in inside)
@@ -136,14 +139,6 @@ def _topics(plan: Plan, existing: Mapping[str, int]) -> tuple[dict[str, int], di
             partitions |= {t: existing[t] for t in topics if t in existing}
             tasks = max(partitions[t] for t in topics)
             partitions |= {t.name: tasks for t in sub.changelog_topics.values() if t.name in counts}
-    both = sorted(written & {t for t in partitions if t not in inside})
-    if both:
-        raise UnsupportedOperation(
-            f"topic {both[0]}",
-            "Spark in a backfill",
-            "the application writes it and reads it, and others may write to it meanwhile, so there is no offset to hand over",
-            "Put repartition() in its place",
-        )
     for topic in sorted(inside & existing.keys()):
         if existing[topic] != partitions[topic]:
             raise TopologyError(
@@ -152,6 +147,19 @@ def _topics(plan: Plan, existing: Mapping[str, int]) -> tuple[dict[str, int], di
                 "partitions as before"
             )
     return partitions, {t: n for t, n in partitions.items() if t in inside and t not in existing}
+
+
+def _check_no_detour(plan: Plan, partitions: Mapping[str, int]) -> None:
+    inside = {topic.name for topic in plan.internal_topics}
+    written = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
+    both = sorted(written & partitions.keys() - inside)
+    if both:
+        raise UnsupportedOperation(
+            f"topic {both[0]}",
+            "Spark in a backfill",
+            "the application writes it and reads it, and others may write to it meanwhile, so there is no offset to hand over",
+            "Put repartition() in its place",
+        )
 
 
 def _check_fingerprint(plan: Plan, committed: Mapping[TopicPartition, Committed]) -> None:

@@ -43,11 +43,11 @@ def table(name: str, **more: object) -> Materialized:
     return Materialized(name, key_serde=TEXT, value_serde=NUMBER, **more)  # type: ignore[arg-type]
 
 
-def describe(builder: StreamsBuilder) -> None:
+def describe(builder: StreamsBuilder, prefix: str) -> None:
     given = {"key_serde": TEXT, "value_serde": TEXT}
-    flights = builder.stream("flights", **given)
+    flights = builder.stream(f"{prefix}-flights", **given)
     weather = builder.table(
-        "weather", **given, materialized=Materialized("weather", **given, history_retention=YEAR)
+        f"{prefix}-weather", **given, materialized=Materialized("weather", **given, history_retention=YEAR)
     )
 
     flights.group_by(lambda tail, carrier: carrier, **given).count(materialized=table("carriers"))
@@ -61,15 +61,17 @@ def describe(builder: StreamsBuilder) -> None:
     )
     by_tail.reduce(lambda old, new: new, materialized=Materialized("latest", **given))
 
-    flights.join(weather, lambda carrier, sky: f"{carrier} in {sky}").to("seen", **given)
+    flights.join(weather, lambda carrier, sky: f"{carrier} in {sky}").to(f"{prefix}-seen", **given)
     near = JoinWindows.of_time_difference_and_grace(HOUR, 20 * DAY)
-    delays = builder.stream("delays", **given)
-    flights.left_join(delays, lambda carrier, why: f"{carrier}: {why}", near).to("explained", **given)
+    delays = builder.stream(f"{prefix}-delays", **given)
+    flights.left_join(delays, lambda carrier, why: f"{carrier}: {why}", near).to(
+        f"{prefix}-explained", **given
+    )
 
     monthly = TimeWindows.of_size_and_grace(30 * DAY, DAY)
     counts = by_tail.windowed_by(monthly).count(materialized=table("months"))
     final = counts.suppress(Suppressed.until_window_closes(BufferConfig.unbounded())).to_stream()
-    final.to("monthly", key_serde=TimeWindowedSerde(TEXT, 30 * 86_400_000), value_serde=NUMBER)
+    final.to(f"{prefix}-monthly", key_serde=TimeWindowedSerde(TEXT, 30 * 86_400_000), value_serde=NUMBER)
 
 
 def config(application_id: str, servers: str, folder: str) -> StreamsConfig:
@@ -113,8 +115,10 @@ def events(seed: int = 1, flights: int = 1_500) -> list[Event]:
 if "TRAVELS_ID" in os.environ:
     app = App(
         os.environ["TRAVELS_ID"],
-        topology=describe,
-        config=config(os.environ["TRAVELS_ID"], os.environ["TRAVELS_BOOTSTRAP"], os.environ["TRAVELS_DATA"] + "/state"),
+        topology=lambda builder: describe(builder, os.environ["TRAVELS_PREFIX"]),
+        config=config(
+            os.environ["TRAVELS_ID"], os.environ["TRAVELS_BOOTSTRAP"], os.environ["TRAVELS_DATA"] + "/state"
+        ),
         datadir=os.environ["TRAVELS_DATA"],
         web_port=int(os.environ["TRAVELS_PORT"]),
     )

@@ -1,0 +1,67 @@
+"""``streamapp replay``."""
+
+from __future__ import annotations
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from streamapp.cli.application import APPLICATION, clear_errors, load
+from streamapp.cli.session import session, spark_options
+from streamapp.cli.times import CUT, Cut
+
+__all__ = ["replay"]
+
+
+@click.command()
+@APPLICATION
+@click.argument("name")
+@click.option("--since", type=CUT, help="From this time or these offsets on (default: the first records).")
+@click.option("--until", type=CUT, help="Before this (default: where the application stands).")
+@click.option("--to-parquet", metavar="PATH", help="Write the result as Parquet files; PATH must not exist.")
+@click.option("--to-topic", metavar="TOPIC", help="Write the result into a new topic.")
+@click.option(
+    "--diff", is_flag=True, help="Compare with what is there; the exit code is 1 if anything differs."
+)
+@spark_options
+def replay(
+    application: str,
+    name: str,
+    since: Cut,
+    until: Cut,
+    to_parquet: str | None,
+    to_topic: str | None,
+    diff: bool,
+    master: str,
+    conf: dict[str, str],
+) -> None:
+    """Compute the table or output topic NAME of APPLICATION again, beside the running application.
+
+    The application is not touched: no offset is committed, and none of its topics is written.
+    """
+    if not (to_parquet or to_topic or diff):
+        raise click.UsageError(
+            "say what to do with the result: --diff, --to-parquet PATH or --to-topic TOPIC"
+        )
+    from streamapp.runners.spark.replay import Replay
+
+    app = load(application)
+    console = Console(highlight=False, soft_wrap=True)
+    with clear_errors(), session(app.config.application_id, master, conf) as spark:
+        config, topology = app.config, app.streams.topology
+        with Replay(topology, config, name, since=since, until=until, spark=spark, progress=True) as again:
+            if to_parquet:
+                again.write_parquet(to_parquet)
+                console.print(f"written: {to_parquet}")
+            if to_topic:
+                console.print(f"written: {again.write_topic(to_topic):,} records to {to_topic}")
+            if not diff:
+                return
+            found = again.diff()
+    table = Table("", "entries")
+    for label in ("equal", "different", "only_replayed", "only_live"):
+        table.add_row(label.replace("_", " "), f"{getattr(found, label):,}")
+    console.print(table)
+    for key, start, replayed, live in found.examples:
+        console.print(f"{key!r} at {start}: replayed {replayed!r}, live {live!r}")
+    raise SystemExit(0 if found.none else 1)

@@ -1,0 +1,76 @@
+"""``streamapp spark run``."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from streamapp.cli.application import APPLICATION, clear_errors, load
+from streamapp.cli.session import session, spark_options
+
+if TYPE_CHECKING:
+    from streamapp.runners.spark.streaming import BatchMetrics
+
+__all__ = ["spark_group"]
+
+
+@click.group("spark")
+def spark_group() -> None:
+    """Run an application on Spark instead of workers."""
+
+
+@spark_group.command()
+@APPLICATION
+@click.option(
+    "--checkpoint",
+    default=None,
+    help="Folder or URI where Spark notes its micro-batches (default: data/checkpoint/APPLICATION).",
+)
+@click.option("--interval", type=click.IntRange(1), default=1_000, show_default=True, help="Milliseconds.")
+@click.option(
+    "--records",
+    type=click.IntRange(1),
+    default=100_000,
+    show_default=True,
+    help="At most so many of each partition in a micro-batch.",
+)
+@spark_options
+def run(
+    application: str, checkpoint: str | None, interval: int, records: int, master: str, conf: dict[str, str]
+) -> None:
+    """Run APPLICATION continuously with Structured Streaming, until SIGTERM or Ctrl-C.
+
+    It goes on where workers, a backfill or an earlier run have stopped, and they where it does. For each
+    micro-batch that had something to do, a line of JSON with its metrics goes to standard output.
+    """
+    from streamapp.runners.spark.streaming import SparkStream
+
+    app = load(application)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    folder = checkpoint or f"data/checkpoint/{app.config.application_id}"
+    with clear_errors(), session(app.config.application_id, master, conf) as spark:
+        click.echo(f"starting {app.config.application_id} on {master}, checkpoint {folder}", err=True)
+        with SparkStream(
+            app.streams.topology,
+            app.config,
+            spark,
+            checkpoint=folder,
+            interval_ms=interval,
+            records_per_batch=records,
+            on_batch=_print,
+        ) as stream:
+            click.echo("running; SIGTERM or Ctrl-C ends it behind the current micro-batch", err=True)
+            while not stop.is_set() and not stream.wait(0.5):
+                pass
+    click.echo("stopped", err=True)
+
+
+def _print(metrics: BatchMetrics) -> None:
+    if metrics.tasks:
+        click.echo(msgspec.json.encode(metrics).decode())

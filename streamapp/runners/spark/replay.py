@@ -1,0 +1,310 @@
+"""`Replay`: one table or output computed again, beside the application that runs, and compared with it.
+
+Nothing of the application is touched: its topics are read, no group is joined, no offset is committed. So a new
+version of a topology can be proved on the history that the old one has seen, and a fault in history be found
+and mended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from streamapp.broker.admin import KafkaAdmin, TopicSpec
+from streamapp.config import StreamsConfig
+from streamapp.errors import ConfigError
+from streamapp.records import TopicPartition
+from streamapp.runners.spark.failures import raised_in_tasks
+from streamapp.runners.spark.handover_group import Group, settings_of
+from streamapp.runners.spark.partitioning import exact_partitions
+from streamapp.runners.spark.planner import topics_of
+from streamapp.runners.spark.replay_write import TopicWriter, read_topic
+from streamapp.runners.spark.result import BatchResult
+from streamapp.runners.spark.runner import SparkRunner, client_of
+from streamapp.runners.spark.source import KafkaRange, KafkaSource, Ranges
+from streamapp.runners.spark.stage import Resume
+from streamapp.serdes import Serde
+from streamapp.state.spec import StoreSpec
+from streamapp.topology import Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = ["Difference", "Replay"]
+
+Bound = int | Mapping[TopicPartition, int] | None
+ATTEMPTS = 20
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How the replayed and the live version compare. Rows are counted once; ``examples`` are a few that differ,
+    as (key, window start, replayed, live) with None where a side has nothing."""
+
+    equal: int
+    different: int
+    only_replayed: int
+    only_live: int
+    examples: tuple[tuple[Any, Any, Any, Any], ...]
+
+    @property
+    def none(self) -> bool:
+        return not (self.different or self.only_replayed or self.only_live)
+
+
+class Replay:
+    """Computes ``name``, a table or an output topic, from ``since`` (default: the first records) to ``until``
+    (default: where the application stands, or the ends of the topics if it has never run).
+
+    >>> with Replay(topology, config, "airport-delays", spark=spark) as replay:            # doctest: +SKIP
+    ...     replay.write_parquet("delays")
+    ...     print(replay.diff())
+
+    Raises `ConfigError` if the topology has no such table or output.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        config: StreamsConfig,
+        name: str,
+        *,
+        since: Bound = None,
+        until: Bound = None,
+        spark: SparkSession,
+        progress: bool = False,
+    ) -> None:
+        self._runner = SparkRunner(topology, config, spark)
+        self._config, self.name, self._spark, self._progress = config, name, spark, progress
+        self._since = since
+        plan = self._runner.plan
+        self._stores = {spec.name: spec for sub in plan.subtopologies for spec in sub.stores}
+        outputs = {t for sub in plan.subtopologies for t in sub.sink_topics}
+        if name not in self._stores and name not in outputs:
+            raise ConfigError(
+                f"there is no table or output {name!r}; there are {', '.join(sorted([*self._stores, *outputs]))}"
+            )
+        self._logged: Ranges = {}
+        stands = self._snapshot()
+        self.until: Bound = until if until is not None else stands or None
+        """The cut of what is computed."""
+        self._result: BatchResult | None = None
+        self._live: BatchResult | None = None
+
+    @property
+    def frame(self) -> DataFrame:
+        """What was computed: rows of the table, or records of the topic."""
+        if self._result is None:
+            sources = self._sources(KafkaSource(self._since, self.until))
+            self._result = self._runner.batch(sources, progress=self._progress)
+        found = self._result
+        return found.tables[self.name].frame if self.name in self._stores else found.topics[self.name].frame
+
+    def write_parquet(self, path: str) -> None:
+        """Writes `frame` as Parquet files below ``path``, which must not exist."""
+        self.frame.write.parquet(path)
+
+    def write_topic(self, topic: str) -> int:
+        """Writes a new topic with as many partitions as the original, and returns how many records it has.
+
+        A table becomes records with its timestamps; the key of a window is followed by its start, that of a
+        session by its end and start, as in changelogs. Each partition is one transaction.
+        """
+        from pyspark.sql import functions as F
+
+        frame = self.frame
+        if self.name in self._stores:
+            frame = frame.select(
+                "partition",
+                _topic_key(self._stores[self.name]).alias("key"),
+                "value",
+                F.coalesce("timestamp", "end", "start").alias("timestamp"),
+                F.lit(None).cast("array<struct<key:string,value:binary>>").alias("headers"),
+                F.lit(0).alias("mx"),
+                F.lit(0).alias("src"),
+                F.lit(0).alias("seq"),
+            )
+        admin = KafkaAdmin(settings_of(self._config))
+        if topic in admin.partition_counts([topic]):
+            raise ConfigError(f"the topic {topic} exists: name a new one, or delete it first")
+        of = self._changelog() if self.name in self._stores else self.name
+        partitions = (
+            admin.partition_counts([of]).get(of) or (frame.agg(F.max("partition")).collect()[0][0] or 0) + 1
+        )
+        admin.ensure_topics([TopicSpec(topic, partitions, {"retention.ms": "-1"})])
+        rows = exact_partitions(frame, partitions, F.col("partition")).sortWithinPartitions(
+            "mx", "src", "seq", "key"
+        )
+        with raised_in_tasks():
+            written = rows.mapInArrow(TopicWriter(client_of(self._config), topic), "written bigint").collect()
+        return sum(row[0] for row in written)
+
+    def diff(self, examples: int = 5) -> Difference:
+        """Compares with what the application has: a table by key, an output record by record.
+
+        A table is compared with what belongs to the offsets that were committed when this was made. With
+        ``since``, what is older is left out on both sides.
+        """
+        replayed = self._within(self.frame)
+        if self.name in self._stores:
+            return self._diff_rows(replayed, self._within(self._live_table()), examples)
+        kafka = KafkaRange(client_of(self._config))
+        every = [TopicPartition(self.name, p) for p in range(kafka.partition_counts()[self.name])]
+        live = read_topic(self._spark, client_of(self._config), kafka.resolve(KafkaSource(), every))
+        return self._diff_records(replayed, self._within(live), examples)
+
+    def close(self) -> None:
+        for result in (self._result, self._live):
+            if result is not None:
+                result.close()
+
+    def __enter__(self) -> Replay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _snapshot(self) -> dict[TopicPartition, int]:
+        """What the application has committed of its source topics, and the end of the table's changelog at
+        that time. While workers run, asks until nothing was committed in between."""
+        plan = self._runner.plan
+        kafka, group = KafkaRange(client_of(self._config)), Group(self._config)
+        existing = kafka.partition_counts()
+        inside = {topic.name for topic in plan.internal_topics}
+        read = {t for sub in plan.subtopologies for t in topics_of(sub, existing) if t in existing}
+        every = [TopicPartition(topic, p) for topic in read for p in range(existing[topic])]
+        log = self._changelog()
+        logs = [TopicPartition(log, p) for p in range(existing.get(log, 0))]
+        for _ in range(ATTEMPTS):
+            before = group.read(every)
+            self._logged = kafka.resolve(KafkaSource(), logs)
+            if group.read(every) == before:
+                break
+        return {tp: entry.offset for tp, entry in before.items() if tp.topic not in inside}
+
+    def _changelog(self) -> str:
+        sub = self._runner.plan.store_subtopology.get(self.name)
+        return sub.changelog_topics[self.name].name if sub and self.name in sub.changelog_topics else ""
+
+    def _sources(self, source: KafkaSource) -> dict[str, KafkaSource]:
+        """All of the global tables, and of the other topics what ``source`` says."""
+        plan = self._runner.plan
+        existing = KafkaRange(client_of(self._config)).partition_counts()
+        written = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
+        read = {t for sub in plan.subtopologies for t in topics_of(sub, existing)} - written
+        return {**dict.fromkeys(read, source), **{g.topic: KafkaSource() for g in plan.global_stores}}
+
+    def _live_table(self) -> DataFrame:
+        """The table as its changelog has it."""
+        if self._live is None:
+            if not self._logged:
+                raise ConfigError(
+                    f"the table {self.name} has no changelog to compare with: the application has not run, or it is not logged"
+                )
+            nothing = KafkaSource(until=0)
+            resume = Resume(self._logged, tables=True)
+            self._live = self._runner.compute(self._sources(nothing), resume=resume).result()
+        return self._live.tables[self.name].frame
+
+    def _within(self, frame: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        if self._since is None:
+            return frame
+        if not isinstance(self._since, int):
+            raise ConfigError(
+                "a range that begins at offsets cannot be compared: name a time, or the beginning"
+            )
+        time = F.col("timestamp")
+        return frame.where((F.coalesce("start", time) if "start" in frame.columns else time) >= self._since)
+
+    def _diff_rows(self, replayed: DataFrame, live: DataFrame, examples: int) -> Difference:
+        from pyspark.sql import functions as F
+
+        spec = self._stores[self.name]
+        keys = ["key", "start", "end"] if spec.kind == "session" else ["key", "start"]
+        columns = [*keys, F.struct("value", "timestamp", "end").alias("row")]
+        a, b = replayed.select(*columns).alias("a"), live.select(*columns).alias("b")
+        same_key = [F.col(f"a.{name}").eqNullSafe(F.col(f"b.{name}")) for name in keys]
+        ours, theirs = F.col("a.row"), F.col("b.row")
+        verdict = (
+            F.when(theirs.isNull(), "only_replayed")
+            .when(ours.isNull(), "only_live")
+            .when(ours.eqNullSafe(theirs), "equal")
+            .otherwise("different")
+        )
+        key, start = F.coalesce("a.key", "b.key"), F.coalesce("a.start", "b.start")
+        joined = a.join(b, same_key, "full_outer").select(
+            verdict.alias("verdict"),
+            key.alias("key"),
+            start.alias("start"),
+            ours.value.alias("ours"),
+            theirs.value.alias("theirs"),
+        )
+        counts = {row[0]: row[1] for row in joined.groupBy("verdict").count().collect()}
+        some = joined.where(F.col("verdict") != "equal").orderBy("key", "start").limit(examples).collect()
+        key_of, value_of = _text(spec.key_serde, self.name, True), _text(spec.value_serde, self.name, False)
+        return Difference(
+            counts.get("equal", 0),
+            counts.get("different", 0),
+            counts.get("only_replayed", 0),
+            counts.get("only_live", 0),
+            tuple((key_of(row.key), row.start, value_of(row.ours), value_of(row.theirs)) for row in some),
+        )
+
+    def _diff_records(self, replayed: DataFrame, live: DataFrame, examples: int) -> Difference:
+        from pyspark.sql import functions as F
+
+        names = ("partition", "key", "value", "timestamp")
+        a = replayed.groupBy(*names).agg(F.count("*").alias("ours")).alias("a")
+        b = live.groupBy(*names).agg(F.count("*").alias("theirs")).alias("b")
+        same = [F.col(f"a.{name}").eqNullSafe(F.col(f"b.{name}")) for name in names]
+        zero = F.lit(0)
+        counted = a.join(b, same, "full_outer").select(
+            *(F.coalesce(f"a.{name}", f"b.{name}").alias(name) for name in names),
+            F.coalesce("ours", zero).alias("ours"),
+            F.coalesce("theirs", zero).alias("theirs"),
+        )
+        ours, theirs = F.col("ours"), F.col("theirs")
+        both = F.sum(F.least(ours, theirs))
+        equal, replay_only, live_only = counted.agg(both, F.sum(ours) - both, F.sum(theirs) - both).collect()[
+            0
+        ]
+        some = counted.where(ours != theirs).orderBy("timestamp", "key").limit(examples).collect()
+        return Difference(
+            equal or 0,
+            0,
+            replay_only or 0,
+            live_only or 0,
+            tuple(
+                (
+                    r.key,
+                    r.timestamp,
+                    r.value if r.ours > r.theirs else None,
+                    r.value if r.theirs > r.ours else None,
+                )
+                for r in some
+            ),
+        )
+
+
+def _topic_key(spec: StoreSpec) -> Column:
+    from pyspark.sql import functions as F
+
+    def eight_bytes(name: str) -> Column:
+        return F.unhex(F.lpad(F.hex(name), 16, "0"))
+
+    if "window" in spec.kind:
+        return F.concat("key", eight_bytes("start"))
+    if spec.kind == "session":
+        return F.concat("key", eight_bytes("end"), eight_bytes("start"))
+    return F.col("key")
+
+
+def _text(serde: Serde[Any] | None, name: str, is_key: bool) -> Callable[[Any], Any]:
+    """Reads bytes for people."""
+    if serde is None:
+        return lambda data: data
+    bound = serde.bind(name, is_key)
+    return lambda data: None if data is None else bound.deserialize(bytes(data))

@@ -1,0 +1,90 @@
+"""A topic as a DataFrame, and a DataFrame as a new topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from confluent_kafka import KafkaException, Producer
+
+from streamapp.errors import BrokerError
+from streamapp.runners.spark.source import KafkaReader, Ranges
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["TopicWriter", "read_topic"]
+
+TRANSACTION_TIMEOUT_MS = 600_000
+TIMEOUT_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class TopicWriter:
+    """Writes the rows of each Spark partition, in their order, in one transaction."""
+
+    client: Mapping[str, Any]
+    topic: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        try:
+            written = self.write(context.partitionId(), batches)
+        except KafkaException as error:
+            raise BrokerError(
+                f"Kafka refused records for {self.topic}: {error.args[0].str()}. Delete the topic and run this again"
+            ) from error
+        yield pa.RecordBatch.from_pydict({"written": [written]})
+
+    def write(self, task: int, batches: Iterator[pa.RecordBatch]) -> int:
+        producer = Producer(
+            {
+                **self.client,
+                "transactional.id": f"{self.topic}-replay-{task}",
+                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                "linger.ms": 50,
+                "compression.type": "lz4",
+                "delivery.report.only.error": True,
+            }
+        )
+        producer.init_transactions(TIMEOUT_SECONDS)
+        producer.begin_transaction()
+        written = 0
+        for batch in batches:
+            names = ("key", "value", "partition", "timestamp", "headers")
+            for key, value, partition, timestamp, headers in zip(
+                *(batch.column(name).to_pylist() for name in names), strict=True
+            ):
+                pairs = [(item["key"], item["value"]) for item in headers or ()]
+                while True:
+                    try:
+                        producer.produce(self.topic, value, key, partition, None, None, timestamp or 0, pairs)
+                        break
+                    except BufferError:
+                        producer.poll(0.05)
+                written += 1
+        producer.commit_transaction(TRANSACTION_TIMEOUT_MS / 1000)
+        return written
+
+
+def read_topic(spark: SparkSession, client: Mapping[str, Any], ranges: Ranges) -> DataFrame:
+    """The records of one topic: partition, key, value, timestamp."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
+        for tp, span in [item for item in ranges.items() if item[0].partition in numbers]:
+            reader = KafkaReader(client, tp, *span)
+            while (found := reader.read()) is not None:
+                columns = [[tp.partition] * len(found.offsets), found.keys, found.values, found.timestamps]
+                types = (pa.int32(), pa.binary(), pa.binary(), pa.int64())
+                arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, ["partition", "key", "value", "timestamp"])
+            reader.close()
+
+    schema = "partition int, key binary, value binary, timestamp bigint"
+    return spark.range(0, len(ranges), 1, len(ranges)).toDF("number").mapInArrow(read, schema)

@@ -1,0 +1,194 @@
+"""`SparkStream`: a topology on Structured Streaming, without end.
+
+Structured Streaming decides when a micro-batch is due, writes down in its checkpoint which offsets it has, and
+runs it. In a micro-batch each task does what a worker does between two commits (`streaming_task`). So the truth
+about what is done is Kafka's: a lost checkpoint, driver or executor costs time, and nothing else. Workers can
+take over when this has ended, and the other way round.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from streamapp import failpoints
+from streamapp.broker.admin import KafkaAdmin, TopicSpec
+from streamapp.config import StreamsConfig
+from streamapp.errors import StreamsError
+from streamapp.records import TopicPartition
+from streamapp.runners.spark.failures import raised_in_tasks
+from streamapp.runners.spark.handover_group import Group, settings_of
+from streamapp.runners.spark.handover_survey import read_topics
+from streamapp.runners.spark.planner import check_runnable, topics_of
+from streamapp.runners.spark.runner import client_of
+from streamapp.runners.spark.source import KafkaRange, KafkaSource
+from streamapp.runners.spark.streaming_seat import Seat
+from streamapp.runners.spark.streaming_source import range_source
+from streamapp.runners.spark.streaming_task import RESULT, StreamStage
+from streamapp.topology import Subtopology, Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["BatchMetrics", "SparkStream"]
+
+
+@dataclass(frozen=True)
+class BatchMetrics:
+    """What one micro-batch did. ``tasks`` are those that had something to do."""
+
+    batch: int
+    processed: int
+    dropped: int
+    restored: int
+    """Changelog records that were read because the state on the executor's disk was missing or old."""
+    tasks: int
+    seconds: float
+
+
+class SparkStream:
+    """Runs one application continuously.
+
+    ``checkpoint`` is a folder or URI that the driver finds again after a restart. ``records_per_batch`` bounds
+    how many records of each partition a micro-batch takes; ``interval_ms`` is the time between two.
+    ``on_batch`` is called with the metrics of each.
+
+    >>> with SparkStream(topology, config, spark, checkpoint="data/checkpoint") as stream:   # doctest: +SKIP
+    ...     stream.wait()
+
+    Raises `ConfigError` while workers, or another run, have the group.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        config: StreamsConfig,
+        spark: SparkSession,
+        *,
+        checkpoint: str,
+        interval_ms: int = 1_000,
+        records_per_batch: int = 100_000,
+        on_batch: Callable[[BatchMetrics], None] = lambda _: None,
+    ) -> None:
+        self._plan, self._config, self._spark = topology.plan(config), config, spark
+        self._checkpoint, self._interval_ms, self._most = checkpoint, interval_ms, records_per_batch
+        self._on_batch = on_batch
+        self._one_batch = threading.Lock()
+        self._stopped = False
+        self._seat: Seat | None = None
+        self._query: StreamingQuery | None = None
+        self._failure: BaseException | None = None
+        self._partitions: dict[str, int] = {}
+        self._topics: dict[int, tuple[str, ...]] = {}
+
+    def start(self) -> None:
+        """Begins; returns when micro-batches run."""
+        plan, client = self._plan, client_of(self._config)
+        check_runnable(plan)
+        existing = KafkaRange(client).partition_counts()
+        self._partitions, missing = read_topics(plan, existing)
+        configs = {topic.name: dict(topic.config) for topic in plan.internal_topics}
+        admin = KafkaAdmin(settings_of(self._config))
+        admin.ensure_topics([TopicSpec(topic, n, configs[topic]) for topic, n in missing.items()])
+        inside = {topic.name for topic in plan.internal_topics}
+        self._topics = {sub.id: topics_of(sub, self._partitions) for sub in plan.subtopologies}
+        read = dict.fromkeys(topic for topics in self._topics.values() for topic in topics)
+        outside = [TopicPartition(t, p) for t in read if t not in inside for p in range(self._partitions[t])]
+
+        self._seat = Seat(self._config, sorted({tp.topic for tp in outside}))
+        committed = Group(self._config).read(outside)
+        there = KafkaRange(client).resolve(KafkaSource(), outside)
+        starts = {tp: committed[tp].offset if tp in committed else first for tp, (first, _) in there.items()}
+        # What a batch would bring that Spark has written down as done, and what lies in repartition topics.
+        self._run_batch(-1, {tp: min(starts[tp] + self._most, end) for tp, (_, end) in there.items()})
+
+        name = f"streamapp-{plan.application_id}"
+        self._spark.dataSource.register(range_source(name, client, outside, starts, self._most))
+        self._query = (
+            self._spark.readStream.format(name)
+            .load()
+            .writeStream.queryName(plan.application_id)
+            .option("checkpointLocation", self._checkpoint)
+            .trigger(processingTime=f"{self._interval_ms} milliseconds")
+            .foreachBatch(self._on_ranges)
+            .start()
+        )
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Until it ends, or for so long; whether it has ended. Raises what it failed with."""
+        assert self._query is not None
+        try:
+            ended = self._query.awaitTermination(seconds)
+        except Exception as error:
+            raise self._failure or error from None
+        return True if ended is None else bool(ended)
+
+    def stop(self) -> None:
+        """Ends behind the micro-batch that runs, and leaves the group: workers may start at once."""
+        with self._one_batch:
+            self._stopped = True
+            if self._query is not None:
+                self._query.stop()
+        if self._seat is not None:
+            self._seat.leave()
+
+    def __enter__(self) -> SparkStream:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _on_ranges(self, frame: DataFrame, batch: int) -> None:
+        try:
+            ends = {TopicPartition(topic, partition): until for topic, partition, until in frame.collect()}
+            self._run_batch(batch, ends)
+            failpoints.hit("stream-batch-done")
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    def _run_batch(self, batch: int, ends: Mapping[TopicPartition, int]) -> None:
+        """Runs the sub-topologies, and those again that got records from a later one, until nothing is left."""
+        with self._one_batch:
+            if self._stopped:
+                raise StreamsError("the stream has been stopped")
+            started = time.monotonic()
+            results: list[Any] = []
+            pending = list(self._plan.subtopologies)
+            while pending:
+                for sub in pending:
+                    results += self._run_stage(sub, ends)
+                pending = self._left()
+            active = [row for row in results if row.processed]
+            sums = {name: sum(row[name] for row in results) for name in ("processed", "dropped", "restored")}
+            self._on_batch(BatchMetrics(batch, **sums, tasks=len(active), seconds=time.monotonic() - started))
+
+    def _run_stage(self, sub: Subtopology, ends: Mapping[TopicPartition, int]) -> list[Any]:
+        assert self._seat is not None
+        topics = self._topics[sub.id]
+        tasks = max(self._partitions[topic] for topic in topics)
+        mine = {tp: end for tp, end in ends.items() if tp.topic in topics}
+        stage = StreamStage(self._plan, sub, topics, self._partitions, mine, self._seat.proof())
+        with raised_in_tasks():
+            rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(stage, RESULT).collect()
+        return list(rows)
+
+    def _left(self) -> list[Subtopology]:
+        """The sub-topologies that have records waiting in repartition topics."""
+        inside = {topic.name for sub in self._plan.subtopologies for topic in sub.repartition_topics}
+        every = [TopicPartition(topic, p) for topic in inside for p in range(self._partitions[topic])]
+        ends = KafkaAdmin(settings_of(self._config)).log_end_offsets(every)
+        committed = Group(self._config).read(every)
+        waiting = {
+            tp.topic for tp, end in ends.items() if end > (committed[tp].offset if tp in committed else 0)
+        }
+        return [sub for sub in self._plan.subtopologies if waiting & set(self._topics[sub.id])]

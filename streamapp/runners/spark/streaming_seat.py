@@ -1,0 +1,99 @@
+"""The driver's seat in the application's consumer group.
+
+While it is taken, workers cannot join, and the tasks of this run commit as this member: what is left of an
+earlier run, or of one that was cut off from its driver, is refused (KIP-447).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from streamapp.config import StreamsConfig
+from streamapp.errors import BrokerError, ConfigError, StreamsError
+from streamapp.runners.spark.handover_group import Group
+from streamapp.runners.spark.runner import client_of
+
+__all__ = ["Seat"]
+
+POLL_SECONDS = 0.2
+JOIN_SECONDS = 60.0
+
+
+class Seat:
+    """Membership that is taken when this is made, and kept by a thread until `leave`.
+
+    Waits for the session of an earlier run of the same kind to end. Raises `ConfigError` when workers have
+    the group, or another run does not end.
+    """
+
+    def __init__(self, config: StreamsConfig, topics: Sequence[str]) -> None:
+        self._name = f"{config.application_id}-spark"
+        self._group = Group(config)
+        self._wait_for_place(config.session_timeout_ms / 1000)
+        self._lost: str | None = None
+        self._ended = threading.Event()
+        self._seated = threading.Event()
+        self._consumer = Consumer(
+            {
+                **client_of(config),
+                "group.id": config.application_id,
+                "client.id": self._name,
+                "enable.auto.commit": False,
+                "session.timeout.ms": config.session_timeout_ms,
+                "heartbeat.interval.ms": max(1, min(3_000, config.session_timeout_ms // 3)),
+                # Its own name, so that consumers of another kind cannot share the group.
+                "partition.assignment.strategy": "roundrobin",
+            }
+        )
+        self._consumer.subscribe(list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke)
+        self._thread = threading.Thread(target=self._keep, name="streamapp-seat", daemon=True)
+        self._thread.start()
+        if not self._seated.wait(JOIN_SECONDS):
+            self.leave()
+            raise BrokerError(
+                f"the group {config.application_id} cannot be joined: {self._lost or 'no answer'}. Is a worker running?"
+            )
+
+    def proof(self) -> bytes:
+        """Of membership, for `Producer.send_offsets_to_transaction`. Raises `StreamsError` if the seat is lost."""
+        if self._lost is not None:
+            raise StreamsError(
+                f"this run has lost its place in the group {self._group.name}: {self._lost}. Another run or a worker has it"
+            )
+        return self._consumer.consumer_group_metadata()  # type: ignore[no-any-return]
+
+    def leave(self) -> None:
+        """Gives the seat up: others can join at once."""
+        self._ended.set()
+        self._thread.join()
+
+    def _wait_for_place(self, session_seconds: float) -> None:
+        deadline = time.monotonic() + session_seconds + 10
+        while True:
+            self._group.check_empty(but=self._name)
+            if not self._group.members():
+                return
+            if time.monotonic() > deadline:
+                raise ConfigError(f"another run of {self._group.name} on Spark is alive: stop it first")
+            time.sleep(0.5)
+
+    def _keep(self) -> None:
+        while not self._ended.is_set():
+            message = self._consumer.poll(POLL_SECONDS)
+            if message is not None and message.error() is not None and message.error().fatal():
+                self._lost = message.error().str()
+        self._consumer.close()
+
+    def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        consumer.assign(partitions)
+        consumer.pause(partitions)
+        self._seated.set()
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        if not self._ended.is_set():
+            self._lost = "the group was rebalanced"

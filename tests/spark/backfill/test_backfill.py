@@ -1,0 +1,131 @@
+"""A backfill, then workers: together they leave what either would leave alone. Also when it is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from streamapp import StreamsBuilder, failpoints
+from streamapp.errors import ConfigError, StreamsError
+from streamapp.records import TopicPartition
+from streamapp.runners.spark.backfill import Backfill
+from streamapp.runners.spark.handover_group import Committed, Group
+
+from . import travels
+from .conftest import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+EVENTS = travels.events()
+CUT = travels.ms(12)
+HISTORY = [event for event in EVENTS if event.time < CUT or event.topic == "weather"]
+DECEMBER = [event for event in EVENTS if event.time >= CUT and event.topic != "weather"]
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    failpoints.arm("")
+
+
+def live(cluster: Cluster, application_id: str) -> None:
+    """December, while a worker runs: a week of flights, then what delayed them."""
+    with cluster.worker(application_id) as settled:
+        for _, week in groupby(DECEMBER, lambda event: event.time // (7 * 86_400_000)):
+            events = list(week)
+            for topic in ("flights", "delays"):
+                cluster.send([event for event in events if event.topic == topic])
+                settled()
+
+
+def test_january_to_november_on_spark_and_december_on_workers_is_the_whole_year(cluster: Cluster) -> None:
+    """Killed at every step on the way: each time, the next attempt goes on."""
+    cluster.send(HISTORY)
+    for point in ("computed", "begun", "written"):
+        failpoints.arm(f"backfill-{point}:raise")
+        with pytest.raises(failpoints.FailpointError):
+            cluster.backfill("travels", CUT).run()
+    with pytest.raises(StreamsError, match="has not come to its end"), cluster.worker("travels"):
+        pass
+    last = cluster.backfill("travels")  # to the end of the topics, it seems; but it ends what has begun
+    assert last.survey.note is not None
+    report = last.run()
+    assert report is not None
+    assert report.rows > 0
+    assert report.written == 0  # all of it had been written before the last interruption
+    assert cluster.backfill("travels", CUT).run() is None
+
+    live(cluster, "travels")
+    outputs = cluster.outputs()
+    expected = cluster.batch_tables()
+    assert all(expected.values())
+    assert cluster.live_tables("travels") == expected
+
+    with cluster.worker("alone") as settled:
+        settled()
+    assert cluster.live_tables("alone") == expected
+
+    other = Cluster(cluster.servers, cluster.folder / "other", cluster.spark)
+    other.send(HISTORY)
+    for until in (travels.ms(5), CUT):
+        assert other.backfill("stepwise", until).run() is not None
+    other.send(DECEMBER)
+    assert other.backfill("stepwise").run() is not None
+    assert other.live_tables("stepwise") == expected
+    assert other.outputs() == outputs
+
+
+def test_nothing_is_done_while_workers_run(cluster: Cluster) -> None:
+    cluster.send(HISTORY[:20])
+    member = Consumer({"bootstrap.servers": cluster.servers, "group.id": "busy"})
+    member.subscribe([cluster.topic("flights")])
+    while not member.assignment():
+        member.poll(0.1)
+    with pytest.raises(ConfigError, match="members of the group busy are running.*Stop all workers"):
+        cluster.backfill("busy")
+    member.close()
+
+
+def test_nothing_is_handed_over_when_workers_ran_meanwhile(cluster: Cluster) -> None:
+    cluster.send(HISTORY[:20])
+    backfill = cluster.backfill("raced")
+    tp = TopicPartition(cluster.topic("flights"), 0)
+    Group(cluster.config("raced")).commit({tp: Committed(0)})
+    with pytest.raises(ConfigError, match="have run since this backfill began"):
+        backfill.run()
+
+
+def test_results_that_kafka_would_delete_at_once_are_refused_before_anything_runs(cluster: Cluster) -> None:
+    cluster.send(HISTORY[:20])
+    admin = AdminClient({"bootstrap.servers": cluster.servers})
+    resource = ConfigResource(ConfigResource.Type.TOPIC, cluster.topic("seen"), {"retention.ms": "86400000"})
+    for future in admin.alter_configs([resource]).values():
+        future.result()
+    with pytest.raises(ConfigError, match=r"from 2013-01-01 on.*seen \(1 day.*--add-config retention.ms=-1"):
+        cluster.backfill("old")
+
+
+def test_state_without_offsets_is_refused(cluster: Cluster) -> None:
+    cluster.send(HISTORY[:20])
+    backfill = cluster.backfill("orphan")
+    backfill.run()
+    group = AdminClient({"bootstrap.servers": cluster.servers}).delete_consumer_groups(["orphan"])
+    group["orphan"].result()
+    with pytest.raises(ConfigError, match="has state, but the group orphan has no offsets"):
+        cluster.backfill("orphan")
+
+
+def test_the_state_of_another_topology_is_refused(cluster: Cluster) -> None:
+    cluster.send(HISTORY[:20])
+    assert cluster.backfill("changed").run() is not None
+    builder = StreamsBuilder(cluster.config("changed"))
+    flights = builder.stream(cluster.topic("flights"), key_serde=travels.TEXT, value_serde=travels.TEXT)
+    flights.group_by_key().count(materialized=travels.table("latest"))
+    with pytest.raises(
+        ConfigError, match="made by a topology whose stores or internal topics were different"
+    ):
+        Backfill(builder.build(), cluster.config("changed"), spark=cluster.spark)

@@ -1,0 +1,31 @@
+"""Points in the history of topics, as they are named on the command line."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from streamapp.cli.times import CUT, Cut
+from streamapp.records import TopicPartition
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("now", None),
+        ("1385856000000", 1385856000000),
+        ("2013-12-01", 1385856000000),
+        ("2013-12-01T00:00", 1385856000000),
+        ("2013-12-01T00:00-05:00", 1385874000000),
+        ("flights:0=12", {TopicPartition("flights", 0): 12}),
+        ("a.b:0=1, a.b:11=2", {TopicPartition("a.b", 0): 1, TopicPartition("a.b", 11): 2}),
+    ],
+)
+def test_what_is_meant(text: str, meant: Cut) -> None:
+    assert CUT.convert(text, None, None) == meant
+
+
+@pytest.mark.parametrize("text", ["yesterday", "flights=3", "flights:0=3,", "2013-13-01", ""])
+def test_what_is_not_understood_is_answered_with_examples(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="2013-12-01.*flights:0=1200"):
+        CUT.convert(text, None, None)
