@@ -1,5 +1,6 @@
 """The Spark runner: batches over history, and records into Kafka."""
 
+from streamapp.runners.spark.archive import ParquetSource
 from streamapp.runners.spark.result import BatchResult, OutputTable, OutputTopic, TableRow
 from streamapp.runners.spark.runner import SparkRunner
 from streamapp.runners.spark.session import spark_session
@@ -12,6 +13,7 @@ __all__ = [
     "KafkaSource",
     "OutputTable",
     "OutputTopic",
+    "ParquetSource",
     "Published",
     "SparkRunner",
     "TableRow",

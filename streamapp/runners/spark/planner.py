@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from graphlib import CycleError, TopologicalSorter
-from typing import Any
+from graphlib import TopologicalSorter
+from typing import Any, NamedTuple
 
 from streamapp.engine.global_state import GlobalState
 from streamapp.errors import StreamsError, TopologyError, UnsupportedOperation
@@ -13,17 +13,27 @@ from streamapp.runners.spark.stage import BatchTask
 from streamapp.state.backend import MemoryBackend
 from streamapp.topology.plan import Plan, Subtopology
 
-__all__ = ["check_runnable", "in_order", "topics_of"]
+__all__ = ["Group", "check_runnable", "in_order", "topics_of"]
 
 
-def in_order(plan: Plan, given: Collection[str]) -> list[Subtopology]:
+class Group(NamedTuple):
+    """What runs as one stage: a sub-topology, or all of a ``circle``, as one."""
+
+    subtopology: Subtopology
+    ids: tuple[int, ...]
+    """Of the sub-topologies in it."""
+    circle: frozenset[str] = frozenset()
+    """Topics that it writes and reads."""
+
+
+def in_order(plan: Plan, given: Collection[str], *, whole: bool = True) -> list[Group]:
     """The sub-topologies, each behind all that write what it reads, except topics that are ``given``.
 
-    Raises `UnsupportedOperation` where two feed each other: a batch runs one to its end before the next
-    begins.
+    Those that feed each other (foreign-key joins, topologies that read what they write) wait for each other, so
+    they run as one. ``whole`` False: raises `UnsupportedOperation` for them.
     """
     subs = {sub.id: sub for sub in plan.subtopologies}
-    graph = {
+    feeds = {
         sub.id: {
             writer.id
             for writer in plan.subtopologies
@@ -31,24 +41,45 @@ def in_order(plan: Plan, given: Collection[str]) -> list[Subtopology]:
         }
         for sub in plan.subtopologies
     }
-    try:
-        return [subs[number] for number in TopologicalSorter(graph).static_order()]
-    except CycleError as error:
-        circle = list(dict.fromkeys(error.args[1]))
-        topics = sorted(
-            topic
-            for number in circle
-            for topic in subs[number].sink_topics
-            if any(topic in subs[reader].source_topics for reader in circle)
-        )
-        raise UnsupportedOperation(
-            f"the circle of topics {', '.join(topics)}",
-            "Spark in batch",
-            "sub-topologies run one after the other, and these wait for each other (as foreign-key joins do, "
-            "and topologies that read what they write)",
-            "Run it on workers or in the TopologyTestDriver; or join with a re-keyed or a global table; or "
-            "cut the circle: give one of its topics as a source",
-        ) from None
+    reached = {number: _reached(number, feeds) for number in feeds}
+    together = {n: frozenset({n} | {m for m in reached[n] if n in reached[m]}) for n in feeds}
+    graph = {together[n]: set[frozenset[int]]() for n in feeds}
+    for number, writers in feeds.items():
+        graph[together[number]] |= {together[w] for w in writers} - {together[number]}
+    groups = []
+    for ids in TopologicalSorter(graph).static_order():
+        members = tuple(sorted(ids))
+        read = {t for n in members for t in subs[n].source_topics if t not in given}
+        circle = frozenset(t for n in members for t in subs[n].sink_topics if t in read)
+        if circle and not whole:
+            raise UnsupportedOperation(
+                f"the circle of topics {', '.join(sorted(circle))}",
+                "Spark with the state of an application",
+                "sub-topologies that feed each other (as those of foreign-key joins do) run as one task on Spark, and their "
+                "state cannot be told apart by partition afterwards",
+                "Use SparkRunner.batch for results only, or let workers process the history",
+            )
+        sub = _as_one([subs[n] for n in members]) if circle else subs[members[0]]
+        groups.append(Group(sub, members, circle))
+    return groups
+
+
+def _reached(start: int, feeds: dict[int, set[int]]) -> set[int]:
+    found, new = set[int](), {start}
+    while new:
+        new = {writer for number in new for writer in feeds[number]} - found
+        found |= new
+    return found
+
+
+def _as_one(subs: list[Subtopology]) -> Subtopology:
+    return Subtopology(
+        id=subs[0].id,
+        nodes=tuple(n for sub in subs for n in sub.nodes),
+        stores=tuple(s for sub in subs for s in sub.stores),
+        repartition_topics=tuple(t for sub in subs for t in sub.repartition_topics),
+        changelog_topics={k: v for sub in subs for k, v in sub.changelog_topics.items()},
+    )
 
 
 def topics_of(sub: Subtopology, available: Collection[str]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamapp.records import NO_HEADERS, Record
+from streamapp.runners.spark.archive import write_archive
 from streamapp.serdes import Serde
 from streamapp.state.spec import StoreSpec
 
@@ -38,6 +39,10 @@ class OutputTopic:
 
     name: str
     frame: DataFrame
+
+    def write_parquet(self, path: str) -> None:
+        """Writes the records into a new folder, in their order, as `ParquetSource` reads them."""
+        write_archive(self.frame, path)
 
     def records(
         self, key_serde: Serde[Any] | None = None, value_serde: Serde[Any] | None = None

@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from streamapp.config import StreamsConfig
-from streamapp.errors import ConfigError
 from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
 from streamapp.runners.spark.failures import raised_in_tasks
+from streamapp.runners.spark.frames import COUNTS, INPUT_COLUMNS, OUTPUT, PACK, RECORD, ROW
+from streamapp.runners.spark.inputs import Inputs, client_of, resolve
+from streamapp.runners.spark.output import readable
+from streamapp.runners.spark.packing import record_headers
 from streamapp.runners.spark.partitioning import exact_partitions
-from streamapp.runners.spark.planner import check_runnable, in_order, topics_of
-from streamapp.runners.spark.progress import polling, progress_bar
+from streamapp.runners.spark.planner import Group, check_runnable, in_order, topics_of
+from streamapp.runners.spark.progress import Listener, polling, progress_bar
 from streamapp.runners.spark.result import BatchResult, OutputTable, OutputTopic
-from streamapp.runners.spark.session import spark_session
-from streamapp.runners.spark.source import FrameSource, KafkaRange, KafkaReader, KafkaSource, Ranges
-from streamapp.runners.spark.stage import COUNTS, INPUT, OUTPUT, RECORD, ROW, Resume, Stage, readable
-from streamapp.topology import Plan, Subtopology, Topology
+from streamapp.runners.spark.session import spark_session, stage_settings
+from streamapp.runners.spark.stage import Resume, Stage
+from streamapp.topology import Plan, Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    Sources = KafkaSource | Mapping[str, KafkaSource | FrameSource | DataFrame] | None
+    from streamapp.runners.spark.inputs import Sources
 
-__all__ = ["Run", "Source", "SparkRunner", "client_of"]
-
-Source = KafkaSource | FrameSource
+__all__ = ["Run", "SparkRunner", "client_of"]
 
 
 class SparkRunner:
@@ -54,21 +54,16 @@ class SparkRunner:
     def plan(self) -> Plan:
         return self._plan
 
-    def batch(
-        self,
-        sources: Sources = None,
-        *,
-        progress: bool = False,
-    ) -> BatchResult:
+    def batch(self, sources: Sources = None, *, progress: bool = False) -> BatchResult:
         """Processes all records of the sources, once, and returns what came out. Nothing is written to Kafka.
 
         ``sources`` is one `KafkaSource` for all topics (the default: everything in them), or a source for
         each topic that the topology reads. Topics that it writes and reads itself need none: they stay
         inside. Caches are flushed every 200,000 records of a task and at the end. Run it again: the result is
-        the same.
+        the same. ``progress`` shows a bar for each stage.
 
-        Raises `UnsupportedOperation` for topologies that need the wall clock, or whose sub-topologies feed
-        each other in a circle; `ConfigError` for a topic without source; `CopartitionError` as workers do.
+        Raises `UnsupportedOperation` for topologies that need the wall clock; `ConfigError` for a topic without
+        source; `CopartitionError` as workers do.
         """
         return self.compute(sources, progress=progress).result()
 
@@ -83,155 +78,105 @@ class SparkRunner:
         """The stages of a batch, computed. With ``resume`` they go on from an application's state, and hold
         what its workers would have written. ``now_ms`` is the wall clock that operators see."""
         check_runnable(self._plan)
-        kafka = KafkaRange(client_of(self._plan.config))
-        inputs = self._inputs(sources, kafka)
-        order = in_order(self._plan, inputs.by_topic)
+        inputs = resolve(self._plan, sources)
+        groups = in_order(self._plan, inputs.topics, whole=resume is None)
         spark = self._spark or spark_session(self._plan.application_id)
-        counts = self._partition_counts(inputs)
-        run = Run(spark, self._plan, inputs, counts, kafka, resume, now_ms or int(time.time() * 1000))
+        run = Run(spark, self._plan, inputs, resume, now_ms or int(time.time() * 1000))
         try:
-            for sub in order:
-                with _progress(spark, f"{sub.id}: {sub.name}", progress):
-                    run.stage(sub)
+            for group in groups:
+                run.stage(group, progress)
         except BaseException:
             run.close()
             raise
         return run
-
-    def _inputs(self, sources: Any, kafka: KafkaRange) -> _Inputs:
-        plan = self._plan
-        written = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
-        wanted = [topic for topic in plan.source_topics if topic not in written]
-        if sources is None or isinstance(sources, KafkaSource):
-            on_kafka = kafka.partition_counts()
-            patterns = [
-                topics_of(s, on_kafka) for s in plan.subtopologies if any(n.pattern for n in s.sources)
-            ]
-            wanted += [t for topics in patterns for t in topics if t not in written and t not in wanted]
-            by_topic: dict[str, Source] = dict.fromkeys(wanted, sources or KafkaSource())
-        else:
-            by_topic = {t: s if isinstance(s, Source) else FrameSource(s) for t, s in sources.items()}
-            missing = [topic for topic in wanted if topic not in by_topic]
-            if missing:
-                raise ConfigError(
-                    f"there is no source for {', '.join(missing)}: give a DataFrame or a KafkaSource for "
-                    f"each of {', '.join(wanted)}"
-                )
-            on_kafka = (
-                kafka.partition_counts() if any(isinstance(s, KafkaSource) for s in by_topic.values()) else {}
-            )
-        rows = {topic: s.rows(topic) for topic, s in by_topic.items() if isinstance(s, FrameSource)}
-        inputs = _Inputs(by_topic, rows)
-        for topic, source in by_topic.items():
-            if isinstance(source, FrameSource):
-                sizes: dict[int, int] = dict(map(tuple, rows[topic].groupBy("task").count().collect()))
-                inputs.totals.update({TopicPartition(topic, task): size for task, size in sizes.items()})
-                inputs.partitions[topic] = source.partitions or max(sizes, default=0) + 1
-                if sizes and max(sizes) >= inputs.partitions[topic]:
-                    raise ConfigError(
-                        f"the frame for {topic} has rows of partition {max(sizes)}, but partitions is "
-                        f"{source.partitions}"
-                    )
-            elif topic in on_kafka:
-                inputs.partitions[topic] = on_kafka[topic]
-        inputs.on_kafka = on_kafka
-        return inputs
-
-    def _partition_counts(self, inputs: _Inputs) -> dict[str, int]:
-        """Of all topics that are read, and of those that are written as far as Kafka has them."""
-        external = {
-            topic: inputs.on_kafka[topic] for topic in self._plan.source_topics if topic in inputs.on_kafka
-        }
-        external.update(inputs.partitions)
-        written = {topic for sub in self._plan.subtopologies for topic in sub.sink_topics}
-        for topic in self._plan.source_topics:
-            if topic in written and topic not in external:
-                external[topic] = max(inputs.partitions.values(), default=1)
-        return {**inputs.on_kafka, **external, **self._plan.partition_counts(external)}
-
-
-def client_of(config: StreamsConfig) -> dict[str, Any]:
-    """librdkafka's settings for the application's cluster."""
-    return {"bootstrap.servers": config.bootstrap_servers, **config.client_properties}
-
-
-@dataclass
-class _Inputs:
-    by_topic: dict[str, Source]
-    rows: dict[str, DataFrame]
-    partitions: dict[str, int] = field(default_factory=dict)
-    totals: dict[TopicPartition, int] = field(default_factory=dict)
-    on_kafka: dict[str, int] = field(default_factory=dict)
 
 
 class Run:
     """One batch while it runs, stage by stage. Each stage is computed once and kept until `close`."""
 
     def __init__(
-        self,
-        spark: SparkSession,
-        plan: Plan,
-        inputs: _Inputs,
-        partitions: dict[str, int],
-        kafka: KafkaRange,
-        resume: Resume | None,
-        now_ms: int,
+        self, spark: SparkSession, plan: Plan, inputs: Inputs, resume: Resume | None, now_ms: int
     ) -> None:
-        self._spark, self._plan, self._inputs, self._partitions = spark, plan, inputs, partitions
-        self._resume = resume
-        self._kafka = kafka
-        self._client = client_of(plan.config)
+        self._spark, self._plan, self._inputs, self._resume = spark, plan, inputs, resume
         self._totals = dict(inputs.totals)
         self._now, self._id = now_ms, str(uuid4())
         self._counted = {"processed": 0, "dropped": 0}
         self._writers: dict[str, list[int]] = {}
+        self._packed = frozenset(t.name for sub in plan.subtopologies for t in sub.repartition_topics)
         self.frames: dict[int, DataFrame] = {}
         """The rows that came out, as `OUTPUT` says, by sub-topology; Spark's partition p is of task p."""
         self._globals = self._broadcast_globals()
 
-    def stage(self, sub: Subtopology) -> None:
-        """Computes one sub-topology from its sources and what earlier stages wrote."""
+    def stage(self, group: Group, progress: bool = False) -> None:
+        """Computes one sub-topology, or a circle of them, from its sources and what earlier stages wrote."""
         from pyspark import StorageLevel
         from pyspark.sql import functions as F
 
-        topics = topics_of(sub, self._inputs.by_topic)
-        tasks = max(self._partitions[topic] for topic in topics)
-        from_kafka = [t for t in topics if isinstance(self._inputs.by_topic.get(t), KafkaSource)]
-        row_topics = tuple(t for t in topics if t not in from_kafka)
-        stage = Stage(
-            self._plan,
-            sub,
-            tasks,
-            self._partitions,
-            row_topics,
-            {tp: size for tp, size in self._totals.items() if tp.topic in row_topics},
-            self._ranges(from_kafka),
-            self._client,
-            self._now,
-            self._id,
-            self._globals,
-            self._resume,
-        )
-        if row_topics:
-            parts = [
-                self._rows(topic, number, len(row_topics) > 1) for number, topic in enumerate(row_topics)
-            ]
-            rows = exact_partitions(reduce(lambda a, b: a.unionAll(b), parts), tasks, F.col("task"))
-            frame = rows.sortWithinPartitions("mx", "input", "src", "seq")
-        else:
-            frame = self._spark.range(0, tasks, 1, tasks).toDF("task")
-        out = frame.mapInArrow(stage, OUTPUT).persist(StorageLevel.MEMORY_AND_DISK)
-        self.frames[sub.id] = out
-        with raised_in_tasks():
-            sizes = out.groupBy("kind", "name", "task").agg(F.count("*"), F.sum("seq")).collect()
-        for kind, name, task, size, total in sizes:
+        sub, circle = group.subtopology, group.circle
+        topics = topics_of(sub, self._inputs.topics)
+        outside = tuple(topic for topic in topics if topic not in circle)
+        tasks = 1 if circle else max(self._inputs.partitions[topic] for topic in topics)
+        parts = self._inputs.of(outside)
+        row_topics = tuple(t for t in outside if t not in {tp.topic for tp in parts})
+        totals = self._row_totals(row_topics, bool(circle))
+        with ExitStack() as stack:
+            size = sum(part.size for part in parts.values()) + sum(totals.values())
+            listener = stack.enter_context(_bar(self._spark, sub.id, sub.name, size)) if progress else None
+            stage = Stage(
+                self._plan,
+                sub,
+                tasks,
+                self._inputs.partitions,
+                topics,
+                parts,
+                row_topics,
+                totals,
+                self._packed,
+                circle,
+                client_of(self._plan.config),
+                self._now,
+                self._id,
+                self._globals,
+                self._resume,
+                listener.reporter if listener else None,
+            )
+            packed = [topic in self._packed for topic in row_topics]
+            stack.enter_context(stage_settings(self._spark, packs=any(packed), rows=not all(packed)))
+            stack.enter_context(raised_in_tasks())
+            frame = self._input_frame(row_topics, tasks, bool(circle))
+            out = frame.mapInArrow(stage, OUTPUT).persist(StorageLevel.MEMORY_AND_DISK)
+            for number in group.ids:
+                self.frames[number] = out
+            sums = F.count("*"), F.sum("seq"), F.sum("timestamp")
+            sizes = out.groupBy("kind", "name", "task").agg(*sums).collect()
+        for kind, name, task, count, numbers, records in sizes:
             if kind == COUNTS:
-                self._counted[name] += total
-            elif kind == RECORD:
+                self._counted[name] += numbers
+            elif kind in (RECORD, PACK):
                 tp = TopicPartition(name, task)
-                self._totals[tp] = self._totals.get(tp, 0) + size
+                self._totals[tp] = self._totals.get(tp, 0) + (records if kind == PACK else count)
                 if sub.id not in self._writers.setdefault(name, []):
                     self._writers[name].append(sub.id)
+
+    def _row_totals(self, topics: tuple[str, ...], as_one: bool) -> dict[TopicPartition, int]:
+        totals: dict[TopicPartition, int] = {}
+        for tp, count in self._totals.items():
+            if tp.topic in topics:
+                target = TopicPartition(tp.topic, 0) if as_one else tp
+                totals[target] = totals.get(target, 0) + count
+        return totals
+
+    def _input_frame(self, topics: tuple[str, ...], tasks: int, as_one: bool) -> DataFrame:
+        """The rows that Spark brings to the tasks, in their order; without any, one row a task."""
+        from pyspark.sql import functions as F
+
+        if not topics:
+            return self._spark.range(0, tasks, 1, tasks).toDF("task")
+        frames = [self._rows(topic, number, len(topics) > 1) for number, topic in enumerate(topics)]
+        rows = reduce(lambda a, b: a.unionAll(b), frames)
+        if as_one:
+            rows = rows.withColumn("task", F.lit(0))
+        return exact_partitions(rows, tasks, F.col("task")).sortWithinPartitions("mx", "input", "src", "seq")
 
     @property
     def processed(self) -> int:
@@ -261,7 +206,7 @@ class Run:
             for spec in sub.stores
             if readable(spec)
         }
-        frames = tuple(self.frames.values())
+        frames = tuple(dict.fromkeys(self.frames.values()))
         return BatchResult(topics, tables, self.processed, self.dropped, frames)
 
     def _named_outputs(self) -> list[str]:
@@ -276,7 +221,7 @@ class Run:
         columns = ("mx", "src", "seq", "key", "value", "timestamp", "headers")
         parts = [
             self.frames[writer]
-            .where((F.col("kind") == RECORD) & (F.col("name") == topic))
+            .where((F.col("kind").isin(RECORD, PACK)) & (F.col("name") == topic))
             .select(F.col("name").alias("topic"), F.col("task").alias("partition"), *columns)
             for writer in writers
         ]
@@ -295,17 +240,7 @@ class Run:
             so_far = F.max("timestamp").over(Window.partitionBy("task").orderBy("seq"))
             mx = so_far if merged else F.lit(0)
             frame = given.withColumn("mx", mx.cast("bigint")).withColumn("src", F.col("task"))
-        frame = frame.withColumn("input", F.lit(number))
-        return frame.select([part.split()[0] for part in INPUT.split(", ")])
-
-    def _ranges(self, topics: list[str]) -> Ranges:
-        found: Ranges = {}
-        for topic in topics:
-            source = self._inputs.by_topic[topic]
-            assert isinstance(source, KafkaSource)
-            every = [TopicPartition(topic, partition) for partition in range(self._partitions[topic])]
-            found.update(self._kafka.resolve(source, every))
-        return found
+        return frame.withColumn("input", F.lit(number)).select(*INPUT_COLUMNS)
 
     def _broadcast_globals(self) -> Any:
         if not self._plan.global_stores:
@@ -316,42 +251,33 @@ class Run:
         return self._spark.sparkContext.broadcast(records)
 
     def _global_records(self, topic: str) -> Iterator[tuple[TopicPartition, RecordBatch]]:
+        for tp, part in self._inputs.of((topic,)).items():
+            reader = part.open(tp)
+            while (batch := reader.read()) is not None:
+                yield tp, batch
+            reader.close()
         rows = self._inputs.rows.get(topic)
         if rows is None:
-            for tp, (start, end) in self._ranges([topic]).items():
-                reader = KafkaReader(self._client, tp, start, end)
-                while (batch := reader.read()) is not None:
-                    yield tp, batch
-                reader.close()
             return
-        for row in rows.orderBy("task", "seq").toLocalIterator():
-            key, value = (None if data is None else bytes(data) for data in (row.key, row.value))
-            headers = tuple((h.key, h.value and bytes(h.value)) for h in row.headers or ()) or NO_HEADERS
-            yield (
-                TopicPartition(topic, row.task),
-                RecordBatch([key], [value], [row.timestamp], [row.seq], [headers]),
+        table = rows.orderBy("task", "seq").toArrow()
+        for batch in table.to_batches():
+            keys, values, times, offsets = (
+                batch.column(name).to_pylist() for name in ("key", "value", "timestamp", "seq")
             )
+            headers = record_headers(batch.column("headers")) or [NO_HEADERS] * len(keys)
+            for partition, *record in zip(
+                batch.column("task").to_pylist(), keys, values, times, offsets, headers, strict=True
+            ):
+                yield TopicPartition(topic, partition), RecordBatch(*([field] for field in record))
 
 
 @contextmanager
-def _progress(spark: SparkSession, name: str, shown: bool) -> Iterator[None]:
-    """A bar over the tasks of what runs in the body."""
-    if not shown:
-        yield
-        return
-    context = spark.sparkContext
-    group = f"streamapp-{uuid4()}"
-    context.setJobGroup(group, name)
-    tracker = context.statusTracker()
+def _bar(spark: SparkSession, subtopology: int, name: str, total: int) -> Iterator[Listener]:
+    """A bar over the records of what runs in the body."""
+    listener = Listener(spark.conf.get("spark.driver.host", "localhost") or "localhost")
     with progress_bar() as bar:
-        line = bar.add_task(name, total=None)
-
-        def report() -> None:
-            jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(group)]
-            stages = [tracker.getStageInfo(number) for job in jobs if job for number in job.stageIds]
-            known = [stage for stage in stages if stage]
-            total, done = sum(s.numTasks for s in known), sum(s.numCompletedTasks for s in known)
-            bar.update(line, total=total or None, completed=done)
-
-        with polling(report):
-            yield
+        line = bar.add_task(f"{subtopology}: {name}", total=total)
+        with polling(lambda: bar.update(line, completed=listener.processed(subtopology))):
+            yield listener
+        bar.update(line, completed=total)
+    listener.close()

@@ -1,10 +1,10 @@
-"""Where the records of a batch come from: ranges of Kafka topics, or DataFrames."""
+"""Where the records of a batch come from: ranges of Kafka topics, archives in Parquet, or DataFrames."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -16,13 +16,32 @@ from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["FrameSource", "KafkaRange", "KafkaReader", "KafkaSource", "Ranges"]
+__all__ = ["FrameSource", "KafkaPart", "KafkaRange", "KafkaReader", "KafkaSource", "Part", "Ranges", "Reader"]
 
 TIMEOUT_SECONDS = 30.0
 BATCH = 10_000
 
 Ranges = dict[TopicPartition, tuple[int, int]]
 """First offset, and the offset behind the last, of each partition."""
+
+
+class Reader(Protocol):
+    """Reads one partition, in an executor."""
+
+    def read(self) -> RecordBatch | None:
+        """The next records, None at the end; an empty batch when they are slow to come."""
+
+    def close(self) -> None: ...
+
+
+class Part(Protocol):
+    """One partition of a topic, wherever it lies; goes from the driver to an executor."""
+
+    @property
+    def size(self) -> int:
+        """About how many records it has."""
+
+    def open(self, partition: TopicPartition) -> Reader: ...
 
 
 @dataclass(frozen=True)
@@ -58,7 +77,7 @@ class FrameSource:
         from pyspark.sql import functions as F
         from pyspark.sql.types import TimestampType
 
-        from streamapp.runners.spark.stage import HEADERS
+        from streamapp.runners.spark.frames import HEADERS
 
         names = set(self.frame.columns)
         missing = [n for n in ("key", "value", "timestamp", "partition", "offset") if n not in names]
@@ -134,6 +153,22 @@ class KafkaRange:
             raise BrokerError(f"Kafka at {self._servers}: the offsets are not known: {error}") from error
 
 
+@dataclass(frozen=True)
+class KafkaPart:
+    """The `Part` of a Kafka partition from ``start`` to before ``end``."""
+
+    client: Mapping[str, Any]
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+    def open(self, partition: TopicPartition) -> KafkaReader:
+        return KafkaReader(self.client, partition, self.start, self.end)
+
+
 class KafkaReader:
     """Reads one range of one partition, in an executor. Its task has a reader for each of its inputs."""
 
@@ -155,7 +190,9 @@ class KafkaReader:
         """The next records, or None at the end of the range; an empty batch when Kafka is slow."""
         if self._next >= self._end:
             return None
-        messages = self._consumer.consume(BATCH, 1.0)
+        # Waits for a first record only: at the end of a range there are fewer than a whole batch.
+        first = self._consumer.poll(1.0)
+        messages = [] if first is None else [first, *self._consumer.consume(BATCH, 0.05)]
         if messages and messages[-1].error() is not None:
             self._on_event(messages.pop())
         if not messages:

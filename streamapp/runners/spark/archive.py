@@ -1,0 +1,159 @@
+"""Records of a topic in Parquet files, which the tasks read themselves.
+
+Spark would read the files in Java, shuffle and sort the rows, and hand them to Python. Where they lie in the order
+of a topic already, none of that is needed, and it is most of what a batch costs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from streamapp.errors import ConfigError
+from streamapp.records import RecordBatch, TopicPartition
+from streamapp.runners.spark.packing import record_headers
+from streamapp.runners.spark.partitioning import exact_partitions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["ParquetSource", "write_archive"]
+
+COLUMNS = ("key", "value", "timestamp", "offset")
+BATCH = 10_000
+_FOLDER = re.compile(r"(?:^|/)partition=(\d+)/[^/]+\.parquet$")
+
+
+@dataclass(frozen=True)
+class ParquetSource:
+    """A topic in Parquet files, as `OutputTopic.write_parquet` writes them.
+
+    ``path`` is a folder, or a URI that pyarrow knows (``s3://...``, ``hdfs://...``), which every executor can
+    read. Below it lie ``partition=N/*.parquet`` with the columns ``key``, ``value`` (binary or null),
+    ``timestamp`` (bigint, ms), ``offset`` (bigint) and optionally ``headers``; each file in the order of its
+    offsets, and no two of a partition overlapping. ``partitions`` is the number of the topic's partitions; by
+    default the largest one that occurs, and one.
+
+    Files in any other order are read with ``FrameSource(spark.read.parquet(...))``, which sorts them.
+    """
+
+    path: str
+    partitions: int | None = None
+
+    def parts(self, topic: str) -> dict[TopicPartition, ParquetPart]:
+        """Reads the footers of all files. Raises `ConfigError` for files that are not as they should be."""
+        system, root = pafs.FileSystem.from_uri(self.path) if "://" in self.path else _local(self.path)
+        found: dict[int, list[tuple[int, int, str, int]]] = {}
+        for info in system.get_file_info(pafs.FileSelector(root, recursive=True, allow_not_found=True)):
+            folder = _FOLDER.search(info.path)
+            if folder is not None:
+                span = _span(system, info.path)
+                if span is not None:
+                    found.setdefault(int(folder[1]), []).append((*span[:2], info.path, span[2]))
+        if not found:
+            raise ConfigError(
+                f"{self.path} has no records for {topic}: no files partition=N/*.parquet with rows"
+            )
+        count = self.partitions or max(found) + 1
+        if max(found) >= count:
+            raise ConfigError(f"{self.path} has records of partition {max(found)}, but partitions is {count}")
+        parts = {}
+        for partition in range(count):
+            files = sorted(found.get(partition, []))
+            for one, other in pairwise(files):
+                if other[0] <= one[1]:
+                    raise ConfigError(
+                        f"{one[2]} and {other[2]} both have offsets from {other[0]} on: write the archive anew, or "
+                        "read it with FrameSource(spark.read.parquet(...)), which sorts"
+                    )
+            rows = sum(file[3] for file in files)
+            parts[TopicPartition(topic, partition)] = ParquetPart(self.path, tuple(f[2] for f in files), rows)
+        return parts
+
+
+@dataclass(frozen=True)
+class ParquetPart:
+    """The `Part` of one partition of an archive."""
+
+    path: str
+    files: tuple[str, ...]
+    size: int
+
+    def open(self, partition: TopicPartition) -> ParquetReader:
+        return ParquetReader(self, partition)
+
+
+class ParquetReader:
+    def __init__(self, part: ParquetPart, partition: TopicPartition) -> None:
+        self._batches = self._read(part, partition)
+
+    def read(self) -> RecordBatch | None:
+        return next(self._batches, None)
+
+    def close(self) -> None:
+        self._batches.close()
+
+    @staticmethod
+    def _read(part: ParquetPart, partition: TopicPartition) -> Generator[RecordBatch, None, None]:
+        system, _ = pafs.FileSystem.from_uri(part.path) if "://" in part.path else _local(part.path)
+        last = -1
+        for path in part.files:
+            with pq.ParquetFile(path, filesystem=system) as file:
+                names = [*COLUMNS, *(["headers"] if "headers" in file.schema_arrow.names else [])]
+                for batch in file.iter_batches(BATCH, columns=names, use_threads=False):
+                    keys, values, timestamps, offsets = (batch.column(name).to_pylist() for name in COLUMNS)
+                    if offsets[0] <= last or (np.diff(batch.column("offset").to_numpy()) <= 0).any():
+                        raise ConfigError(
+                            f"{path} is not in the order of its offsets (partition {partition}): read it with "
+                            "FrameSource(spark.read.parquet(...)), which sorts"
+                        )
+                    last = offsets[-1]
+                    headers = record_headers(batch.column("headers")) if "headers" in names else None
+                    yield RecordBatch(keys, values, timestamps, offsets, headers)
+
+
+def write_archive(frame: DataFrame, path: str) -> None:
+    """Writes the records of a topic (``partition``, ``mx``, ``src``, ``seq`` and the rest) for `ParquetSource`."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    count = (frame.agg(F.max("partition")).collect()[0][0] or 0) + 1
+    ordered = exact_partitions(frame, count, F.col("partition"))
+    number = F.row_number().over(Window.partitionBy("partition").orderBy("mx", "src", "seq")) - 1
+    columns = ("partition", "key", "value", "timestamp", "headers", number.cast("bigint").alias("offset"))
+    # Spark sorts by `partition` before it writes the folders, and keeps the order within.
+    rows = ordered.select(*columns).sortWithinPartitions("partition", "offset")
+    rows.write.partitionBy("partition").parquet(path)
+
+
+def _local(path: str) -> tuple[pafs.FileSystem, str]:
+    return pafs.LocalFileSystem(), path
+
+
+def _span(system: pafs.FileSystem, path: str) -> tuple[int, int, int] | None:
+    """First and last offset of a file and its rows, from its footer; None if it is empty."""
+    with pq.ParquetFile(path, filesystem=system) as file:
+        schema, meta = file.schema_arrow, file.metadata
+        missing = [name for name in COLUMNS if name not in schema.names]
+        if missing:
+            raise ConfigError(f"{path} has no column {', '.join(missing)}; it has {', '.join(schema.names)}")
+        for name, kind in (("timestamp", pa.int64()), ("offset", pa.int64())):
+            if schema.field(name).type != kind:
+                raise ConfigError(f"column {name} of {path} is {schema.field(name).type}, not {kind}")
+        if not meta.num_rows:
+            return None
+        paths = [meta.schema.column(number).path for number in range(meta.num_columns)]
+        index = paths.index("offset")
+        groups = [meta.row_group(g).column(index).statistics for g in range(meta.num_row_groups)]
+        if any(group is None or not group.has_min_max for group in groups):
+            offsets = file.read(columns=["offset"]).column("offset").to_numpy()
+            return int(offsets.min()), int(offsets.max()), meta.num_rows
+        return min(g.min for g in groups), max(g.max for g in groups), meta.num_rows

@@ -1,0 +1,70 @@
+"""The frames between stages: their columns, and what the kinds of rows mean."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from streamapp.runners.spark.packing import ARROW_HEADERS
+
+__all__ = [
+    "CHANGE",
+    "COUNTS",
+    "HEADERS",
+    "INPUT",
+    "INPUT_COLUMNS",
+    "OUTPUT",
+    "OUTPUT_TYPES",
+    "PACK",
+    "POSITION",
+    "RECORD",
+    "ROW",
+]
+
+HEADERS = "array<struct<key:string,value:binary>>"
+
+INPUT = {
+    "task": "int",
+    "input": "int",
+    "mx": "bigint",
+    "src": "int",
+    "seq": "bigint",
+    "key": "binary",
+    "value": "binary",
+    "timestamp": "bigint",
+    "headers": HEADERS,
+}
+INPUT_COLUMNS = tuple(INPUT)
+"""Rows into a stage. ``input`` is an index into the topics that Spark brings. (mx, src, seq) is their order: the
+largest timestamp that the writing task had seen, its partition, and a counter. A row of a repartition topic is a
+pack: ``value`` has the records, and ``timestamp`` says how many they are."""
+
+OUTPUT = (
+    "kind int, name string, task int, mx bigint, src int, seq bigint, key binary, value binary, "
+    f"timestamp bigint, headers {HEADERS}, start bigint, end bigint"
+)
+"""Rows out of a stage, by kind:
+
+RECORD    ``name`` is the topic, ``task`` the partition
+PACK      of a repartition topic: as in `INPUT`
+ROW       of a table: ``name`` is the store
+COUNTS    ``seq`` has the number
+CHANGE    a changelog record; only with a `Resume`
+POSITION  ``name`` and ``task`` are an input, ``value`` is what is to be committed beside its offset
+"""
+
+RECORD, ROW, COUNTS, CHANGE, POSITION, PACK = range(6)
+
+OUTPUT_TYPES = {
+    "kind": pa.int32(),
+    "name": pa.string(),
+    "task": pa.int32(),
+    "mx": pa.int64(),
+    "src": pa.int32(),
+    "seq": pa.int64(),
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "timestamp": pa.int64(),
+    "headers": ARROW_HEADERS,
+    "start": pa.int64(),
+    "end": pa.int64(),
+}

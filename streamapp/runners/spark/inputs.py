@@ -1,0 +1,108 @@
+"""What a batch reads, found out before it begins: topics, their partitions, and how many records there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from streamapp.config import StreamsConfig
+from streamapp.errors import ConfigError
+from streamapp.records import TopicPartition
+from streamapp.runners.spark.archive import ParquetSource
+from streamapp.runners.spark.planner import topics_of
+from streamapp.runners.spark.source import FrameSource, KafkaPart, KafkaRange, KafkaSource, Part
+from streamapp.topology import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    Sources = KafkaSource | Mapping[str, KafkaSource | ParquetSource | FrameSource | DataFrame] | None
+
+__all__ = ["Inputs", "Source", "client_of", "resolve"]
+
+Source = KafkaSource | ParquetSource | FrameSource
+
+
+@dataclass
+class Inputs:
+    """Each source topic lies in ``parts``, which tasks read, or in ``rows``, which Spark brings."""
+
+    topics: tuple[str, ...] = ()
+    parts: dict[TopicPartition, Part] = field(default_factory=dict)
+    rows: dict[str, DataFrame] = field(default_factory=dict)
+    partitions: dict[str, int] = field(default_factory=dict)
+    """Partition counts of all topics that are read, and of those that are written as far as Kafka has them."""
+    totals: dict[TopicPartition, int] = field(default_factory=dict)
+    """Records of the topics in ``rows``."""
+
+    def of(self, topics: tuple[str, ...]) -> dict[TopicPartition, Part]:
+        return {tp: part for tp, part in self.parts.items() if tp.topic in topics}
+
+    def size(self, topics: tuple[str, ...]) -> int:
+        """About how many records the topics have."""
+        return sum(part.size for part in self.of(topics).values()) + sum(
+            total for tp, total in self.totals.items() if tp.topic in topics
+        )
+
+
+def client_of(config: StreamsConfig) -> dict[str, Any]:
+    """librdkafka's settings for the application's cluster."""
+    return {"bootstrap.servers": config.bootstrap_servers, **config.client_properties}
+
+
+def resolve(plan: Plan, sources: Sources) -> Inputs:
+    """Finds the sources of all topics. Raises `ConfigError` where there is none, `CopartitionError` as workers do."""
+    kafka = KafkaRange(client_of(plan.config))
+    written = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
+    wanted = [topic for topic in plan.source_topics if topic not in written]
+    on_kafka: dict[str, int] = {}
+    if sources is None or isinstance(sources, KafkaSource):
+        on_kafka = kafka.partition_counts()
+        matched = [
+            t for s in plan.subtopologies if any(n.pattern for n in s.sources) for t in topics_of(s, on_kafka)
+        ]
+        names = dict.fromkeys([*wanted, *(topic for topic in matched if topic not in written)])
+        by_topic: dict[str, Source] = dict.fromkeys(names, sources or KafkaSource())
+    else:
+        by_topic = {t: s if isinstance(s, Source) else FrameSource(s) for t, s in sources.items()}
+        missing = [topic for topic in wanted if topic not in by_topic]
+        if missing:
+            raise ConfigError(
+                f"there is no source for {', '.join(missing)}: give a DataFrame, a ParquetSource or a KafkaSource for "
+                f"each of {', '.join(wanted)}"
+            )
+        if any(isinstance(source, KafkaSource) for source in by_topic.values()):
+            on_kafka = kafka.partition_counts()
+    found = Inputs(tuple(by_topic))
+    external = {topic: on_kafka[topic] for topic in plan.source_topics if topic in on_kafka}
+    for topic, source in by_topic.items():
+        if isinstance(source, FrameSource):
+            external[topic] = _add_rows(found, topic, source)
+        elif isinstance(source, ParquetSource):
+            parts = source.parts(topic)
+            external[topic] = len(parts)
+            found.parts.update(parts)
+        elif topic in on_kafka:
+            external[topic] = on_kafka[topic]
+            every = [TopicPartition(topic, partition) for partition in range(on_kafka[topic])]
+            ranges = kafka.resolve(source, every)
+            found.parts.update({tp: KafkaPart(client_of(plan.config), *span) for tp, span in ranges.items()})
+    for topic in plan.source_topics:
+        if topic in written and topic not in external:
+            external[topic] = max(external.values(), default=1)
+    found.partitions = {**on_kafka, **external, **plan.partition_counts(external)}
+    return found
+
+
+def _add_rows(found: Inputs, topic: str, source: FrameSource) -> int:
+    """Adds a frame; returns how many partitions its topic has."""
+    rows = found.rows[topic] = source.rows(topic)
+    sizes: dict[int, int] = dict(map(tuple, rows.groupBy("task").count().collect()))
+    found.totals.update({TopicPartition(topic, task): size for task, size in sizes.items()})
+    partitions = source.partitions or max(sizes, default=0) + 1
+    if sizes and max(sizes) >= partitions:
+        raise ConfigError(
+            f"the frame for {topic} has rows of partition {max(sizes)}, but partitions is {source.partitions}"
+        )
+    return partitions

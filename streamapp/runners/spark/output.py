@@ -1,0 +1,243 @@
+"""What a task sends, on its way into Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamapp.engine.task import Task
+from streamapp.records import NO_HEADERS, Headers, RecordBatch, TopicPartition, Windowed
+from streamapp.runners.spark.frames import CHANGE, COUNTS, OUTPUT_TYPES, PACK, POSITION, RECORD, ROW
+from streamapp.runners.spark.packing import SCHEMA, arrow_headers, packs
+from streamapp.runners.spark.partitioning import key_partitions
+from streamapp.state.spec import StoreSpec
+
+__all__ = ["Output", "readable", "table_rows"]
+
+OUTPUT_ROWS = 20_000
+"""Records that wait before they are given out."""
+_READABLE = ("key_value", "lru", "timestamped", "window", "timestamped_window", "session", "versioned")
+
+Sent = tuple[int | None, int, bytes | None, bytes | None, int | None, Headers | None]
+"""Partition (None: by key), stream time, key, value, timestamp, headers."""
+
+
+def readable(spec: StoreSpec) -> bool:
+    """Whether a store is a table to users, and not the inside of an operator."""
+    return spec.kind in _READABLE and spec.key_serde is not None and spec.value_serde is not None
+
+
+class Output:
+    """The engine's `Collector`: keeps what is sent, topic by topic, and makes Arrow batches of it.
+
+    ``packed`` are the topics whose records travel in packs; ``dropped`` those that nobody wants; those of a
+    ``circle`` go back into the task. ``partitions`` has the partition counts, ``tasks`` that of topics not
+    among them.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        partitions: Mapping[str, int],
+        tasks: int,
+        *,
+        packed: frozenset[str],
+        changelogs: frozenset[str],
+        dropped: frozenset[str],
+        circle: frozenset[str],
+        homes: Mapping[str, int],
+    ) -> None:
+        self.task: Task
+        self._partition, self._partitions, self._tasks = partition, partitions, tasks
+        self._packed, self._changelogs = packed, changelogs
+        self._sent: dict[str, list[Sent]] = {topic: [] for topic in packed}
+        self._numbers: dict[str, int] = {}
+        self._dropped = dropped
+        self._circle, self._homes = circle, homes
+        self._circled: dict[str, int] = {}  # how many of those that wait went back into the task
+        self._given: dict[str, int] = {}  # how many ever did
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int | None,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
+        waiting = self._sent.get(topic)
+        if waiting is None:
+            if topic in self._dropped:
+                return
+            waiting = self._sent[topic] = []
+        waiting.append((partition, self.task.stream_time, key, value, timestamp, headers or None))
+
+    def partition_count(self, topic: str) -> int:
+        return self._partitions.get(topic, self._tasks)
+
+    def circulate(self, task: Task) -> bool:
+        """Gives the task what it sent to itself; False if that is nothing."""
+        found = False
+        for topic in self._circle:
+            waiting = self._sent.setdefault(topic, [])
+            new = waiting[self._circled.get(topic, 0) :]
+            if topic in self._packed:
+                waiting.clear()
+            else:
+                self._circled[topic] = len(waiting)
+            if new:
+                _, _, keys, values, timestamps, headers = zip(*new, strict=True)
+                first = self._given.get(topic, 0)
+                self._given[topic] = first + len(new)
+                batch = RecordBatch(
+                    keys,
+                    values,
+                    [time or 0 for time in timestamps],
+                    range(first, first + len(new)),
+                    [some or NO_HEADERS for some in headers],
+                )
+                task.enqueue(TopicPartition(topic, 0), batch)
+                found = True
+        return found
+
+    def batches(self, at_least: int) -> Iterator[pa.RecordBatch]:
+        """Gives out the topics that have ``at_least`` so many records waiting."""
+        for topic, waiting in self._sent.items():
+            if waiting and len(waiting) >= at_least:
+                self._sent[topic] = []
+                self._circled[topic] = 0
+                for first in range(0, len(waiting), 2 * OUTPUT_ROWS):
+                    yield self._batch(topic, waiting[first : first + 2 * OUTPUT_ROWS])
+
+    def counts(self) -> Iterator[pa.RecordBatch]:
+        """How many records the task has processed, and how many it dropped."""
+        metrics = self.task.metrics
+        names, numbers = ["processed", "dropped"], [metrics.processed, metrics.dropped_records]
+        yield self._frame(COUNTS, 2, name=names, task=[self._partition] * 2, seq=numbers)
+
+    def positions(self) -> Iterator[pa.RecordBatch]:
+        """What is to be committed beside the offsets of the inputs."""
+        found = self.task.commit_metadata
+        yield self._frame(
+            POSITION,
+            len(found),
+            name=[tp.topic for tp in found],
+            task=[tp.partition for tp in found],
+            value=[text.encode() for text in found.values()],
+        )
+
+    def tables(self) -> Iterator[pa.RecordBatch]:
+        """The rows of all tables."""
+        for name, store in self.task.own_stores.items():
+            if readable(store.spec):
+                rows, seq = table_rows(store), 0
+                while part := list(islice(rows, OUTPUT_ROWS)):
+                    keys, values, timestamps, starts, ends = zip(*part, strict=True)
+                    key_array = pa.array(keys, pa.binary())
+                    yield self._frame(
+                        ROW,
+                        len(part),
+                        name=[name] * len(part),
+                        task=self._home(name, key_array),
+                        seq=np.arange(seq, seq + len(part)),
+                        key=key_array,
+                        value=values,
+                        timestamp=timestamps,
+                        start=starts,
+                        end=ends,
+                    )
+                    seq += len(part)
+
+    def _batch(self, topic: str, sent: list[Sent]) -> pa.RecordBatch:
+        first, size = self._numbers.get(topic, 0), len(sent)
+        self._numbers[topic] = first + size
+        chosen, times, keys, values, timestamps, headers = zip(*sent, strict=True)
+        key_array = pa.array(keys, pa.binary())
+        places = self._places(topic, chosen, key_array)
+        if topic not in self._packed:
+            return self._frame(
+                CHANGE if topic in self._changelogs else RECORD,
+                size,
+                name=[topic] * size,
+                task=places,
+                mx=times,
+                seq=np.arange(first, first + size),
+                key=key_array,
+                value=values,
+                timestamp=timestamps,
+                headers=arrow_headers(headers),
+            )
+        columns = (times, key_array, values, timestamps, arrow_headers(headers))
+        arrays = [
+            each if isinstance(each, pa.Array) else pa.array(each, field.type)
+            for each, field in zip(columns, SCHEMA, strict=True)
+        ]
+        found = list(packs(arrays, places, first))
+        return self._frame(
+            PACK,
+            len(found),
+            name=[topic] * len(found),
+            task=[pack.partition for pack in found],
+            mx=[pack.mx for pack in found],
+            seq=[pack.seq for pack in found],
+            value=[pack.data for pack in found],
+            timestamp=[pack.size for pack in found],
+        )
+
+    def _places(self, topic: str, chosen: tuple[int | None, ...], keys: pa.Array) -> npt.NDArray[np.int32]:
+        """The partition of each record: the chosen one, or Kafka's for the key. A null key stays with its
+        task."""
+        if None not in chosen:
+            return np.array(chosen, np.int32)
+        placed = key_partitions(keys, self.partition_count(topic), self._partition)
+        for index, partition in enumerate(chosen):
+            if partition is not None:
+                placed[index] = partition
+        return placed
+
+    def _home(self, store: str, keys: pa.Array) -> npt.NDArray[np.int32]:
+        """The partition of rows of a table: the task's. That of a circle has those of all partitions."""
+        if not self._circle:
+            return np.full(len(keys), self._partition, np.int32)
+        return key_partitions(keys, self._homes.get(store, 1))
+
+    def _frame(self, kind: int, size: int, **columns: Any) -> pa.RecordBatch:
+        columns["kind"] = np.full(size, kind, np.int32)
+        columns["src"] = np.full(size, self._partition, np.int32)
+        columns.setdefault("mx", np.zeros(size, np.int64))
+        columns.setdefault("seq", np.zeros(size, np.int64))
+        arrays = [
+            pa.nulls(size, type)
+            if name not in columns
+            else columns[name]
+            if isinstance(columns[name], pa.Array)
+            else pa.array(columns[name], type)
+            for name, type in OUTPUT_TYPES.items()
+        ]
+        return pa.RecordBatch.from_arrays(arrays, list(OUTPUT_TYPES))
+
+
+def table_rows(store: Any) -> Iterator[tuple[bytes, bytes, int | None, int | None, int | None]]:
+    """(key bytes, value bytes, timestamp, start, end) of each row of a store."""
+    spec: StoreSpec = store.spec
+    assert spec.key_serde is not None
+    assert spec.value_serde is not None
+    key_bytes, value_bytes = spec.key_serde.serialize, spec.value_serde.serialize
+    for row in store.all():
+        key, value, rest = row[0], row[1], row[2:]
+        timestamp = start = end = None
+        if isinstance(key, Windowed):
+            key, start, end = key
+        if spec.kind == "timestamped":
+            value, timestamp = value
+        elif spec.kind == "timestamped_window":
+            timestamp = rest[0]
+        elif spec.kind == "versioned":
+            start, end = rest
+        yield key_bytes(key), value_bytes(value), timestamp, start, end

@@ -1,0 +1,126 @@
+"""Records of repartition topics on their way through a shuffle: many to a row.
+
+What a row costs Spark, out of Python, into the shuffle, through a sort and back, is more than what the engine
+needs for a record. So a task packs what it sends to one partition into blobs of thousands of records, Spark moves
+the blobs, and the reading task puts the records in order again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamapp.records import NO_HEADERS, Headers, RecordBatch
+
+__all__ = ["ARROW_HEADERS", "Merge", "Pack", "arrow_headers", "packs", "record_headers", "unpack"]
+
+ARROW_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+SCHEMA = pa.schema(
+    [
+        ("mx", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("timestamp", pa.int64()),
+        ("headers", ARROW_HEADERS),
+    ]
+)
+
+
+class Pack(NamedTuple):
+    """Records that one task sent to one partition, in the order in which it did.
+
+    ``mx`` and ``seq`` are those of the first one: the largest timestamp that the task had seen, which never
+    falls, and the number of the record among all that the task sent."""
+
+    partition: int
+    mx: int
+    seq: int
+    size: int
+    data: bytes
+
+
+def packs(columns: Sequence[pa.Array], partitions: npt.NDArray[np.int32], first_seq: int) -> Iterator[Pack]:
+    """Distributes records, given as the columns of `SCHEMA`, over their partitions."""
+    batch = pa.RecordBatch.from_arrays(list(columns), schema=SCHEMA)
+    order = np.argsort(partitions, kind="stable")
+    found, starts = np.unique(partitions[order], return_index=True)
+    ends = [*starts[1:].tolist(), len(order)]
+    taken = batch.take(pa.array(order))
+    for partition, start, end in zip(found.tolist(), starts.tolist(), ends, strict=True):
+        part = taken.slice(start, end - start)
+        data = part.serialize().to_pybytes()
+        yield Pack(partition, part.column(0)[0].as_py(), first_seq + int(order[start]), end - start, data)
+
+
+def unpack(data: pa.Buffer) -> pa.RecordBatch:
+    return pa.ipc.read_record_batch(data, SCHEMA)
+
+
+class Merge:
+    """The packs of all writing tasks, for one reading task, as one sequence: by mx, then writing task, then
+    number."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, list[pa.RecordBatch]] = {}
+
+    def add(self, source: int, data: pa.Buffer) -> None:
+        """A pack; those of one writing task come in their order."""
+        self._waiting.setdefault(source, []).append(unpack(data))
+
+    def before(self, bound: int | None) -> RecordBatch | None:
+        """Takes out the records with an mx before the bound (None: all): no pack that is still to come has
+        one."""
+        parts: list[pa.RecordBatch] = []
+        for source in sorted(self._waiting):
+            left = self._waiting.pop(source)
+            while left:
+                part = left[0]
+                end = len(part) if bound is None else int(np.searchsorted(_numbers(part, 0), bound))
+                if end:
+                    parts.append(part.slice(0, end))
+                if end < len(part):
+                    left[0] = part.slice(end)
+                    self._waiting[source] = left
+                    break
+                left.pop(0)
+        if not parts:
+            return None
+        if len(parts) == 1:
+            return _records(parts[0])
+        table = pa.concat_batches(parts)
+        return _records(table.take(pa.array(np.argsort(_numbers(table, 0), kind="stable"))))
+
+
+def _numbers(batch: pa.RecordBatch, column: int) -> npt.NDArray[np.int64]:
+    return batch.column(column).to_numpy()  # type: ignore[no-any-return]
+
+
+def _records(batch: pa.RecordBatch) -> RecordBatch:
+    _, keys, values, timestamps, headers = batch.columns
+    return RecordBatch(
+        keys.to_pylist(),
+        values.to_pylist(),
+        timestamps.to_pylist(),
+        range(len(batch)),
+        record_headers(headers),
+    )
+
+
+def arrow_headers(headers: Sequence[Headers | None]) -> pa.Array:
+    items = [h and [{"key": key, "value": value} for key, value in h] for h in headers]
+    return pa.array(items, ARROW_HEADERS)
+
+
+def record_headers(column: pa.Array) -> list[Headers] | None:
+    """What `RecordBatch` wants; None when there are none at all."""
+    if column.null_count == len(column):
+        return None
+    return [_headers(items) for items in column.to_pylist()]
+
+
+def _headers(items: list[dict[str, Any]] | None) -> Headers:
+    return tuple((item["key"], item["value"]) for item in items) if items else NO_HEADERS

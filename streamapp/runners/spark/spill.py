@@ -1,0 +1,104 @@
+"""State of a task that may outgrow memory: in memory first, from some size on in RocksDB on the local disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from itertools import islice
+
+from streamapp.state.backend import MemoryBackend, OrderedBytes, StateBackend, WriteSet
+from streamapp.state.rocks import RocksBackend, RocksMemory
+
+__all__ = ["SpillingBackend"]
+
+ENTRY_BYTES = 200
+"""What an entry takes in memory besides its bytes, roughly."""
+ENTRIES_PER_WRITE = 50_000
+
+
+class SpillingBackend:
+    """A `StateBackend` that keeps about ``limit_bytes`` in memory and then moves to a folder that is deleted at
+    the end. RocksDB gets the same limit for its caches and write buffers.
+
+    >>> backend = SpillingBackend(limit_bytes=1_000)
+    >>> for number in range(100):
+    ...     backend.write(WriteSet(puts={"counts": [(b"%d" % number, b"1")]}))
+    >>> backend.on_disk, backend.table("counts").get(b"7")
+    (True, b'1')
+    >>> backend.close()
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._inner: StateBackend = MemoryBackend()
+        self._tables: dict[str, _Table] = {}
+        self._written = 0
+        self._folder: str | None = None
+
+    @property
+    def on_disk(self) -> bool:
+        return self._folder is not None
+
+    def table(self, store: str) -> OrderedBytes:
+        if store not in self._tables:
+            self._tables[store] = _Table(self._inner.table(store))
+        return self._tables[store]
+
+    def offsets(self) -> dict[str, int]:
+        return self._inner.offsets()
+
+    def write(self, batch: WriteSet) -> None:
+        for store in batch.puts:
+            self.table(store)
+        self._inner.write(batch)
+        if self._folder is not None:
+            return
+        for puts in batch.puts.values():
+            self._written += sum(len(key) + len(value or b"") + ENTRY_BYTES for key, value in puts)
+        if self._written > self._limit:
+            # Entries that were overwritten have been counted each time.
+            self._written = sum(
+                len(key) + len(value) + ENTRY_BYTES
+                for table in self._tables.values()
+                for key, value in table.range(None, None)
+            )
+            if self._written > self._limit / 2:
+                self._move()
+
+    def close(self) -> None:
+        self._inner.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _move(self) -> None:
+        # Spark tells its workers where local data may lie, and deletes the folder if the executor is killed.
+        places = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
+        self._folder = tempfile.mkdtemp(prefix="streamapp-state-", dir=places.split(",")[0])
+        disk = RocksBackend(self._folder, RocksMemory(self._limit * 2 // 3, self._limit // 3))
+        disk.write(WriteSet(offsets=self._inner.offsets()))
+        for store, table in self._tables.items():
+            entries = table.range(None, None)
+            while part := list(islice(entries, ENTRIES_PER_WRITE)):
+                disk.write(WriteSet(puts={store: [*part]}))
+            table.inner = disk.table(store)
+        self._inner.close()
+        self._inner = disk
+
+
+class _Table:
+    """Stores hold on to their table; what lies behind it may change."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self, inner: OrderedBytes) -> None:
+        self.inner = inner
+
+    def get(self, key: bytes, /) -> bytes | None:
+        return self.inner.get(key)
+
+    def range(
+        self, start: bytes | None, end: bytes | None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        return self.inner.range(start, end, reverse)
