@@ -2,12 +2,13 @@
 # make run ARGS=--once the same, then compares every table with Spark's own batch answer, and ends
 # make test            checks, unit tests and conformance cases, from nothing, on a new machine
 # make test-all        everything: a real broker, workers, Spark, Chromium
+# make faults          the fault matrix on one broker and on three; ARGS="--list", "zombie", "--jobs 4" ...
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-all check clean
+.PHONY: run test test-all faults check clean
 
 run: $(VENV)/installed
 	$(BIN)/python -m agents.demo $(ARGS)
@@ -18,6 +19,9 @@ test: check
 test-all: check
 	scripts/chromium
 	$(BIN)/pytest $(ARGS)
+
+faults: $(VENV)/installed
+	$(BIN)/python -m tests.faults $(ARGS)
 
 check: $(VENV)/installed
 	$(BIN)/ruff check .
