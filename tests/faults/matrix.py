@@ -21,7 +21,7 @@ ALO, EOS = "at_least_once", "exactly_once_v2"
 GUARANTEES = (ALO, EOS)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """One scenario with one workload and one guarantee."""
 

@@ -27,14 +27,17 @@ class Proxy:
         self.port, self.target = port, target
         self.lost = 0
         """Requests or responses that were lost on purpose."""
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop
+        self._closed: asyncio.Event
         self._writers: set[asyncio.StreamWriter] = set()
         self._refusing = False
         self._delay = 0.0
         self._flowing: dict[Way, asyncio.Event] = {}
         self._to_lose: tuple[frozenset[int], Way] | None = None
         self._started = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"proxy-{port}", daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._run()), name=f"proxy-{port}", daemon=True
+        )
         self._thread.start()
         self._started.wait(10)
 
@@ -60,8 +63,7 @@ class Proxy:
         self._call(lambda: [event.set() for event in self._flowing.values()])
 
     def close(self) -> None:
-        self._call(self._cut)
-        self._call(self._loop.stop)
+        self._call(self._closed.set)
         self._thread.join(5)
 
     def _call(self, fn: object) -> None:
@@ -72,14 +74,16 @@ class Proxy:
         for writer in self._writers:
             writer.transport.abort()
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._closed = asyncio.Event()
         for way in ("up", "down"):
             self._flowing[way] = asyncio.Event()
             self._flowing[way].set()
-        self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", self.port))
+        server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
         self._started.set()
-        self._loop.run_forever()
+        await self._closed.wait()
+        server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers = [writer]
@@ -90,16 +94,11 @@ class Proxy:
             writers.append(up_writer)
             self._writers.update(writers)
             marked: set[int] = set()
-            pipes = {
-                asyncio.ensure_future(self._pipe("up", reader, up_writer, marked)),
-                asyncio.ensure_future(self._pipe("down", up_reader, writer, marked)),
-            }
-            _, rest = await asyncio.wait(pipes, return_when=asyncio.FIRST_COMPLETED)
-            for pipe in rest:
-                pipe.cancel()
-            await asyncio.gather(*pipes, return_exceptions=True)
-        except OSError:
-            pass  # the broker does not run: the worker sees a closed connection
+            async with asyncio.TaskGroup() as pipes:
+                pipes.create_task(self._pipe("up", reader, up_writer, marked))
+                pipes.create_task(self._pipe("down", up_reader, writer, marked))
+        except* (OSError, EOFError):
+            pass  # either end has closed, or the broker does not run: the worker sees a closed connection
         finally:
             self._writers.difference_update(writers)
             for each in writers:
@@ -114,7 +113,7 @@ class Proxy:
             frame = await reader.readexactly(int.from_bytes(size, "big"))
             if self._loses(way, frame, marked):
                 self.lost += 1
-                return
+                raise ConnectionAbortedError
             if self._delay:
                 await asyncio.sleep(self._delay)
             await self._flowing[way].wait()

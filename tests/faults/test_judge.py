@@ -1,0 +1,91 @@
+"""The judge must be seen to fail: recorded bad histories, and random damage to good ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .history import Event, read_history
+from .judge import judge
+from .models import MODELS, Input
+from .recorded import BAD, HISTORIES
+
+BAD_FILES = sorted(path for path in HISTORIES.glob("I*.jsonl"))
+
+
+def broken(history: list[Event]) -> set[str]:
+    return {verdict.invariant for verdict in judge(history) if not verdict.ok}
+
+
+def test_the_good_history_is_accepted_with_every_invariant() -> None:
+    verdicts = judge(read_history(HISTORIES / "good.jsonl"))
+    assert [v for v in verdicts if not v.ok] == []
+    assert [v.invariant for v in verdicts] == [
+        *("I1", "I2", "I3", "I4", "I5", "I6", "I10", "I11", "I13", "I14", "I15")
+    ]
+
+
+def test_every_invariant_has_a_bad_history() -> None:
+    assert {path.stem for path in BAD_FILES} == BAD.keys()
+    accepted = judge(read_history(HISTORIES / "good.jsonl"))
+    assert {path.stem.partition("-")[0] for path in BAD_FILES} == {v.invariant for v in accepted}
+
+
+@pytest.mark.parametrize("path", BAD_FILES, ids=lambda path: path.stem)
+def test_a_bad_history_is_rejected_for_what_is_wrong_with_it(path: Path) -> None:
+    verdicts = {v.invariant: v for v in judge(read_history(path))}
+    verdict = verdicts[path.stem.partition("-")[0]]
+    assert not verdict.ok
+    assert verdict.detail
+
+
+def at_least_once(history: list[Event]) -> list[Event]:
+    return [{**history[0], "guarantee": "at_least_once"}, *history[1:]]
+
+
+def test_at_least_once_may_double_but_not_lose_count_twice_or_reorder() -> None:
+    read = lambda name: list(read_history(HISTORIES / f"{name}.jsonl"))  # noqa: E731
+    assert broken(at_least_once(read("I2-doubled"))) == set()
+    assert "I1" in broken(at_least_once(read("I1-lost")))
+    assert "I3" in broken(at_least_once(read("I3-counted-twice")))
+    assert "I5" in broken(at_least_once(read("I5-swapped")))
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> list[Event]:
+    """A right history of one partition, any workload, exactly once."""
+    model = draw(st.sampled_from(["copy", "count", "window", "join"]))
+    rows = draw(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 40_000)), min_size=4, max_size=20))
+    inputs = [Input(n, key, str(n), timestamp) for n, (key, timestamp) in enumerate(rows)]
+    outputs = [output for _, output in MODELS[model](inputs)]
+    history: list[Event] = [
+        {"t": 0, "event": "run", "guarantee": "exactly_once_v2", "stages": [["in", model, "out"]]}
+    ]
+    for each in inputs:
+        history.append({"t": 0, "event": "sent", "topic": "in", "partition": 0, **each._asdict()})
+    for offset, output in enumerate(outputs):
+        where: dict[str, Any] = {"topic": "out", "partition": 0, "offset": offset}
+        history.append({"t": 0, "event": "output", **where, **output._asdict()})
+    history.append(
+        {"t": 1, "event": "committed", "offsets": {"in-0": len(rows)}, "ends": {"out-0": len(outputs)}}
+    )
+    return history
+
+
+@given(runs(), st.data())
+def test_any_lost_doubled_or_swapped_output_is_noticed(history: list[Event], data: st.DataObject) -> None:
+    assert broken(history) == set()
+    places = [n for n, event in enumerate(history) if event["event"] == "output"]
+    if len(places) < 2:
+        return
+    at = data.draw(st.sampled_from(places))
+    assert "I1" in broken(history[:at] + history[at + 1 :])
+    assert "I2" in broken([*history, {**history[at], "offset": 1_000}])
+    other = data.draw(st.sampled_from([place for place in places if place != at]))
+    swapped = [dict(event) for event in history]
+    swapped[at]["offset"], swapped[other]["offset"] = history[other]["offset"], history[at]["offset"]
+    assert "I5" in broken(swapped)
