@@ -201,6 +201,15 @@ def start_offset(task: LiveTask, tp: TopicPartition, local: int, first: int, end
             f"The changelog was deleted or lost records. Delete {task.folder} to go on with what the changelog "
             "has, or restore the topic"
         )
+    store = task.changelogs[tp]
+    topic = task.subtopology.changelog_topics[store]
+    if local < first and topic.config.get("cleanup.policy") == "compact":
+        raise TaskCorruptedError(
+            f"task {task.id}: the changelog {tp} begins at offset {first}, and the local state of {store} is at {local}: what "
+            "lay between was deleted, by retention or on request, and the table cannot be restored. Restore the topic; or, to "
+            f"compute the table anew, stop all workers, delete the topic {tp.topic} and the state folders, and reset the "
+            "offsets of the group"
+        )
     return max(local, first)
 
 

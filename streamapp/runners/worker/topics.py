@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -34,9 +34,11 @@ def prepare_topics(plan: Plan, admin: AdminClient, timeout: float = 10.0) -> Top
     """Checks the source topics and creates the internal ones that are missing.
 
     Raises `BrokerError` when Kafka cannot be reached or refuses, `TopologyError` for missing source topics
-    (all of them) and for internal topics with another number of partitions, `CopartitionError` for topics
-    that are joined but do not match.
+    (all of them), for internal topics with another number of partitions and for changelogs that are gone while the
+    offsets of their input are still there, `CopartitionError` for topics that are joined but do not match.
     """
+    # Looked up before the topics: a worker that starts at the same time creates topics first and commits later.
+    committed = _committed_topics(plan, admin, timeout)
     existing = _existing(plan, admin, timeout)
     missing = sorted(topic for topic in plan.source_topics if topic not in existing)
     if missing:
@@ -57,6 +59,8 @@ def prepare_topics(plan: Plan, admin: AdminClient, timeout: float = 10.0) -> Top
                 f"no topic matches {sub.name}, which {plan.application_id} reads; create one first"
             )
     _check_counts(existing, counts)
+    for sub in plan.subtopologies:
+        _check_changelogs(plan, sub, committed.intersection(sources[sub.id]), existing, counts)
     _create(plan, admin, {name: count for name, count in counts.items() if name not in existing}, timeout)
     return Topics({**existing, **counts}, sources)
 
@@ -67,6 +71,36 @@ def _existing(plan: Plan, admin: AdminClient, timeout: float) -> dict[str, int]:
     except KafkaException as exc:
         raise unreachable(plan.config, exc) from exc
     return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.partitions}
+
+
+def _committed_topics(plan: Plan, admin: AdminClient, timeout: float) -> set[str]:
+    """The topics of which the group has committed some offset that is not the first."""
+    group = plan.application_id
+    (future,) = admin.list_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(group)], request_timeout=timeout
+    ).values()
+    try:
+        return {tp.topic for tp in future.result().topic_partitions or () if tp.offset > 0}
+    except KafkaException as exc:
+        if exc.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return set()
+        raise unreachable(plan.config, exc) from exc
+
+
+def _check_changelogs(
+    plan: Plan, sub: Subtopology, committed: set[str], existing: Mapping[str, int], counts: Mapping[str, int]
+) -> None:
+    gone = [t for t in sub.changelog_topics.values() if t.name in counts and t.name not in existing]
+    if gone and committed:
+        name, policy = gone[0].name, gone[0].config.get("cleanup.policy", "compact")
+        raise TopologyError(
+            f"the changelog {name} does not exist, but the group {plan.application_id} has committed offsets of "
+            f"{', '.join(sorted(committed))}: its table would begin empty in the middle of its input. If the topic was "
+            "deleted, restore it; or, to compute the tables anew, stop all workers, delete the state folders and reset the "
+            "offsets of the group. If the store is new in this version and may begin empty, create its topic first: "
+            f"kafka-topics.sh --bootstrap-server {plan.config.bootstrap_servers} --create --topic {name} "
+            f"--partitions {counts[name]} --config cleanup.policy={policy}"
+        )
 
 
 def _sources(sub: Subtopology, existing: Mapping[str, int], internal: Mapping[str, int]) -> tuple[str, ...]:
