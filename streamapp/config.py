@@ -64,6 +64,8 @@ class StreamsConfig:
     transaction_timeout_ms: int = 10_000
     session_timeout_ms: int = 45_000
     max_poll_interval_ms: int = 300_000
+    repartition_purge_interval_ms: int = 30_000
+    """How often records that were consumed are deleted from repartition topics."""
     max_task_idle_ms: int = 0
     num_standby_replicas: int = 0
     """Copies of each task's state that other workers keep warm; they answer stale reads and take over at once."""
@@ -115,6 +117,7 @@ class StreamsConfig:
             "max_poll_interval_ms",
             "state_memory_bytes",
             "max_warmup_replicas",
+            "repartition_purge_interval_ms",
         ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} must be larger than 0, not {getattr(self, name)}")

@@ -24,7 +24,7 @@ V = TypeVar("V")
 K2 = TypeVar("K2")
 V2 = TypeVar("V2")
 
-_TIMEOUT = timedelta(seconds=30)
+_TIMEOUT = timedelta(seconds=5)
 
 
 class AsyncMethods(Described[K, V]):

@@ -115,6 +115,14 @@ class Cluster:
         consumer.close()
         return sum(max(tp.offset, 0) for tp in found)
 
+    def first_offsets(self, topic: str) -> list[int]:
+        """Where each partition of a topic begins."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "reader"})
+        partitions = consumer.list_topics(topic).topics[topic].partitions
+        found = [consumer.get_watermark_offsets(TopicPartition(topic, p))[0] for p in partitions]
+        consumer.close()
+        return found
+
     def close(self) -> None:
         for worker in self.workers:
             worker.close()

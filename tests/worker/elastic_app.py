@@ -1,14 +1,23 @@
-"""The counting application with any setting of `StreamsConfig`, as JSON in the environment."""
+"""The counting application with any setting of `StreamsConfig`, as JSON in the environment. With HANGS each record
+is handled for ten minutes."""
 
 from __future__ import annotations
 
 import json
 import os
+import time
 
 from streamapp.app import App
 from streamapp.config import StreamsConfig
+from streamapp.dsl import StreamsBuilder
 
-from .counting_app import counting
+from .counting_app import TEXT, counting
+
+
+def hangs(builder: StreamsBuilder) -> None:
+    stream = builder.stream(os.environ["SOURCE"], key_serde=TEXT, value_serde=TEXT)
+    stream.peek(lambda key, value: print("in hand", flush=True)).foreach(lambda key, value: time.sleep(600))
+
 
 if "APP_ID" in os.environ:
     env = os.environ
@@ -17,7 +26,16 @@ if "APP_ID" in os.environ:
         bootstrap_servers=env["BOOTSTRAP"],
         **{"commit_interval_ms": 200, "session_timeout_ms": 6_000, **json.loads(env.get("CONFIG", "{}"))},
     )
-    topology = counting(env["SOURCE"], env["SINK"], persistent=env.get("STORE", "rocksdb") == "rocksdb")
+    topology = (
+        hangs
+        if "HANGS" in env
+        else counting(env["SOURCE"], env["SINK"], persistent=env.get("STORE", "rocksdb") == "rocksdb")
+    )
     app = App(
-        env["APP_ID"], topology=topology, config=config, datadir=env["DATADIR"], web_port=int(env["WEB_PORT"])
+        env["APP_ID"],
+        topology=topology,
+        config=config,
+        datadir=env["DATADIR"],
+        web_port=int(env["WEB_PORT"]),
+        shutdown_timeout=float(env.get("SHUTDOWN", "30")),
     )

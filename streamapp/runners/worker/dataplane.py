@@ -10,6 +10,7 @@ undone, so local state is never ahead of what is committed.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -29,6 +30,7 @@ from streamapp.runners.worker.livetask import LiveTask, now_ms
 from streamapp.runners.worker.membership import Member, Membership, StaleMemberError
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.producer import RecordProducer
+from streamapp.runners.worker.purge import RepartitionPurge
 from streamapp.runners.worker.restore import Restorer
 from streamapp.runners.worker.standby import Standbys
 from streamapp.runners.worker.transactions import TransactionAborted
@@ -41,6 +43,9 @@ R = TypeVar("R")
 
 _IDLE_SECONDS = 0.02
 _PUNCTUATE_SECONDS = 0.01
+_ASYNC_SECONDS = 0.002
+_DRAIN_SECONDS = 30.0
+"""How long a rebalance or a stop waits for asynchronous steps; half of what Faust gives a rebalance."""
 _REMOTE_SECONDS = 300.0
 """How long a commit waits for brokers that do not answer before the worker gives up."""
 
@@ -88,6 +93,9 @@ class DataPlane(threading.Thread):
         self._current: LiveTask | None = None
         self._last_commit = self._last_punctuation = self._last_look = time.monotonic()
         self._progressed = False
+        self._draining = False
+        """A commit is due and waits for asynchronous steps, which take no more records until then."""
+        self._purge = RepartitionPurge(admin, config.repartition_purge_interval_ms)
         self.fetcher = Fetcher(config, admin)
         self.restorer = Restorer(config, admin)
         self.standbys = Standbys(config, admin, open_task, self._close_task, membership.rejoin)
@@ -184,7 +192,8 @@ class DataPlane(threading.Thread):
         except TransactionAborted as exc:
             logger.warning("%s; its tasks begin again at the last commit", exc)
             self._roll_back()
-            self._reopen()
+            if not self._stopping:
+                self._reopen()
 
     def _run_commands(self) -> None:
         while not self._stopping:
@@ -215,16 +224,24 @@ class DataPlane(threading.Thread):
             time.sleep(_IDLE_SECONDS)
         self._start_restored()
         self.standbys.poll()
+        self._look()
         if self.suspended or self.paused or not runs:
             self._outputs.poll()
             return
-        self.fetcher.poll(0 if self._progressed or self.restorer.active else _IDLE_SECONDS)
+        idle = _ASYNC_SECONDS if self._waiting() else _IDLE_SECONDS
+        self.fetcher.poll(0 if self._progressed or self.restorer.active else idle)
         failpoints.hit("batch-polled")
         self._process()
         failpoints.hit("records-processed")
         self._outputs.poll()
         if self._commit_is_due():
-            self._commit()
+            self._draining = bool(self._waiting())
+            if not self._draining:
+                self._commit()
+
+    def _waiting(self) -> list[LiveTask]:
+        """The running tasks with records in asynchronous steps, which cannot be committed."""
+        return [live for live in self.tasks.values() if live.running and live.task.pending]
 
     def _commit_is_due(self) -> bool:
         if time.monotonic() - self._last_commit >= self._config.commit_interval / 1000:
@@ -234,19 +251,23 @@ class DataPlane(threading.Thread):
             sum(task.dirty_bytes for task in running) > self._config.state_memory_bytes // 4
         )
 
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._last_look >= 1.0:
+            self._last_look = now
+            self.fetcher.refresh_ends()
+
     def _process(self) -> None:
         now = time.monotonic()
         punctuate = now - self._last_punctuation >= _PUNCTUATE_SECONDS
         if punctuate:
             self._last_punctuation = now
-        if now - self._last_look >= 1.0:
-            self._last_look = now
-            self.fetcher.refresh_ends()
         done = 0
         for live in self.tasks.values():
             if live.running:
                 self._current = live
-                done += live.task.process(caught_up=self.fetcher.caught_up(live))
+                most = 0 if self._draining and live.task.asynchronous else sys.maxsize
+                done += live.task.process(most, self.fetcher.caught_up(live))
                 if punctuate:
                     live.task.punctuate_wall_clock(now_ms())
         self._current = None
@@ -255,6 +276,18 @@ class DataPlane(threading.Thread):
         self.fetcher.apply_back_pressure()
 
     # The commit.
+
+    def _commit_to_the_end(self) -> None:
+        """Commits after what is in asynchronous steps has come out; what does not come out in time is begun again."""
+        deadline = time.monotonic() + _DRAIN_SECONDS
+        while waiting := self._waiting():
+            if time.monotonic() > deadline or self._abandoned.is_set():
+                listed = ", ".join(str(live.id) for live in waiting)
+                raise TransactionAborted(f"asynchronous steps of tasks {listed} have not ended in time")
+            for live in waiting:
+                live.task.process(0)
+            time.sleep(_ASYNC_SECONDS)
+        self._commit()
 
     def _commit(self) -> None:
         self._last_commit = time.monotonic()
@@ -281,6 +314,9 @@ class DataPlane(threading.Thread):
         for live in tasks:
             live.task.persist({tp: ends[tp] for tp in live.changelogs if tp in ends})
         failpoints.hit("state-persisted")
+        self._purge.committed(
+            {tp: positions[tp].offset for live in tasks for tp in live.repartitioned if tp in positions}
+        )
         self._begin_outputs()
         self.commits += 1
         self._last_commit = time.monotonic()
@@ -308,13 +344,15 @@ class DataPlane(threading.Thread):
 
     def _revoke(self) -> None:
         if not self.suspended:
-            self._commit()
-            self._suspend()
+            try:
+                self._commit_to_the_end()
+            finally:
+                self._suspend()
             failpoints.hit("tasks-revoked")
 
     def _pause(self) -> None:
         if not self.suspended and not self.paused:
-            self._commit()
+            self._commit_to_the_end()
         self.paused = True
         logger.info("paused")
 
@@ -367,7 +405,7 @@ class DataPlane(threading.Thread):
     def _stop_running(self) -> None:
         self._stopping = True
         if not self.suspended:
-            self._commit()
+            self._commit_to_the_end()
 
     def _close(self) -> None:
         try:

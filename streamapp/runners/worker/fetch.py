@@ -121,9 +121,10 @@ class Fetcher:
         return self._at_end
 
     def apply_back_pressure(self) -> None:
-        """Pauses inputs of which too much waits, because another input of the task holds them back."""
+        """Pauses inputs of which too much waits, because another input of the task, or an asynchronous step, holds them
+        back."""
         for tp, live in self._task_of.items():
-            if len(live.inputs) == 1:
+            if len(live.inputs) == 1 and not live.task.asynchronous:
                 continue
             waiting = live.task.buffered.get(tp, 0)
             if waiting > _MAX_BUFFERED and tp not in self._paused:

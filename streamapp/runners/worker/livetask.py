@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamapp.engine.asynchronous import RunAsync
 from streamapp.engine.task import Collector, Task
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.membership import Position
@@ -35,6 +36,8 @@ class LiveTask:
     """Changelog partition -> store, of the stores that are logged."""
     folder: str
     """Where its state is on disk, for messages."""
+    repartitioned: tuple[TopicPartition, ...] = ()
+    """Those of its inputs that are repartition topics: nobody else reads them."""
     running: bool = False
     """Restored and initialised."""
     starts: dict[TopicPartition, int] = field(default_factory=dict)
@@ -78,6 +81,7 @@ class TaskOpener:
         changelogs: Collector,
         global_stores: Mapping[str, Any],
         directory: StateDirectory,
+        run_async: RunAsync,
     ) -> None:
         self._plan = plan
         self._topics = topics
@@ -85,6 +89,7 @@ class TaskOpener:
         self._changelogs = changelogs
         self._global_stores = global_stores
         self._directory = directory
+        self._run_async = run_async
         half = plan.config.state_memory_bytes // 2
         self._cache = RecordCache(plan.config.statestore_cache_max_bytes)
         self._memory = RocksMemory(block_cache_bytes=half, write_buffer_bytes=half)
@@ -113,8 +118,11 @@ class TaskOpener:
             wall_clock_ms=now_ms,
             inputs=inputs,
             cache=self._cache,
+            run_async=self._run_async,
         )
         changelogs = {
             TopicPartition(topic.name, id.partition): name for name, topic in sub.changelog_topics.items()
         }
-        return LiveTask(id, sub, task, inputs, changelogs, folder)
+        repartition_topics = {topic.name for topic in sub.repartition_topics}
+        repartitioned = tuple(tp for tp in inputs if tp.topic in repartition_topics)
+        return LiveTask(id, sub, task, inputs, changelogs, folder, repartitioned)

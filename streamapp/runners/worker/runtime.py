@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from streamapp.errors import InvalidStoreError, StreamsError
 from streamapp.partitioning import partition_for
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.assignor import RUNNING
+from streamapp.runners.worker.checks import check_timeouts
 from streamapp.runners.worker.clients import admin_client
 from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.global_stores import GlobalStores
@@ -47,6 +48,8 @@ __all__ = ["StoreNotAvailable", "StreamsRuntime"]
 
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
+_EXIT_SECONDS = 15.0
+"""What is left of the process gets that long to end after the last commit has not succeeded in time."""
 
 
 class StoreNotAvailable(InvalidStoreError):
@@ -62,6 +65,7 @@ class StreamsRuntime:
     ) -> None:
         self.topology = topology
         self.plan: Plan = topology.plan(config)
+        check_timeouts(self.plan)
         self.config = config
         self._app = app
         self._shutdown_timeout = shutdown_timeout
@@ -109,7 +113,15 @@ class StreamsRuntime:
             ledger,
             self._membership,
             self._global_stores,
-            TaskOpener(self.plan, topics, outputs, ledger, self._global_stores.state.stores, self._directory),
+            TaskOpener(
+                self.plan,
+                topics,
+                outputs,
+                ledger,
+                self._global_stores.state.stores,
+                self._directory,
+                self._run_async,
+            ),
             self._on_failure,
         )
         # What is there by now stays: the collector need not look at it again and again while records run
@@ -144,10 +156,14 @@ class StreamsRuntime:
         if not self._plane.is_alive() and self._directory is not None:
             self._directory.close()
 
+    def _run_async(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
     def _watch_shutdown(self) -> None:
         """Nothing that hangs may keep a worker process alive that was told to stop."""
         if self._app.in_worker:
-            timer = threading.Timer(self._shutdown_timeout + 30.0, os._exit, (70,))
+            timer = threading.Timer(self._shutdown_timeout + _EXIT_SECONDS, os._exit, (70,))
             timer.daemon = True
             timer.start()
 

@@ -1,0 +1,61 @@
+"""Deletes what was consumed from repartition topics, so that they do not grow for ever.
+
+Only this application reads them, and what it has committed it does not read again (Kafka Streams does the same,
+every ``repartition.purge.interval.ms``).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka import TopicPartition as RdTopicPartition
+from confluent_kafka.admin import AdminClient
+
+from streamapp.records import TopicPartition
+
+__all__ = ["RepartitionPurge"]
+
+logger = logging.getLogger(__name__)
+
+
+class RepartitionPurge:
+    """Asks the brokers, once in ``interval_ms``, to delete records below what was committed; waits for nothing."""
+
+    def __init__(self, admin: AdminClient, interval_ms: int) -> None:
+        self._admin = admin
+        self._interval = interval_ms / 1000
+        self._last = time.monotonic()
+        self._committed: dict[TopicPartition, int] = {}
+        self._purged: dict[TopicPartition, int] = {}
+        self._asked: Mapping[Any, Future[Any]] = {}
+
+    def committed(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Notes the committed positions of repartition topics, and purges if it is time to."""
+        self._committed.update(positions)
+        if time.monotonic() - self._last < self._interval or any(not f.done() for f in self._asked.values()):
+            return
+        self._last = time.monotonic()
+        self._note_answers()
+        due = {tp: offset for tp, offset in self._committed.items() if offset > self._purged.get(tp, 0)}
+        self._committed.clear()
+        if due:
+            self._asked = self._admin.delete_records([RdTopicPartition(*tp, at) for tp, at in due.items()])
+
+    def _note_answers(self) -> None:
+        for tp, future in self._asked.items():
+            try:
+                self._purged[TopicPartition(tp.topic, tp.partition)] = future.result().low_watermark
+            except KafkaException as exc:
+                # The next purge covers it.
+                logger.warning(
+                    "consumed records of %s-%d could not be deleted: %s",
+                    tp.topic,
+                    tp.partition,
+                    exc.args[0].str(),
+                )
+        self._asked = {}
