@@ -161,4 +161,5 @@ def _faust_settings(config: StreamsConfig) -> dict[str, Any]:
         "broker_heartbeat_interval": min(3.0, session / 3),
         "broker_request_timeout": max(90.0, session),
         "broker_max_poll_interval": config.max_poll_interval_ms / 1000,
+        "consumer_metadata_max_age_ms": 60_000,  # how long new partitions of a source may stay unnoticed
     }

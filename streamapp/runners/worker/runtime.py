@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from confluent_kafka.admin import AdminClient
 
 from streamapp.config import StreamsConfig
-from streamapp.errors import InvalidStoreError, StreamsError
+from streamapp.errors import InvalidStoreError, StreamsError, TopologyError
 from streamapp.partitioning import partition_for
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.assignor import RUNNING
@@ -170,7 +170,7 @@ class StreamsRuntime:
     def _on_failure(self, exc: BaseException) -> None:
         self._failure = exc
         expected = isinstance(exc, StreamsError)  # its message says all
-        logger.critical("the data plane has stopped: %s", exc, exc_info=None if expected else exc)
+        logger.critical("this worker ends: %s", exc, exc_info=None if expected else exc)
         assert self._loop is not None
         if not self._stopping:
             asyncio.run_coroutine_threadsafe(self._app.crash(exc), self._loop)
@@ -207,6 +207,16 @@ class StreamsRuntime:
         if self._plane is None or self._stopping:
             return
         owned = set(assigned)
+        grown = sorted(tp for tp in owned if self.is_source(tp.topic) and tp.partition >= self._partitions(tp.topic))
+        if grown:
+            topic = grown[-1].topic
+            self._on_failure(
+                TopologyError(
+                    f"the topic {topic} had {self._partitions(topic)} partitions when this worker started, and has at least "
+                    f"{grown[-1].partition + 1} now. Start the workers anew: they say whether its tables still fit"
+                )
+            )
+            return
         tasks = [
             TaskId(subtopology, tp.partition)
             for subtopology, topics in self._sources.items()
@@ -215,6 +225,10 @@ class StreamsRuntime:
         member = Member(generation, self._membership.current().member_id)
         logger.info("generation %d: tasks %s", generation, ", ".join(map(str, sorted(set(tasks)))) or "none")
         self._plane.assign(member, set(tasks), dict(self._app.assignor.standbys))
+
+    def _partitions(self, topic: str) -> int:
+        assert self._topics is not None
+        return self._topics.partitions[topic]
 
     def rejoin(self) -> None:
         """Asks the group to assign anew."""
