@@ -132,6 +132,7 @@ def _application(env: os._Environ[str]) -> App:
         datadir=env["DATADIR"],
         web_port=int(env["WEB_PORT"]),
         shutdown_timeout=float(env.get("SHUTDOWN_SECONDS", "30")),
+        consumer_metadata_max_age_ms=int(env.get("METADATA_MS", "60000")),
     )
     if "BUSY" in env:
 
