@@ -254,6 +254,16 @@ class Run:
         except subprocess.TimeoutExpired:
             return None
 
+    def suspended(self, name: str) -> None:
+        """Waits until a failpoint has stopped the worker as SIGSTOP does."""
+        stat = Path(f"/proc/{self.pid(name)}/stat")
+        self.wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", f"{name} is stopped")
+
+    def has_all(self, name: str) -> None:
+        """Waits until a worker was assigned every task of the first sub-topology."""
+        every = ", ".join(f"0_{p}" for p in range(PARTITIONS))
+        self.wait_until(lambda: f"tasks {every}" in self.log(name), f"{name} has all tasks")
+
     def runs(self, name: str, tasks: int = 1) -> None:
         """Waits until a worker has started as many tasks."""
         self.wait_until(lambda: self.log(name).count("is running") >= tasks, f"{name} runs {tasks} tasks")

@@ -56,9 +56,11 @@ def kill_and_lose_the_disk(run: Run, step: str) -> None:
 )
 def zombie(run: Run, step: str) -> None:
     run.start("a", failpoint=f"{step}:stop:3")
-    run.start("b")
     with run.feeding():
-        run.runs("b", 4)
+        run.suspended("a")
+        run.start("b")
+        run.has_all("b")
+        run.commits()
         run.signal("a", signal.SIGCONT)
         run.feed(100)
         run.caught_up()
