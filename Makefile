@@ -1,6 +1,7 @@
 # make run             a real Kafka, a Spark ingest, a worker with live tables; Ctrl-C stops everything
 # make run ARGS=--once the same, then compares every table with Spark's own batch answer, and ends
 # make test            checks, unit tests and conformance cases, from nothing, on a new machine
+# make bench           streamapp and its peers side by side: CPU per event; ARGS="latency", "restore", "curve keys" ...
 # make test-all        everything: a real broker, workers, Spark, Chromium
 # make faults          the fault matrix on one broker and on three; ARGS="--list", "zombie", "--jobs 4" ...
 
@@ -8,7 +9,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-all faults check clean
+.PHONY: run test test-all faults bench check clean
 
 run: $(VENV)/installed
 	$(BIN)/python -m agents.demo $(ARGS)
@@ -22,6 +23,10 @@ test-all: check
 
 faults: $(VENV)/installed
 	$(BIN)/python -m tests.faults $(ARGS)
+
+bench: $(VENV)/installed
+	$(BIN)/pip install --quiet --editable '.[bench]'
+	$(BIN)/python -m benchmarks $(or $(ARGS),throughput)
 
 check: $(VENV)/installed
 	$(BIN)/ruff check .

@@ -1,0 +1,158 @@
+"""streamapp and its peers side by side, on the flights of New York, 2013.
+
+    python -m benchmarks throughput                       W1 to W4, exactly once
+    python -m benchmarks throughput --workloads w2 --peers streamapp,kafka-streams --repetitions 5
+    python -m benchmarks latency                          end to end at 1,000 events a second
+    python -m benchmarks restore                          a table of a million keys
+    python -m benchmarks curve keys                       cost over keys, or partitions
+
+Runs are interleaved: each repetition runs every peer once, so that all see the same neighbours on the machine. Compare the
+ratios of one run; rates depend on what else goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+import psutil
+from rich.console import Console
+
+from benchmarks import curves, latency, restore
+from benchmarks.peers import PEERS
+from benchmarks.report import plot, throughput_table
+from benchmarks.throughput import Run, Throughput
+from streamapp.broker import KafkaSettings, LocalKafka
+
+console = Console(highlight=False)
+
+
+@click.group(help=__doc__)
+@click.option("--results", type=click.Path(path_type=Path), default=Path("data/bench"), show_default=True)
+@click.option("--kafka-port", default=9092, show_default=True, help="Of the local Kafka, if no other is set.")
+@click.pass_context
+def main(context: click.Context, results: Path, kafka_port: int) -> None:
+    results.mkdir(parents=True, exist_ok=True)
+    context.obj = results, context.with_resource(_kafka(results / "kafka", kafka_port))
+
+
+@main.command()
+@click.option("--workloads", default="w1,w2,w3,w4", show_default=True)
+@click.option("--peers", default=",".join(PEERS), show_default=True)
+@click.option("--repetitions", default=3, show_default=True)
+@click.option("--years", default=3, show_default=True, help="Copies of the year that the fast peers read.")
+@click.option("--quick", is_flag=True, help="A small input: to see that everything works.")
+@click.pass_obj
+def throughput(
+    obj: tuple[Path, KafkaSettings], workloads: str, peers: str, repetitions: int, years: int, quick: bool
+) -> None:
+    """CPU per event of every peer."""
+    results, kafka = obj
+    runs: list[Run] = []
+    with _scratch(results) as folder:
+        rows = 2_000 if quick else None
+        bench = Throughput(kafka, folder, years=1 if quick else years, rows=rows, slow_rows=rows or 30_000)
+        for run in bench.runs(workloads.split(","), peers.split(","), repetitions):
+            if isinstance(run, str):
+                console.print(f"[red]{run}[/red]")
+                continue
+            runs.append(run)
+            console.print(
+                f"{run.workload} {run.peer:18} {run.cpu_us:8.2f} µs  {run.events_per_second:10,.0f}/s"
+            )
+    console.print(throughput_table(runs))
+    _save(results / "throughput.json", [asdict(run) | {"cpu_us": run.cpu_us} for run in runs])
+    plot(runs, results / "throughput.png")
+
+
+@main.command(name="latency")
+@click.option("--peers", default=",".join(latency.PEERS), show_default=True)
+@click.option("--rate", default=1_000, show_default=True, help="Events a second.")
+@click.option("--seconds", default=12.0, show_default=True)
+@click.option("--repetitions", default=3, show_default=True)
+@click.pass_obj
+def latency_command(
+    obj: tuple[Path, KafkaSettings], peers: str, rate: int, seconds: float, repetitions: int
+) -> None:
+    """From the production of an event to the read of its result (W1)."""
+    results, kafka = obj
+    with _scratch(results) as folder:
+        found = latency.measure(kafka, folder, peers.split(","), rate, seconds, repetitions, console.print)
+    console.print(latency.table(found))
+    _save(results / "latency.json", [asdict(each) for each in found])
+
+
+@main.command(name="restore")
+@click.option("--keys", default=1_000_000, show_default=True)
+@click.option("--repetitions", default=3, show_default=True)
+@click.pass_obj
+def restore_command(obj: tuple[Path, KafkaSettings], keys: int, repetitions: int) -> None:
+    """A table restored from its changelog into an empty folder."""
+    results, kafka = obj
+    with _scratch(results) as folder:
+        runs = list(restore.measure(kafka, folder, keys, repetitions))
+    console.print(restore.table(runs))
+    _save(results / "restore.json", [asdict(run) for run in runs])
+
+
+@main.command()
+@click.argument("dimension", type=click.Choice(["keys", "partitions"]))
+@click.option(
+    "--values", help="Comma-separated; default: 10000,1000000,10000000 keys or 4,40,400 partitions."
+)
+@click.option("--events", default=2_000_000, show_default=True)
+@click.pass_obj
+def curve(obj: tuple[Path, KafkaSettings], dimension: str, values: str | None, events: int) -> None:
+    """CPU per event of a count (W2) as the number of keys or partitions grows."""
+    results, kafka = obj
+    points = [int(value) for value in values.split(",")] if values else list(curves.VALUES[dimension])
+    with _scratch(results) as folder:
+        found = list(curves.measure(kafka, folder, dimension, points, events, console.print))
+    console.print(curves.table(dimension, found))
+    _save(results / f"curve-{dimension}.json", [{dimension: at} | asdict(run) for at, run in found])
+
+
+@contextmanager
+def _kafka(data: Path, port: int) -> Iterator[KafkaSettings]:
+    """The cluster that the environment names, or a local one for as long as the command runs."""
+    if os.environ.get("STREAMAPP_BOOTSTRAP_SERVERS"):
+        yield KafkaSettings.from_env()
+        return
+    with LocalKafka(data, port=port) as local:
+        yield KafkaSettings(bootstrap_servers=local.bootstrap_servers)
+
+
+@contextmanager
+def _scratch(results: Path) -> Iterator[Path]:
+    """A folder for state, next to what is built once and kept."""
+    folder = Path(tempfile.mkdtemp(prefix="run-", dir=results))
+    (results / "build").mkdir(exist_ok=True)
+    (folder / "build").symlink_to((results / "build").resolve())
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _save(file: Path, rows: list[dict[str, Any]]) -> None:
+    machine = {
+        "cores": psutil.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "python": platform.python_version(),
+        "system": platform.system(),
+    }
+    file.write_text(json.dumps({"machine": machine, "results": rows}, indent=1))
+    console.print(f"Written to {file}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+// Kafka Streams with its default settings and one thread. The arguments are those of benchmarks/programs/meter.py.
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.ObjectReader;
+import com.fasterxml.jackson.databind.ObjectWriter;
+import com.sun.management.OperatingSystemMXBean;
+import java.io.IOException;
+import java.lang.management.ManagementFactory;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.CountDownLatch;
+import java.util.stream.Stream;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.Deserializer;
+import org.apache.kafka.common.serialization.Serde;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.serialization.Serializer;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.KeyValue;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.Joined;
+import org.apache.kafka.streams.kstream.KStream;
+import org.apache.kafka.streams.kstream.KTable;
+import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.TimeWindows;
+import org.apache.kafka.streams.processor.StateRestoreListener;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.WindowStore;
+
+public class KafkaStreams {
+  public static class Flight {
+    public int year, month, day, sched_dep_time, sched_arr_time, flight, distance;
+    public Integer dep_time, dep_delay, arr_time, arr_delay, air_time;
+    public String carrier, tailnum, origin, dest, time_hour;
+  }
+
+  public static class Plane {
+    public String tailnum, type, manufacturer, model, engine;
+    public Integer year;
+    public int engines, seats;
+  }
+
+  public static class LateFlight {
+    public String carrier, origin, dest;
+    public int flight, dep_delay;
+
+    LateFlight(Flight f) {
+      carrier = f.carrier; origin = f.origin; dest = f.dest; flight = f.flight; dep_delay = f.dep_delay;
+    }
+  }
+
+  public static class Delays {
+    public long count, delay;
+  }
+
+  public static class FlightWithPlane {
+    public String carrier, tailnum, origin, dest, manufacturer, model;
+    public int flight, seats;
+    public Integer dep_delay;
+
+    FlightWithPlane(Flight f, Plane p) {
+      carrier = f.carrier; tailnum = f.tailnum; origin = f.origin; dest = f.dest; flight = f.flight; dep_delay = f.dep_delay;
+      manufacturer = p.manufacturer; model = p.model; seats = p.seats;
+    }
+  }
+
+  static final class Json<T> implements Serde<T> {
+    private static final ObjectMapper MAPPER = new ObjectMapper();
+    private final ObjectReader reader;
+    private final ObjectWriter writer;
+
+    Json(Class<T> type) {
+      reader = MAPPER.readerFor(type);
+      writer = MAPPER.writerFor(type);
+    }
+
+    public Serializer<T> serializer() {
+      return (topic, value) -> {
+        try { return value == null ? null : writer.writeValueAsBytes(value); } catch (Exception e) { throw new RuntimeException(e); }
+      };
+    }
+
+    public Deserializer<T> deserializer() {
+      return (topic, data) -> {
+        try { return data == null ? null : reader.readValue(data); } catch (Exception e) { throw new RuntimeException(e); }
+      };
+    }
+  }
+
+  /** Counts in the stream thread; the main thread looks. */
+  static final class Meter {
+    private final OperatingSystemMXBean system = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+    private final long events;
+    volatile long seen, began, beganCpu, halfCpu, halfSeen;
+
+    Meter(long events) { this.events = events; }
+
+    void begin() {
+      if (began == 0) { beganCpu = system.getProcessCpuTime(); began = System.nanoTime(); }
+    }
+
+    void add() {
+      seen++;
+      if (halfCpu == 0 && seen * 2 >= events) { halfSeen = seen; halfCpu = system.getProcessCpuTime(); }
+    }
+
+    void report() {
+      long now = System.nanoTime(), cpu = system.getProcessCpuTime();
+      System.out.printf(Locale.ROOT, "{\"events\": %d, \"seconds\": %.3f, \"cpu_seconds\": %.3f, \"second_half_cpu_us\": %.3f, \"memory_mib\": %d}%n",
+          seen, (now - began) / 1e9, (cpu - beganCpu) / 1e9, (cpu - halfCpu) / 1e3 / Math.max(1, seen - halfSeen), memory());
+    }
+
+    private static long memory() {
+      try (Stream<String> lines = Files.lines(Path.of("/proc/self/status"))) {
+        return lines.filter(line -> line.startsWith("VmHWM:")).mapToLong(line -> Long.parseLong(line.split("\\s+")[1]) / 1024).findFirst().orElse(0);
+      } catch (IOException e) {
+        return 0;
+      }
+    }
+  }
+
+  static final Serde<String> KEY = Serdes.String();
+  static final Json<Flight> FLIGHT = new Json<>(Flight.class);
+  static final Json<Delays> DELAYS = new Json<>(Delays.class);
+
+  public static void main(String[] arguments) throws Exception {
+    Map<String, String> job = new HashMap<>();
+    for (String argument : arguments) {
+      String[] pair = argument.split("=", 2);
+      job.put(pair[0], pair[1]);
+    }
+    Meter meter = new Meter(Long.parseLong(job.get("events")));
+    Properties settings = settings(job);
+    StreamsBuilder builder = new StreamsBuilder();
+    describe(builder, job, meter);
+    org.apache.kafka.streams.KafkaStreams streams = new org.apache.kafka.streams.KafkaStreams(builder.build(settings), settings);
+    String workload = job.get("workload");
+    CountDownLatch restored = new CountDownLatch(workload.equals("restore") ? Integer.parseInt(job.get("partitions")) : 0);
+    streams.setGlobalStateRestoreListener(new StateRestoreListener() {
+      public void onRestoreStart(TopicPartition partition, String store, long start, long end) { meter.begin(); }
+      public void onBatchRestored(TopicPartition partition, String store, long end, long count) { synchronized (meter) { meter.seen += count; } }
+      public void onRestoreEnd(TopicPartition partition, String store, long total) { restored.countDown(); }
+    });
+    streams.start();
+    if (workload.equals("latency")) Thread.sleep(Long.MAX_VALUE);
+    long deadline = System.nanoTime() + (long) (Double.parseDouble(job.get("limit")) * 1e9);
+    if (workload.equals("restore")) {
+      restored.await();
+      meter.report();
+      streams.close();
+      return;
+    }
+    while (meter.seen < Long.parseLong(job.get("events")) && System.nanoTime() < deadline) Thread.sleep(2);
+    streams.close();  // flushes and commits
+    meter.report();
+  }
+
+  static Properties settings(Map<String, String> job) {
+    Properties settings = new Properties();
+    settings.put("application.id", job.get("app"));
+    settings.put("bootstrap.servers", job.get("bootstrap"));
+    settings.put("state.dir", job.get("folder"));
+    settings.put("auto.offset.reset", "earliest");
+    settings.put("topic.segment.ms", Long.toString(Long.MAX_VALUE));
+    if (job.get("variant").equals("exactly-once")) settings.put("processing.guarantee", "exactly_once_v2");
+    if (job.get("variant").equals("no-linger")) settings.put("linger.ms", "0");
+    if (job.get("workload").equals("restore")) settings.put("topology.optimization", "all");
+    return settings;
+  }
+
+  static void describe(StreamsBuilder builder, Map<String, String> job, Meter meter) {
+    String workload = job.get("workload"), output = job.get("output");
+    if (workload.equals("restore")) {
+      builder.table(job.get("input"), Consumed.with(KEY, Serdes.ByteArray()), Materialized.as("big"));
+      return;
+    }
+    KStream<String, Flight> flights = builder.stream(job.get("input"), Consumed.with(KEY, FLIGHT)).peek((key, flight) -> meter.begin());
+    switch (workload) {
+      case "w1", "latency" -> flights.peek((key, flight) -> meter.add())
+          .filter((key, flight) -> flight.dep_delay != null && flight.dep_delay > 15)
+          .mapValues(LateFlight::new)
+          .to(output, Produced.with(KEY, new Json<>(LateFlight.class)));
+      case "w2" -> flights.groupByKey(Grouped.with(KEY, FLIGHT))
+          .aggregate(() -> 0L, (key, flight, count) -> { meter.add(); return count + 1; },
+              Materialized.<String, Long, KeyValueStore<Bytes, byte[]>>as("counts").withKeySerde(KEY).withValueSerde(Serdes.Long()));
+      case "w3" -> flights.groupBy((key, flight) -> flight.origin, Grouped.with(KEY, FLIGHT))
+          .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofHours(1), Duration.ofDays(1500)))
+          .aggregate(Delays::new, (key, flight, delays) -> {
+                meter.add();
+                delays.count++;
+                if (flight.dep_delay != null) delays.delay += flight.dep_delay;
+                return delays;
+              }, Materialized.<String, Delays, WindowStore<Bytes, byte[]>>as("delays").withKeySerde(KEY).withValueSerde(DELAYS)
+                  .withRetention(Duration.ofDays(1501)))
+          .toStream().map((window, delays) -> KeyValue.pair(window.key() + "@" + window.window().start(), delays))
+          .to(output, Produced.with(KEY, DELAYS));
+      case "w4" -> {
+        KTable<String, Plane> planes = builder.table(job.get("planes"), Consumed.with(KEY, new Json<>(Plane.class)), Materialized.as("planes"));
+        flights.peek((key, flight) -> meter.add())
+            .join(planes, FlightWithPlane::new, Joined.with(KEY, FLIGHT, null))
+            .to(output, Produced.with(KEY, new Json<>(FlightWithPlane.class)));
+      }
+      default -> throw new IllegalArgumentException("unknown workload " + workload);
+    }
+  }
+}

@@ -1,0 +1,189 @@
+"""streamapp: `describe` has the topologies; the program runs one of them in a worker of one process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from datetime import timedelta
+
+import faust
+
+from benchmarks.programs.meter import Job, Meter
+from benchmarks.schema import Delays, Flight, Joined, LateFlight, Plane
+from streamapp import (
+    App,
+    BytesSerde,
+    JsonSerde,
+    LongSerde,
+    Materialized,
+    Serde,
+    StreamsBuilder,
+    StreamsConfig,
+    StringSerde,
+    TimeWindows,
+    Windowed,
+)
+
+KEY = StringSerde()
+FLIGHT: Serde[Flight] = JsonSerde(Flight)
+PLANE: Serde[Plane] = JsonSerde(Plane)
+LATE: Serde[LateFlight] = JsonSerde(LateFlight)
+DELAYS: Serde[Delays] = JsonSerde(Delays)
+JOINED: Serde[Joined] = JsonSerde(Joined)
+# The partitions of a repartition topic run years apart in event time.
+YEARS = timedelta(days=1500)
+STAGES = {"w3": 2}
+"""How often a worker processes each event, where it is more than once."""
+
+
+def describe(builder: StreamsBuilder, job: Job) -> None:
+    globals()[f"describe_{job.workload}"](builder, job)
+
+
+def describe_w1(builder: StreamsBuilder, job: Job) -> None:
+    """Parse, filter, five fields out."""
+    flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
+    (
+        flights.filter(lambda key, flight: flight.dep_delay is not None and flight.dep_delay > 15)
+        .map_values(lambda f: LateFlight(f.carrier, f.origin, f.dest, f.flight, f.dep_delay))
+        .to(job.output, key_serde=KEY, value_serde=LATE)
+    )
+
+
+def describe_w2(builder: StreamsBuilder, job: Job) -> None:
+    """Count by key into a changelogged table."""
+    flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
+    flights.group_by_key().count(materialized=Materialized("counts", key_serde=KEY, value_serde=LongSerde()))
+
+
+def describe_w3(builder: StreamsBuilder, job: Job) -> None:
+    """Re-key, repartition topic, one-hour windows, count and sum, changelog, output."""
+
+    def add(origin: str, flight: Flight, delays: Delays) -> Delays:
+        return Delays(delays.count + 1, delays.delay + (flight.dep_delay or 0))
+
+    def named(window: Windowed, delays: Delays) -> tuple[str, Delays]:
+        return f"{window.key}@{window.start}", delays
+
+    flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
+    (
+        flights.group_by(lambda key, flight: flight.origin, key_serde=KEY, value_serde=FLIGHT)
+        .windowed_by(TimeWindows.of_size_and_grace(timedelta(hours=1), YEARS))
+        .aggregate(
+            Delays,
+            add,
+            materialized=Materialized(
+                "delays", key_serde=KEY, value_serde=DELAYS, retention=YEARS + timedelta(days=1)
+            ),
+        )
+        .to_stream()
+        .map(named)
+        .to(job.output, key_serde=KEY, value_serde=DELAYS)
+    )
+
+
+def describe_w4(builder: StreamsBuilder, job: Job) -> None:
+    """Join with a table of planes."""
+
+    def join(f: Flight, plane: Plane) -> Joined:
+        return Joined(
+            f.carrier,
+            f.tailnum,
+            f.origin,
+            f.dest,
+            f.flight,
+            f.dep_delay,
+            plane.manufacturer,
+            plane.model,
+            plane.seats,
+        )
+
+    flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
+    kept = Materialized("planes", key_serde=KEY, value_serde=PLANE)
+    planes = builder.table(job.planes, key_serde=KEY, value_serde=PLANE, materialized=kept)
+    flights.join(planes, join, key_serde=KEY, value_serde=FLIGHT).to(
+        job.output, key_serde=KEY, value_serde=JOINED
+    )
+
+
+def describe_restore(builder: StreamsBuilder, job: Job) -> None:
+    """A table whose topic is its changelog."""
+    kept = Materialized("big", key_serde=KEY, value_serde=BytesSerde())
+    builder.table(job.input, key_serde=KEY, value_serde=BytesSerde(), materialized=kept)
+
+
+describe_latency = describe_w1
+
+
+def make_app(job: Job) -> App:
+    exactly_once = job.variant == "exactly-once"
+    config = StreamsConfig(
+        job.app,
+        bootstrap_servers=job.bootstrap,
+        processing_guarantee="exactly_once_v2" if exactly_once else "at_least_once",
+        topology_optimization="all" if job.workload == "restore" else "none",
+    )
+    return App(
+        job.app,
+        topology=lambda builder: describe(builder, job),
+        config=config,
+        datadir=job.folder,
+        web_enabled=False,
+    )
+
+
+def watch(app: App, job: Job) -> None:
+    """Ends the worker with a commit once everything is processed; measures until that is done."""
+    meter = Meter(job)
+    streams, stages = app.streams, STAGES.get(job.workload, 1)
+    before = 0
+    if job.workload == "w4":
+        while streams.processed < PLANES:
+            time.sleep(0.001)
+        before = PLANES
+    while streams.processed <= before:
+        time.sleep(0.001)
+    meter.begin()
+    while not meter.done:
+        time.sleep(0.002)
+        meter.add((streams.processed - before) // stages - meter.seen)
+    asyncio.run_coroutine_threadsafe(streams.stop(), app.loop).result()
+    meter.report()
+    os._exit(0)
+
+
+def _await_state(app: App, state: str) -> None:
+    while app.streams.state != state:
+        time.sleep(0.0005)
+
+
+def watch_restore(app: App, job: Job) -> None:
+    meter = Meter(job)
+    _await_state(app, "restoring")
+    meter.begin()
+    _await_state(app, "running")
+    meter.add(job.events)
+    meter.report()
+    os._exit(0)
+
+
+PLANES = 3322
+
+
+def main(arguments: list[str]) -> None:
+    job = Job.from_arguments(arguments)
+    app = make_app(job)
+    if job.workload != "latency":
+        watcher = watch_restore if job.workload == "restore" else watch
+        threading.Thread(target=watcher, args=(app, job), daemon=True).start()
+    sys.argv = sys.argv[:1]
+    faust.Worker(
+        app, loglevel="INFO", quiet=True, redirect_stdouts=False, daemon=True
+    ).execute_from_commandline()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

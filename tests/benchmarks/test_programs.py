@@ -1,0 +1,29 @@
+"""Each workload once, with few events: the programs run and their results are right."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.peers import PEERS
+from benchmarks.throughput import Throughput
+from streamapp.broker import KafkaSettings, LocalKafka
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture(scope="module")
+def bench(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> Throughput:
+    settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+    return Throughput(settings, tmp_path_factory.mktemp("bench"), years=1, rows=500, slow_rows=500)
+
+
+@pytest.mark.parametrize("workload", ["w1", "w2", "w3", "w4"])
+@pytest.mark.parametrize("peer", ["streamapp", "loop"])
+def test_results_are_right(bench: Throughput, peer: str, workload: str) -> None:
+    run = bench.run(PEERS[peer], workload)
+    assert run.correct
+    assert run.events == 500
+
+
+def test_results_are_right_with_exactly_once(bench: Throughput) -> None:
+    assert bench.run(PEERS["streamapp-eos"], "w3").correct
