@@ -46,6 +46,14 @@ def test_the_same_record_for_long_is_stuck_and_then_hangs() -> None:
     assert "test_the_same_record_for_long" in str(error)  # where the thread is
 
 
+def test_what_has_its_own_time_out_is_stuck_but_does_not_hang() -> None:
+    bench = Bench()
+    commit = Place("a commit", 1, None, can_hang=False)
+    for second in range(0, 1_000, 10):
+        assert not bench.look(second, commit)
+    assert bench.dog.stuck == "a commit has not come back for 990 s"
+
+
 def test_a_stuck_record_that_comes_back_is_forgiven() -> None:
     bench = Bench()
     bench.look(0, record(7))

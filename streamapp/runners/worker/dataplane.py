@@ -91,6 +91,7 @@ class DataPlane(threading.Thread):
         self._stopping = self._ended = False
         self._abandoned = threading.Event()
         self._current: LiveTask | None = None
+        self._committing = False
         self._last_commit = self._last_punctuation = self._last_look = time.monotonic()
         self._progressed = False
         self._draining = False
@@ -146,10 +147,13 @@ class DataPlane(threading.Thread):
         self._abandoned.set()
 
     def place(self) -> Place | None:
-        """The record that is being processed; None between two batches."""
+        """The record that is being processed, or the commit; None between them."""
         live = self._current
-        if live is None or self._ended:
+        if self._ended:
             return None
+        if live is None:
+            waits = "a commit, for which brokers have to answer,"
+            return Place(waits, self.turns, self.ident, can_hang=False) if self._committing else None
         task = live.task
         where = f"record of {task.topic}-{task.partition} at offset {task.offset}" if task.topic else "punctuator"
         return Place(f"task {live.id}: {where}", self.turns, self.ident)
@@ -180,6 +184,7 @@ class DataPlane(threading.Thread):
 
     def _turn(self) -> None:
         self.turns += 1
+        self._committing = False
         try:
             self._run_commands()
             if not self._stopping:
@@ -296,8 +301,10 @@ class DataPlane(threading.Thread):
             return
         if self._outputs is not self._ledger:
             self._ledger.begin()
-        for live in tasks:
-            live.task.flush()
+        for self._current in tasks:
+            self._current.task.flush()
+        self._current = None
+        self._committing = True
         failpoints.hit("state-flushed")
         self._outputs.flush(_REMOTE_SECONDS, self._abandoned.is_set)
         if self._outputs is not self._ledger:
@@ -311,6 +318,7 @@ class DataPlane(threading.Thread):
         )
         self._ledger.commit(positions, self._member, _REMOTE_SECONDS, lambda: failpoints.hit("offsets-sent"))
         failpoints.hit("offsets-committed")
+        self._committing = False
         for live in tasks:
             live.task.persist({tp: ends[tp] for tp in live.changelogs if tp in ends})
         failpoints.hit("state-persisted")

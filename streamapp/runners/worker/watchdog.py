@@ -33,6 +33,8 @@ class Place(NamedTuple):
     what: str
     turn: int
     thread: int | None
+    can_hang: bool = True
+    """False: it has its own time-out."""
 
 
 class Watchdog(threading.Thread):
@@ -76,7 +78,7 @@ class Watchdog(threading.Thread):
                 self._since[number] = place, now
                 continue
             seconds = now - since
-            if seconds > self._limit:
+            if place.can_hang and seconds > self._limit:
                 self._on_hang(HangingError(_story(place, seconds)))
                 return True
             if seconds > min(_STUCK_SECONDS, self._limit / 4):
