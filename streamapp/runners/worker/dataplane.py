@@ -23,11 +23,12 @@ from confluent_kafka.admin import AdminClient
 from streamapp import failpoints
 from streamapp.config import StreamsConfig
 from streamapp.errors import StreamsError
+from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import list_offsets
 from streamapp.runners.worker.fetch import Fetcher
 from streamapp.runners.worker.global_stores import GlobalStores
 from streamapp.runners.worker.livetask import LiveTask, now_ms
-from streamapp.runners.worker.membership import Member, Membership, StaleMemberError
+from streamapp.runners.worker.membership import Member, Membership, Position, StaleMemberError
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.producer import RecordProducer
 from streamapp.runners.worker.purge import RepartitionPurge
@@ -46,6 +47,7 @@ _PUNCTUATE_SECONDS = 0.01
 _ASYNC_SECONDS = 0.002
 _DRAIN_SECONDS = 30.0
 """How long a rebalance or a stop waits for asynchronous steps; half of what Faust gives a rebalance."""
+_METADATA_SECONDS = 10.0
 _REMOTE_SECONDS = 300.0
 """How long a commit waits for brokers that do not answer before the worker gives up."""
 
@@ -93,6 +95,8 @@ class DataPlane(threading.Thread):
         self._current: LiveTask | None = None
         self._committing = False
         self._last_commit = self._last_punctuation = self._last_look = time.monotonic()
+        self._committed: dict[TopicPartition, Position] = {}
+        """What was committed since this worker was given its tasks."""
         self._progressed = False
         self._draining = False
         """A commit is due and waits for asynchronous steps, which take no more records until then."""
@@ -155,7 +159,9 @@ class DataPlane(threading.Thread):
             waits = "a commit, for which brokers have to answer,"
             return Place(waits, self.turns, self.ident, can_hang=False) if self._committing else None
         task = live.task
-        where = f"record of {task.topic}-{task.partition} at offset {task.offset}" if task.topic else "punctuator"
+        where = (
+            f"record of {task.topic}-{task.partition} at offset {task.offset}" if task.topic else "punctuator"
+        )
         return Place(f"task {live.id}: {where}", self.turns, self.ident)
 
     def _submit(self, fn: Callable[[], R], *, vital: bool) -> Future[R]:
@@ -326,8 +332,22 @@ class DataPlane(threading.Thread):
             {tp: positions[tp].offset for live in tasks for tp in live.repartitioned if tp in positions}
         )
         self._begin_outputs()
+        self._committed.update(positions)
         self.commits += 1
         self._last_commit = time.monotonic()
+
+    def _write_metadata(self) -> None:
+        """Commits the same offsets once more, as the member and outside a transaction, before others go on from them.
+
+        librdkafka ends the metadata that it sends with a NUL, and Kafka Streams reads no metadata that is followed by
+        anything. What of this fails, costs an application that Java takes over its stream times, and nobody anything else.
+        """
+        positions, self._committed = self._committed, {}
+        if positions and self._member is not None:
+            try:
+                self._membership.commit(self._member, positions, _METADATA_SECONDS)
+            except StreamsError as exc:
+                logger.warning("stream times could not be written for Kafka Streams: %s", exc)
 
     def _begin_outputs(self) -> None:
         if self._outputs is self._ledger:
@@ -354,6 +374,7 @@ class DataPlane(threading.Thread):
         if not self.suspended:
             try:
                 self._commit_to_the_end()
+                self._write_metadata()
             finally:
                 self._suspend()
             failpoints.hit("tasks-revoked")
@@ -370,6 +391,7 @@ class DataPlane(threading.Thread):
 
     def _suspend(self) -> None:
         self.suspended = True
+        self._committed.clear()  # from now on others may be further
         self.fetcher.assign(())
 
     def _reopen(self) -> None:
@@ -414,6 +436,7 @@ class DataPlane(threading.Thread):
         self._stopping = True
         if not self.suspended:
             self._commit_to_the_end()
+            self._write_metadata()
 
     def _close(self) -> None:
         try:

@@ -1,15 +1,22 @@
 """Who owns which partition, and where: the port to the consumer group, and Faust's implementation of it.
 
-The data plane needs four things of a group: to be told what it owns (`DataPlane.assign`, `DataPlane.revoke`) and as
-which member, with which it commits; to know who the others are; to ask for another assignment. Another group
-protocol (KIP-848, KIP-1071) would be another implementation.
+The data plane needs five things of a group: to be told what it owns (`DataPlane.assign`, `DataPlane.revoke`) and as
+which member, with which it commits; to commit without a transaction; to know who the others are; to ask for another
+assignment. Another group protocol (KIP-848, KIP-1071) would be another implementation.
 """
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from streamapp.errors import StreamsError
+from aiokafka.errors import KafkaError
+from aiokafka.structs import OffsetAndMetadata
+from aiokafka.structs import TopicPartition as AioTopicPartition
+
+from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
 
 __all__ = ["FaustMembership", "Member", "Membership", "Position", "StaleMemberError"]
@@ -38,6 +45,10 @@ class StaleMemberError(StreamsError):
 class Membership(Protocol):
     """The consumer group, as the data plane's thread sees it."""
 
+    def commit(self, member: Member, positions: Mapping[TopicPartition, Position], timeout: float) -> None:
+        """Commits offsets outside a transaction, once. Raises `StaleMemberError` or `BrokerError`."""
+        ...
+
     def owner(self, partition: TopicPartition) -> str | None:
         """The advertised URL of the worker that a partition is assigned to; None: to nobody yet."""
         ...
@@ -57,6 +68,28 @@ class FaustMembership:
     def current(self) -> Member:
         coordinator = self._coordinator()
         return Member(coordinator.generation, coordinator.member_id)
+
+    def commit(self, member: Member, positions: Mapping[TopicPartition, Position], timeout: float) -> None:
+        loop = self._app.consumer._thread.thread_loop
+        future = asyncio.run_coroutine_threadsafe(self._commit(member, positions), loop)
+        try:
+            future.result(timeout)
+        except (TimeoutError, concurrent.futures.TimeoutError):
+            future.cancel()
+            raise BrokerError(f"offsets could not be committed within {timeout:g} s") from None
+        except KafkaError as exc:
+            raise BrokerError(f"offsets could not be committed: {exc!r}") from exc
+
+    async def _commit(self, member: Member, positions: Mapping[TopicPartition, Position]) -> None:
+        coordinator = self._coordinator()
+        request = {AioTopicPartition(*tp): OffsetAndMetadata(*position) for tp, position in positions.items()}
+        await coordinator.ensure_coordinator_known()
+        async with coordinator._commit_lock:
+            # aiokafka sends whatever generation it is at by now, and after it was thrown out even none at all, which
+            # the broker takes from anybody while a group is empty. Nothing is awaited between check and request.
+            if self.current() != member:
+                raise StaleMemberError(f"the worker is no longer {member.member_id} of {member.generation}")
+            await asyncio.shield(coordinator._do_commit_offsets(None, request))
 
     def owner(self, partition: TopicPartition) -> str | None:
         return self._app.assignor.url_of(partition)  # type: ignore[no-any-return]

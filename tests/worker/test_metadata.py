@@ -1,0 +1,34 @@
+"""What a worker commits beside the offsets, as other clients of the group read it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiokafka.admin import AIOKafkaAdminClient
+
+from streamapp.engine.metadata import encode_metadata
+
+from .conftest import PARTITIONS, Cluster
+
+
+def test_a_worker_that_stops_leaves_metadata_that_ends_where_it_says(cluster: Cluster) -> None:
+    cluster.feed(1_000)
+    worker = cluster.start()
+    cluster.counted()
+    assert worker.terminate() == 0
+    committed = asyncio.run(_committed(cluster))
+    assert sum(offset for offset, _ in committed) == 1_000
+    # Kafka Streams refuses all of it for a single character more.
+    times = [1_700_000_000_000 + number for number in range(1_000)]
+    assert all(text in {encode_metadata(time, {}) for time in times} for _, text in committed)
+
+
+async def _committed(cluster: Cluster) -> list[tuple[int, str]]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    await admin.start()
+    try:
+        found = await admin.list_consumer_group_offsets(cluster.id)
+    finally:
+        await admin.close()
+    assert len(found) == PARTITIONS
+    return [(position.offset, position.metadata) for position in found.values()]
