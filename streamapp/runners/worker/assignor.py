@@ -31,8 +31,8 @@ RUNNING = -2
 class _Metadata(ClientMetadata, serializer="json", include_metadata=False, namespace="@StreamsMetadata"):  # type: ignore[misc, call-arg]
     """What Faust's members tell each other, and beside it what ours do.
 
-    In a subscription: the member's ``rack`` and the ``offsets`` of the state that it has, by task, all stores of a
-    task together. In an assignment: the ``standby`` and ``warmup`` tasks of the member, and the addresses of the
+    In a subscription: the member's ``rack``, the ``offsets`` of the state that it has, by task, all stores of a
+    task together, and the tasks whose copies were ``warm`` when it last looked. In an assignment: the ``standby`` and ``warmup`` tasks of the member, and the addresses of the
     ``copies`` of each task.
     """
 
@@ -60,7 +60,9 @@ class StreamsAssignor(PartitionAssignor):  # type: ignore[misc]
         runtime = self.app.streams
         offsets = {str(task): offset for task, offset in runtime.task_offsets().items()}
         mine = super()._metadata
-        return _Metadata(**mine.asdict(), streams={"rack": runtime.config.client_rack, "offsets": offsets})
+        warm = sorted(map(str, runtime.warm_tasks()))
+        streams = {"rack": runtime.config.client_rack, "offsets": offsets, "warm": warm}
+        return _Metadata(**mine.asdict(), streams=streams)
 
     @classmethod
     def _get_client_metadata(cls, metadata: Any) -> _Metadata:
@@ -132,7 +134,10 @@ class StreamsAssignor(PartitionAssignor):  # type: ignore[misc]
         self._placement = place(
             tasks,
             ends,
-            {member: self._candidate(self._clients[member], topics, ends) for member in members},
+            {
+                member: _candidate(self._clients[member], topics, ends, config.acceptable_recovery_lag)
+                for member in members
+            },
             standby_replicas=config.num_standby_replicas,
             acceptable_lag=config.acceptable_recovery_lag,
             max_warmups=config.max_warmup_replicas,
@@ -143,25 +148,6 @@ class StreamsAssignor(PartitionAssignor):  # type: ignore[misc]
                     if task.partition < counts[topic]:
                         result[member].actives.setdefault(topic, []).append(task.partition)
         return result
-
-    @staticmethod
-    def _candidate(
-        client: _Metadata, topics: Mapping[int, list[str]], ends: Mapping[TaskId, int]
-    ) -> Candidate:
-        said = client.streams or {}
-        active = {
-            TaskId(subtopology, partition)
-            for subtopology, names in topics.items()
-            for topic in names
-            for partition in client.assignment.actives.get(topic, ())
-        }
-        offsets = {TaskId.parse(task): offset for task, offset in said.get("offsets", {}).items()}
-        lags = {
-            task: 0 if offset == RUNNING else max(0, ends[task] - offset)
-            for task, offset in offsets.items()
-            if task in ends
-        }
-        return Candidate(frozenset(active), lags, said.get("rack"))
 
     def _protocol_assignments(self, assignments: Any, *distributions: Any) -> Any:
         placement, urls = self._placement, self._member_urls
@@ -179,3 +165,30 @@ class StreamsAssignor(PartitionAssignor):  # type: ignore[misc]
             }
             result[member] = type(told)(told.version, told.assignment, self._compress(metadata.dumps()))
         return result
+
+
+def _candidate(
+    client: _Metadata,
+    topics: Mapping[int, list[str]],
+    ends: Mapping[TaskId, int],
+    acceptable_lag: int,
+) -> Candidate:
+    said = client.streams or {}
+    active = {
+        TaskId(subtopology, partition)
+        for subtopology, names in topics.items()
+        for topic in names
+        for partition in client.assignment.actives.get(topic, ())
+    }
+    offsets = {TaskId.parse(task): offset for task, offset in said.get("offsets", {}).items()}
+    lags = {
+        task: 0 if offset == RUNNING else max(0, ends[task] - offset)
+        for task, offset in offsets.items()
+        if task in ends
+    }
+    # A rebalance begins with a commit, whose changes no copy can have: they do not make a warm one cold, or a move
+    # would be put off for ever where there are many.
+    for task in map(TaskId.parse, said.get("warm", ())):
+        if task in lags:
+            lags[task] = min(lags[task], acceptable_lag)
+    return Candidate(frozenset(active), lags, said.get("rack"))

@@ -207,7 +207,9 @@ class StreamsRuntime:
         if self._plane is None or self._stopping:
             return
         owned = set(assigned)
-        grown = sorted(tp for tp in owned if self.is_source(tp.topic) and tp.partition >= self._partitions(tp.topic))
+        grown = sorted(
+            tp for tp in owned if self.is_source(tp.topic) and tp.partition >= self._partitions(tp.topic)
+        )
         if grown:
             topic = grown[-1].topic
             self._on_failure(
@@ -245,6 +247,10 @@ class StreamsRuntime:
             for live in [*plane.standbys.tasks.values(), *plane.tasks.values()]:
                 found[live.id] = RUNNING if live.running else live.state_offset
         return found
+
+    def warm_tasks(self) -> set[TaskId]:
+        """Those of its standbys that had caught up at the last look."""
+        return set() if self._plane is None else self._plane.standbys.warm()
 
     def changelog_ends(self, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
         """How long the changelogs are of the tasks that have state."""

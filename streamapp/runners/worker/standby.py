@@ -54,7 +54,7 @@ class Standbys(ChangelogReader):
 
     def assign(self, wanted: Mapping[TaskId, bool]) -> None:
         """From now on copies of exactly these tasks are kept; True: to be run here once they have caught up."""
-        for live in [self._remove(id) for id in self.tasks if id not in wanted]:
+        for live in [self._remove(id) for id in list(self.tasks) if id not in wanted]:
             self._close_task(live)
         self.warmups = frozenset(id for id, warmup in wanted.items() if warmup)
         opened = [self._open_task(id) for id in wanted if id not in self.tasks]
@@ -75,9 +75,13 @@ class Standbys(ChangelogReader):
         """Gives a standby away, with its state open, to become the task; None: there is none."""
         return self._remove(id) if id in self.tasks else None
 
-    def lag(self, id: TaskId) -> int:
-        """Changelog records that a copy does not have yet, as far as the ends of the changelogs are known."""
-        return sum(each.remaining for each in self._open.values() if each.task.id == id)
+    def warm(self) -> set[TaskId]:
+        """Copies that were at most ``acceptable_recovery_lag`` behind at the last look at the changelogs."""
+        lags = dict.fromkeys(list(self.tasks), 0)
+        for each in self.progress:
+            if each.task.id in lags:
+                lags[each.task.id] += each.remaining
+        return {id for id, lag in lags.items() if lag <= self._config.acceptable_recovery_lag}
 
     def poll(self) -> None:
         """Applies what has arrived, if it is time to look."""
@@ -90,9 +94,7 @@ class Standbys(ChangelogReader):
         if now - self._last_refresh >= _REFRESH_SECONDS:
             self._last_refresh = now
             self._refresh(self._bounded(self.tasks.values()))
-            if self.warmups and all(
-                self.lag(id) <= self._config.acceptable_recovery_lag for id in self.warmups
-            ):
+            if self.warmups and self.warmups <= self.warm():
                 logger.info(
                     "tasks %s are warm and can be run here", ", ".join(map(str, sorted(self.warmups)))
                 )

@@ -1,0 +1,273 @@
+"""What the data plane does with tasks that come, stay and go; without a broker, turn by turn."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from streamapp.config import StreamsConfig
+from streamapp.dsl import Materialized, StreamsBuilder
+from streamapp.engine.task import Task
+from streamapp.records import RecordBatch, TopicPartition
+from streamapp.runners.worker import dataplane
+from streamapp.runners.worker.dataplane import DataPlane
+from streamapp.runners.worker.livetask import LiveTask
+from streamapp.runners.worker.membership import Member, Position
+from streamapp.runners.worker.placement import TaskId
+from streamapp.serdes import LongSerde, StringSerde
+from streamapp.state.backend import MemoryBackend
+from streamapp.topology.plan import Plan
+
+TEXT = StringSerde()
+ONE, TWO, THREE = (TaskId(0, p) for p in range(3))
+
+
+def counting(*, asynchronous: bool = False) -> Plan:
+    async def look_up(value: str) -> str:
+        raise AssertionError("the test's runner starts no calls")
+
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key_serde=TEXT, value_serde=TEXT)
+    if asynchronous:
+        stream = stream.map_values_async(look_up)
+    counts = Materialized("counts", key_serde=TEXT, value_serde=LongSerde())
+    stream.group_by_key(key_serde=TEXT, value_serde=TEXT).count(materialized=counts)
+    return builder.build().plan(StreamsConfig("app", commit_interval_ms=1_000_000))
+
+
+class Fetcher:
+    def __init__(self, *_: Any) -> None:
+        self.assigned: set[TaskId] = set()
+        self.arrived: dict[TaskId, int] = {}
+        self._live: list[LiveTask] = []
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
+        return {tp: Position(0) for tp in partitions}
+
+    def assign(self, tasks: Iterable[LiveTask]) -> None:
+        self._live = list(tasks)
+        self.assigned = {live.id for live in self._live}
+
+    def poll(self, timeout: float) -> None:
+        for live in self._live:
+            for n in range(self.arrived.pop(live.id, 0)):
+                live.task.enqueue(live.inputs[0], RecordBatch([b"k"], [b"v"], [n], [n]))
+
+    def caught_up(self, live: LiveTask) -> None:
+        return None
+
+    def forget(self, tasks: Any) -> None: ...
+    def refresh_ends(self) -> None: ...
+    def apply_back_pressure(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Restorer:
+    def __init__(self, *_: Any) -> None:
+        self.behind: set[TaskId] = set()
+
+    @property
+    def active(self) -> bool:
+        return bool(self.behind)
+
+    def add(self, tasks: Iterable[LiveTask]) -> None: ...
+    def drop(self, tasks: Any) -> None: ...
+    def poll(self, timeout: float) -> None: ...
+    def close(self) -> None: ...
+
+    def pending(self, live: LiveTask) -> bool:
+        return live.id in self.behind
+
+    def finished(self, live: LiveTask) -> int:
+        return 0
+
+
+class Standbys:
+    def __init__(self, config: Any, admin: Any, open_task: Any, close_task: Any, caught_up: Any) -> None:
+        self._open_task, self._close_task = open_task, close_task
+        self.tasks: dict[TaskId, LiveTask] = {}
+
+    def assign(self, wanted: dict[TaskId, bool]) -> None:
+        for id in [id for id in self.tasks if id not in wanted]:
+            self._close_task(self.tasks.pop(id))
+        self.tasks.update((id, self._open_task(id)) for id in wanted if id not in self.tasks)
+
+    def take(self, id: TaskId) -> LiveTask | None:
+        return self.tasks.pop(id, None)
+
+    def poll(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Anything:
+    """Producer, group, global stores: says yes to everything and notes what it was asked."""
+
+    ready = True
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def note(*_: Any) -> None:
+            self.asked.append(name)
+
+        return note
+
+
+class Plane(DataPlane):
+    """A data plane that is not started: the test takes its turns."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.opened: list[TaskId] = []
+        self.ledger = Anything()
+        self._plan = plan
+        super().__init__(
+            plan.config, None, self.ledger, self.ledger, Anything(), Anything(), self._make, self._failed
+        )
+
+    def _failed(self, exc: BaseException) -> None:
+        raise exc
+
+    def _make(self, id: TaskId) -> LiveTask:
+        self.opened.append(id)
+        sub = self._plan.subtopologies[0]
+        tp = TopicPartition("in", id.partition)
+
+        def never(coroutine: Coroutine[Any, Any, None]) -> Future[None]:
+            coroutine.close()
+            return Future()
+
+        task = Task(
+            self._plan,
+            sub,
+            id.partition,
+            Anything(),  # type: ignore[arg-type]
+            MemoryBackend(),
+            wall_clock_ms=lambda: 0,
+            inputs=[tp],
+            run_async=never,
+        )
+        return LiveTask(id, sub, task, (tp,), {TopicPartition("changelog", id.partition): "counts"}, "")
+
+    def given(self, generation: int, *tasks: TaskId, standbys: dict[TaskId, bool] | None = None) -> None:
+        self.assign(Member(generation, "me"), tasks, standbys or {})
+        self._turn()
+
+    def revoked(self) -> None:
+        self.revoke()
+        self._turn()
+
+    @property
+    def running(self) -> set[TaskId]:
+        return {id for id, live in self.tasks.items() if live.running}
+
+
+@pytest.fixture
+def plane(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Plane:
+    for fake in (Fetcher, Restorer, Standbys):
+        monkeypatch.setattr(dataplane, fake.__name__, fake)
+    monkeypatch.setattr(
+        dataplane, "list_offsets", lambda admin, partitions, **_: dict.fromkeys(partitions, 7)
+    )
+    monkeypatch.setattr(dataplane, "_IDLE_SECONDS", 0.0)
+    return Plane(counting(**getattr(request, "param", {})))
+
+
+def test_ready_tasks_run_while_others_are_restored(plane: Plane) -> None:
+    plane.restorer.behind = {TWO}  # type: ignore[attr-defined]
+    plane.given(1, ONE, TWO)
+    assert plane.running == plane.fetcher.assigned == {ONE}  # type: ignore[attr-defined]
+    plane.fetcher.arrived = {ONE: 3}  # type: ignore[attr-defined]
+    plane._turn()
+    assert plane.processed == 3
+    plane.restorer.behind = set()  # type: ignore[attr-defined]
+    plane._turn()
+    assert plane.running == plane.fetcher.assigned == {ONE, TWO}  # type: ignore[attr-defined]
+
+
+def test_tasks_that_stay_are_not_closed_by_a_rebalance(plane: Plane) -> None:
+    plane.given(1, ONE, TWO)
+    stays = plane.tasks[ONE]
+    plane.revoked()
+    assert plane.suspended
+    plane.given(2, ONE, THREE)
+    assert plane.tasks[ONE] is stays
+    assert plane.opened == [ONE, TWO, THREE]
+    assert not plane.suspended
+
+
+def test_after_a_generation_without_this_worker_tasks_begin_again(plane: Plane) -> None:
+    plane.given(1, ONE)
+    before = plane.tasks[ONE]
+    plane.given(3, ONE)
+    assert plane.tasks[ONE] is not before
+
+
+def test_a_standby_becomes_the_task_with_its_state_open(plane: Plane) -> None:
+    plane.given(1, ONE, standbys={TWO: False})
+    copy = plane.standbys.tasks[TWO]
+    plane.given(2, ONE, TWO)
+    assert plane.tasks[TWO] is copy
+    assert plane.running == {ONE, TWO}
+    assert plane.opened == [ONE, TWO]
+
+
+def test_a_task_becomes_a_standby(plane: Plane) -> None:
+    plane.given(1, ONE, TWO)
+    plane.given(2, ONE, standbys={TWO: False})
+    assert set(plane.standbys.tasks) == {TWO}
+    assert plane.running == {ONE}
+    assert TWO in plane.left
+
+
+def test_nothing_is_processed_while_paused(plane: Plane) -> None:
+    plane.given(1, ONE)
+    plane.fetcher.arrived = {ONE: 2}  # type: ignore[attr-defined]
+    plane._turn()
+    plane.pause()
+    plane._turn()
+    assert plane.commits == 1  # of what had been processed
+    plane.fetcher.arrived = {ONE: 5}  # type: ignore[attr-defined]
+    plane._turn()
+    assert plane.processed == 2
+    plane.given(2, ONE)  # a rebalance does not end it
+    plane._turn()
+    assert plane.processed == 2
+    plane.resume()
+    plane._turn()
+    assert plane.processed == 7
+
+
+@pytest.mark.parametrize("plane", [{"asynchronous": True}], indirect=True)
+def test_what_does_not_come_out_of_a_step_in_time_is_begun_again(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataplane, "_DRAIN_SECONDS", 0.0)
+    plane.given(1, ONE, TWO)
+    before = plane.tasks[ONE]
+    plane.fetcher.arrived = {ONE: 1}  # type: ignore[attr-defined]
+    plane._turn()
+    assert before.task.pending == 1
+    plane.revoked()
+    assert plane.suspended
+    assert plane.commits == 0
+    assert "roll_back" in plane.ledger.asked
+    assert plane.tasks[ONE] is not before
+    assert plane.tasks[ONE].task.pending == 0
+
+
+@pytest.mark.parametrize("plane", [{"asynchronous": True}], indirect=True)
+def test_a_due_commit_lets_steps_run_empty_first(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    plane.given(1, ONE)
+    plane.fetcher.arrived = {ONE: 1}  # type: ignore[attr-defined]
+    plane._turn()
+    task = plane.tasks[ONE].task
+    task.commit_requested = True
+    plane._turn()
+    plane.fetcher.arrived = {ONE: 4}  # type: ignore[attr-defined]
+    plane._turn()
+    assert (task.pending, plane.commits) == (1, 0)  # no more are taken
+    assert task.buffered == {TopicPartition("in", 0): 4}

@@ -1,0 +1,232 @@
+"""Standbys, restores and purges: how far changelogs are read, and what is asked of the group; no broker."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streamapp.config import StreamsConfig
+from streamapp.dsl import Materialized, StreamsBuilder
+from streamapp.engine.task import Task
+from streamapp.errors import TaskCorruptedError
+from streamapp.records import RecordBatch, TopicPartition
+from streamapp.runners.worker import purge, restore, standby
+from streamapp.runners.worker.livetask import LiveTask
+from streamapp.runners.worker.placement import TaskId
+from streamapp.runners.worker.purge import RepartitionPurge
+from streamapp.runners.worker.restore import Restorer
+from streamapp.runners.worker.standby import Standbys
+from streamapp.serdes import StringSerde
+from streamapp.state.backend import MemoryBackend
+
+TEXT = StringSerde()
+HOME = TaskId(0, 0)
+
+
+class Broker:
+    """What the clients see: records by partition, ends, committed offsets; and a consumer in assign mode."""
+
+    def __init__(self) -> None:
+        self.arriving: list[tuple[TopicPartition, RecordBatch]] = []
+        self.ends: dict[TopicPartition, int] = {}
+        self.committed: dict[TopicPartition, int] = {}
+        self.assigned: dict[tuple[str, int], int] = {}
+
+    def incremental_assign(self, partitions: list[Any]) -> None:
+        self.assigned.update({(tp.topic, tp.partition): tp.offset for tp in partitions})
+
+    def incremental_unassign(self, partitions: list[Any]) -> None:
+        for tp in partitions:
+            del self.assigned[tp.topic, tp.partition]
+
+    def consume(self, count: int, timeout: float) -> list[Any]:
+        arrived, self.arriving = self.arriving, []
+        return arrived
+
+    def get_watermark_offsets(self, tp: Any, cached: bool) -> tuple[int, int]:
+        return 0, self.ends[TopicPartition(tp.topic, tp.partition)]
+
+    def close(self) -> None: ...
+
+    def send(self, tp: TopicPartition, *offsets: int) -> None:
+        keys = [f"k{offset}".encode() for offset in offsets]
+        self.arriving.append((tp, RecordBatch(keys, [b"v"] * len(keys), [1] * len(keys), list(offsets))))
+
+
+class World:
+    """A task with one table, whose changelog is a topic of its own or, if ``optimized``, its source."""
+
+    def __init__(self, broker: Broker, *, optimized: bool = False) -> None:
+        config = StreamsConfig(
+            "app", acceptable_recovery_lag=2, topology_optimization="all" if optimized else "none"
+        )
+        builder = StreamsBuilder(config)
+        builder.table("rows", key_serde=TEXT, value_serde=TEXT, materialized=Materialized("rows-table"))
+        self.plan = builder.build().plan(config)
+        self.broker, self.config = broker, config
+        (changelog,) = self.plan.subtopologies[0].changelog_topics.values()
+        self.changelog = TopicPartition(changelog.name, 0)
+        self.moves = 0
+        self.closed: list[TaskId] = []
+        self.standbys = Standbys(
+            config, SimpleNamespace(), self.open, lambda live: self.closed.append(live.id), self.on_caught_up
+        )
+
+    def on_caught_up(self) -> None:
+        self.moves += 1
+
+    def open(self, id: TaskId) -> LiveTask:
+        sub, source = self.plan.subtopologies[0], TopicPartition("rows", id.partition)
+        task = Task(
+            self.plan,
+            sub,
+            id.partition,
+            SimpleNamespace(),
+            MemoryBackend(),
+            wall_clock_ms=lambda: 0,
+            inputs=[source],
+        )
+        return LiveTask(id, sub, task, (source,), {self.changelog: "rows-table"}, "the folder")
+
+    def keys(self, live: LiveTask) -> list[str]:
+        return [key for key, _ in live.task.store("rows-table").all()]
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    broker = Broker()
+    monkeypatch.setattr(restore, "Consumer", lambda settings: broker)
+    monkeypatch.setattr(restore, "split", lambda arrived: (arrived, []))
+
+    def list_offsets(admin: Any, partitions: Any, *, latest: bool) -> dict[TopicPartition, int]:
+        return {tp: broker.ends[tp] if latest else 0 for tp in partitions}
+
+    monkeypatch.setattr(restore, "list_offsets", list_offsets)
+    monkeypatch.setattr(standby, "list_offsets", list_offsets)
+    monkeypatch.setattr(
+        standby, "committed_offsets", lambda admin, group, wanted: {tp: broker.committed[tp] for tp in wanted}
+    )
+    monkeypatch.setattr(standby, "_IDLE_SECONDS", -1.0)
+    monkeypatch.setattr(standby, "_REFRESH_SECONDS", -1.0)
+    return broker
+
+
+def test_a_copy_follows_the_changelog_and_asks_to_take_over_when_it_is_warm(broker: Broker) -> None:
+    world = World(broker)
+    broker.ends[world.changelog] = 10
+    world.standbys.assign({HOME: True})
+    assert broker.assigned == {world.changelog: 0}
+    broker.send(world.changelog, *range(5))
+    world.standbys.poll()
+    assert (world.standbys.warm(), world.moves) == (set(), 0)
+    broker.send(world.changelog, 5, 6, 7)
+    world.standbys.poll()
+    assert (world.standbys.warm(), world.moves) == ({HOME}, 1)
+    broker.ends[world.changelog] = 1_000
+    world.standbys.poll()
+    assert (world.standbys.warm(), world.moves) == (set(), 1)  # it asks once
+    live = world.standbys.take(HOME)
+    assert live is not None
+    assert len(world.keys(live)) == 8
+    assert live.state_offset == 8
+    assert broker.assigned == {}
+    assert world.standbys.tasks == {}
+    assert world.closed == []
+
+
+def test_a_copy_that_is_not_wanted_any_more_is_closed(broker: Broker) -> None:
+    world = World(broker)
+    broker.ends[world.changelog] = 0
+    world.standbys.assign({HOME: False})
+    world.standbys.assign({HOME: False})
+    assert world.closed == []
+    world.standbys.assign({})
+    assert (world.closed, broker.assigned) == ([HOME], {})
+
+
+def test_a_table_is_not_ahead_of_what_was_processed_of_its_topic(broker: Broker) -> None:
+    world = World(broker, optimized=True)
+    assert world.changelog.topic == "rows"
+    broker.ends[world.changelog], broker.committed[world.changelog] = 100, 3
+    world.standbys.assign({HOME: False})
+    broker.send(world.changelog, 0, 1, 2, 3, 4)
+    world.standbys.poll()
+    live = world.standbys.tasks[HOME]
+    assert world.keys(live) == ["k0", "k1", "k2"]
+    broker.committed[world.changelog] = 5
+    world.standbys.poll()
+    assert broker.assigned == {world.changelog: 3}  # read again from there
+    broker.send(world.changelog, 3, 4, 5)
+    world.standbys.poll()
+    assert world.keys(live) == ["k0", "k1", "k2", "k3", "k4"]
+
+
+def test_a_restore_ends_where_the_changelog_ended_when_it_began(broker: Broker) -> None:
+    world = World(broker)
+    broker.ends[world.changelog] = 4
+    live = world.open(HOME)
+    restorer = Restorer(world.config, SimpleNamespace())  # type: ignore[arg-type]
+    restorer.add([live])
+    assert restorer.pending(live)
+    broker.send(world.changelog, 0, 2)
+    restorer.poll(0)
+    (progress,) = restorer.progress
+    assert (progress.position, progress.remaining, progress.records) == (3, 1, 2)
+    broker.send(world.changelog, 5, 6)  # offset 3 was a marker
+    restorer.poll(0)
+    assert not restorer.pending(live)
+    assert restorer.finished(live) == 2
+    assert world.keys(live) == ["k0", "k2"]
+    assert broker.assigned == {}
+
+
+def test_state_that_is_ahead_of_its_changelog_is_refused(broker: Broker) -> None:
+    world = World(broker)
+    broker.ends[world.changelog] = 4
+    live = world.open(HOME)
+    live.task.restore("rows-table", RecordBatch([b"k"], [b"v"], [1], [9]))
+    with pytest.raises(TaskCorruptedError, match="Delete the folder"):
+        Restorer(world.config, SimpleNamespace()).add([live])  # type: ignore[arg-type]
+
+
+class Purger:
+    """An admin client that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[tuple[str, int], int]] = []
+        self.futures: list[Future[Any]] = []
+
+    def delete_records(self, partitions: list[Any]) -> dict[Any, Future[Any]]:
+        self.asked.append({(tp.topic, tp.partition): tp.offset for tp in partitions})
+        self.futures = [Future() for _ in partitions]
+        return dict(zip(partitions, self.futures, strict=True))
+
+    def answer(self, low: int) -> None:
+        for future in self.futures:
+            future.set_result(SimpleNamespace(low_watermark=low))
+
+
+def test_purges_what_is_committed_once_in_an_interval_and_not_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(purge.time, "monotonic", lambda: now[0])
+    admin = Purger()
+    purger = RepartitionPurge(admin, 1_000)  # type: ignore[arg-type]
+    tp = TopicPartition("app-x-repartition", 0)
+    purger.committed({tp: 5})
+    assert admin.asked == []
+    now[0] = 1.5
+    purger.committed({tp: 8})
+    assert admin.asked == [{tp: 8}]
+    now[0] = 3.0
+    purger.committed({tp: 9})
+    assert len(admin.asked) == 1  # the first answer is not there yet
+    admin.answer(8)
+    purger.committed({tp: 9})
+    assert admin.asked[1:] == [{tp: 9}]
+    admin.answer(9)
+    now[0] = 5.0
+    purger.committed({tp: 9})
+    assert len(admin.asked) == 2
