@@ -6,7 +6,7 @@ from types import CodeType, TracebackType
 from typing import TYPE_CHECKING
 
 from streamapp.config import ErrorContext, ExceptionHandler
-from streamapp.errors import StreamsError
+from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
 from streamapp.records import Headers
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ class Failures:
         )
 
     def processing(self, error: Exception, node: str) -> None:
-        """An operator raised."""
+        """An operator raised. What is not the record's fault, the disk's or the brokers', is no handler's business."""
+        if isinstance(error, (ProcessorStateError, BrokerError)):
+            raise error
         self._handle(
             self._config.processing_exception_handler,
             error,

@@ -307,8 +307,9 @@ class DataPlane(threading.Thread):
             return
         if self._outputs is not self._ledger:
             self._ledger.begin()
-        for self._current in tasks:
-            self._current.task.flush()
+        for live in tasks:
+            self._current = live
+            live.task.flush()
         self._current = None
         self._committing = True
         failpoints.hit("state-flushed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,17 +10,20 @@ from typing import Any
 
 from streamapp.engine.asynchronous import RunAsync
 from streamapp.engine.task import Collector, Task
+from streamapp.errors import LockError, ProcessorStateError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.membership import Position
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.topics import Topics
 from streamapp.state.backend import MemoryBackend, StateBackend
 from streamapp.state.cache import RecordCache
-from streamapp.state.directory import StateDirectory
+from streamapp.state.directory import DiskFullError, StateDirectory
 from streamapp.state.rocks import RocksBackend, RocksMemory
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["LiveTask", "TaskOpener", "now_ms"]
+
+logger = logging.getLogger(__name__)
 
 
 def now_ms() -> int:
@@ -105,8 +109,7 @@ class TaskOpener:
         folder = ""
         backend: StateBackend = MemoryBackend()
         if any(spec.persistent for spec in sub.stores):
-            path = self._directory.task_path(str(id))
-            folder, backend = str(path), RocksBackend(path, self._memory)
+            folder, backend = str(self._directory.task_path(str(id))), self._open_state(id, sub)
         task = Task(
             self._plan,
             sub,
@@ -126,3 +129,17 @@ class TaskOpener:
         repartition_topics = {topic.name for topic in sub.repartition_topics}
         repartitioned = tuple(tp for tp in inputs if tp.topic in repartition_topics)
         return LiveTask(id, sub, task, inputs, changelogs, folder, repartitioned)
+
+    def _open_state(self, id: TaskId, sub: Subtopology) -> RocksBackend:
+        """The state on disk; what is damaged is deleted, to be restored, if there is a changelog of all of it."""
+        path = self._directory.task_path(str(id))
+        try:
+            return RocksBackend(path, self._memory)
+        except (DiskFullError, LockError):
+            raise
+        except ProcessorStateError as error:
+            if any(spec.persistent and spec.name not in sub.changelog_topics for spec in sub.stores):
+                raise
+            logger.warning("task %s: its local state is damaged and is restored anew. %s", id, error)
+            self._directory.wipe(str(id))
+            return RocksBackend(self._directory.task_path(str(id)), self._memory)

@@ -39,7 +39,7 @@ _FAULTS_OF_THE_RECORD = (
 """A new attempt would fail like this one."""
 
 
-class ProductionError(StreamsError):
+class ProductionError(BrokerError):
     """A record could not be written. Nothing that came after the last commit is committed."""
 
 

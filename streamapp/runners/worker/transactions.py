@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
-from streamapp.errors import StreamsError
+from streamapp.errors import BrokerError
 from streamapp.runners.worker.membership import Member, StaleMemberError
 
 __all__ = ["TransactionAborted", "commit_transaction", "group_metadata", "roll_back"]
@@ -22,7 +22,7 @@ __all__ = ["TransactionAborted", "commit_transaction", "group_metadata", "roll_b
 _STALE = ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID")
 
 
-class TransactionAborted(StreamsError):
+class TransactionAborted(BrokerError):
     """The transaction was rolled back: everything since the last commit has to be done again."""
 
 
