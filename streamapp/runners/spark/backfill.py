@@ -30,13 +30,13 @@ from streamapp.config import StreamsConfig
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.failures import raised_in_tasks
+from streamapp.runners.spark.frames import CHANGE, POSITION, RECORD
 from streamapp.runners.spark.handover_group import Committed, Group, Progress, settings_of
 from streamapp.runners.spark.handover_retention import check_retention, first_times
 from streamapp.runners.spark.handover_survey import Survey, Until, fingerprint_group, survey
 from streamapp.runners.spark.handover_write import TaskWriter, compacted_topics, rows_to_write
 from streamapp.runners.spark.runner import Run, SparkRunner
 from streamapp.runners.spark.source import KafkaSource
-from streamapp.runners.spark.stage import CHANGE, POSITION, RECORD
 from streamapp.topology import Topology
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from streamapp.config import StreamsConfig
 from streamapp.engine.metadata import BACKFILL
 from streamapp.errors import BrokerError, ConfigError, StreamsError
 from streamapp.records import TopicPartition
-from streamapp.runners.spark.runner import client_of
+from streamapp.runners.spark.inputs import client_of
 
 __all__ = ["Committed", "Group", "Progress", "settings_of"]
 

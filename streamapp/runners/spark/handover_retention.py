@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
-from streamapp.runners.spark.runner import client_of
+from streamapp.runners.spark.inputs import client_of
 from streamapp.runners.spark.source import KafkaReader, Ranges
 
 __all__ = ["check_retention", "first_times"]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from streamapp.errors import ConfigError, TopologyError, UnsupportedOperation
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.handover_group import Committed, Group, Progress
+from streamapp.runners.spark.inputs import client_of
 from streamapp.runners.spark.planner import check_runnable, in_order, topics_of
-from streamapp.runners.spark.runner import client_of
 from streamapp.runners.spark.source import KafkaRange, KafkaReader, KafkaSource, Ranges
 from streamapp.runners.spark.stage import Resume
 from streamapp.state.directory import known_fingerprint
@@ -86,7 +86,7 @@ def survey(plan: Plan, until: Until, history: Ranges | None = None) -> Survey:
     run.
     """
     check_runnable(plan)
-    in_order(plan, ())
+    in_order(plan, (), whole=False)
     kafka, group = KafkaRange(client_of(plan.config)), Group(plan.config)
     existing = kafka.partition_counts()
     partitions, missing = read_topics(plan, existing)

@@ -17,9 +17,9 @@ from streamapp import failpoints
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
+from streamapp.runners.spark.frames import CHANGE, RECORD
 from streamapp.runners.spark.handover_group import Committed, Group, Progress
-from streamapp.runners.spark.runner import client_of
-from streamapp.runners.spark.stage import CHANGE, RECORD
+from streamapp.runners.spark.inputs import client_of
 from streamapp.topology import Plan, Subtopology
 
 if TYPE_CHECKING:

@@ -17,11 +17,12 @@ from streamapp.errors import ConfigError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.handover_group import Group, settings_of
+from streamapp.runners.spark.inputs import client_of
 from streamapp.runners.spark.partitioning import exact_partitions
 from streamapp.runners.spark.planner import topics_of
 from streamapp.runners.spark.replay_write import TopicWriter, read_topic
 from streamapp.runners.spark.result import BatchResult
-from streamapp.runners.spark.runner import SparkRunner, client_of
+from streamapp.runners.spark.runner import SparkRunner
 from streamapp.runners.spark.source import KafkaRange, KafkaSource, Ranges
 from streamapp.runners.spark.stage import Resume
 from streamapp.serdes import Serde

@@ -22,8 +22,8 @@ from streamapp.records import TopicPartition
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.handover_group import Group, settings_of
 from streamapp.runners.spark.handover_survey import read_topics
+from streamapp.runners.spark.inputs import client_of
 from streamapp.runners.spark.planner import check_runnable, topics_of
-from streamapp.runners.spark.runner import client_of
 from streamapp.runners.spark.source import KafkaRange, KafkaSource
 from streamapp.runners.spark.streaming_seat import Seat
 from streamapp.runners.spark.streaming_source import range_source

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, ConfigError, StreamsError
 from streamapp.runners.spark.handover_group import Group
-from streamapp.runners.spark.runner import client_of
+from streamapp.runners.spark.inputs import client_of
 
 __all__ = ["Seat"]
 
@@ -36,6 +36,7 @@ class Seat:
         self._group = Group(config)
         self._wait_for_place(config.session_timeout_ms / 1000)
         self._lost: str | None = None
+        self._proof = b""
         self._ended = threading.Event()
         self._seated = threading.Event()
         self._consumer = Consumer(
@@ -65,7 +66,7 @@ class Seat:
             raise StreamsError(
                 f"this run has lost its place in the group {self._group.name}: {self._lost}. Another run or a worker has it"
             )
-        return self._consumer.consumer_group_metadata()  # type: ignore[no-any-return]
+        return self._proof
 
     def leave(self) -> None:
         """Gives the seat up: others can join at once."""
@@ -92,6 +93,8 @@ class Seat:
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         consumer.assign(partitions)
         consumer.pause(partitions)
+        # Here and not when it is asked for: librdkafka lets other threads wait until nobody polls.
+        self._proof = consumer.consumer_group_metadata()
         self._seated.set()
 
     def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:

@@ -25,7 +25,7 @@ from streamapp.engine.global_state import GlobalState
 from streamapp.errors import BrokerError, LockError, ProcessorStateError
 from streamapp.records import Headers, TopicPartition
 from streamapp.runners.spark.handover_group import Committed, Group, settings_of
-from streamapp.runners.spark.runner import client_of
+from streamapp.runners.spark.inputs import client_of
 from streamapp.runners.spark.source import KafkaRange, KafkaReader, KafkaSource
 from streamapp.runners.spark.stage import BatchTask
 from streamapp.state.backend import MemoryBackend, StateBackend
