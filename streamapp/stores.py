@@ -7,7 +7,7 @@ from typing import Any, Literal
 from streamapp.durations import Duration, to_ms
 from streamapp.errors import ConfigError
 from streamapp.names import check_name
-from streamapp.serdes.base import Serde
+from streamapp.serdes.base import Serde, check_serde
 from streamapp.state.spec import StoreKind, StoreSpec
 
 __all__ = ["Stores"]
@@ -171,6 +171,8 @@ def _spec(
     **more: Any,
 ) -> StoreSpec:
     check_name(name, "store name")
+    check_serde(key_serde, f"key_serde of store {name}")
+    check_serde(value_serde, f"value_serde of store {name}")
     if store_type not in ("rocksdb", "in_memory"):
         raise ConfigError(f'store_type of store {name} must be "rocksdb" or "in_memory", not {store_type!r}')
     return StoreSpec(

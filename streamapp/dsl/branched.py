@@ -50,7 +50,7 @@ class BranchedKStream(Generic[K, V]):
     def branch(self, predicate: Callable[[K, V], bool], name: str | None = None) -> BranchedKStream[K, V]:
         """Adds a branch. Its key in the result is the split's name + ``name`` (default: its number from
         1)."""
-        require_function(predicate, self._name, "a predicate of key and value")
+        require_function(predicate, self._name, "a predicate of key and value", 2)
         self._add(str(len(self._step.predicates) + 1) if name is None else name, predicate)
         return self
 
@@ -72,6 +72,10 @@ class BranchedKStream(Generic[K, V]):
             raise TopologyError(f"the split {self._name} is complete; add branches before its default branch")
         source, context = self._source, self._source._context
         child = check_name(self._name + name)
+        if child in self._branches:
+            raise TopologyError(
+                f"the split {self._name} has a branch {name} already; give one of the two another name"
+            )
         if predicate is not None:
             self._step.predicates.append(predicate)
         self._step.children.append(child)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from streamapp.config import StreamsConfig
+from streamapp.dsl.checks import check_materialized, check_supplier
 from streamapp.dsl.context import Context
 from streamapp.dsl.kstream import KStream
 from streamapp.dsl.ktable import GlobalKTable, KTable
@@ -15,8 +16,9 @@ from streamapp.dsl.materialize import Materialized, key_value_spec, named_store,
 from streamapp.dsl.nodes import GlobalStoreNode, SourceNode, StoreNode, TableSourceNode
 from streamapp.dsl.optimize import optimize
 from streamapp.dsl.steps import SourceStep
+from streamapp.dsl.stream import require_function
 from streamapp.engine.operators.table import TableSource
-from streamapp.errors import TopologyError
+from streamapp.errors import ConfigError, TopologyError
 from streamapp.names import check_topic_name
 from streamapp.serdes.base import Serde
 from streamapp.state.spec import StoreSpec
@@ -46,6 +48,10 @@ class StreamsBuilder:
     """
 
     def __init__(self, config: StreamsConfig | None = None) -> None:
+        if config is not None and not isinstance(config, StreamsConfig):
+            raise ConfigError(
+                f"StreamsBuilder takes a StreamsConfig, not {config!r}; properties become one with StreamsConfig.from_properties(...)"
+            )
         self._context = Context(config or StreamsConfig())
 
     def stream(
@@ -64,6 +70,7 @@ class StreamsBuilder:
         """
         topics, pattern = _topics(topic)
         node_name = self._context.names.given_or_new(name, "KSTREAM-SOURCE-")
+        _check_extractor(timestamp_extractor, node_name)
         node = SourceNode(
             node_name,
             topics,
@@ -92,6 +99,7 @@ class StreamsBuilder:
         ``StreamsBuilder.table``.)
         """
         spec, step, source, node_name = self._table_parts(topic, key_serde, value_serde, materialized, name)
+        _check_extractor(timestamp_extractor, node_name)
         assert spec.key_serde is not None
         assert spec.value_serde is not None
         node = TableSourceNode(
@@ -126,6 +134,7 @@ class StreamsBuilder:
         It is read to its end before anything else is processed, and updated at once; it has no changelog
         of its own. (Kafka Streams: ``StreamsBuilder.globalTable``.)
         """
+        check_materialized(materialized, f"the global table of topic {topic}")
         if materialized is not None and materialized.versioned:
             raise TopologyError(f"global table {topic} cannot be versioned; leave history_retention out")
         refuse_ttl(
@@ -150,6 +159,10 @@ class StreamsBuilder:
     def add_state_store(self, store: StoreSpec) -> StreamsBuilder:
         """Adds a store for processors that name it (``process``, ``process_values``,
         ``transform_values``)."""
+        if not isinstance(store, StoreSpec):
+            raise TopologyError(
+                f"add_state_store() takes a StoreSpec, such as Stores.key_value(...) makes, not {store!r}"
+            )
         self._context.graph.add(StoreNode(store))
         return self
 
@@ -165,9 +178,15 @@ class StreamsBuilder:
         name: str | None = None,
     ) -> StreamsBuilder:
         """Adds a store that every process fills from a topic by a processor; all processors may read it."""
+        check_topic_name(topic, "topic")
+        if not isinstance(store, StoreSpec):
+            raise TopologyError(
+                f"add_global_store() takes a StoreSpec, such as Stores.key_value(...) makes, not {store!r}"
+            )
         names = self._context.names
         source = names.suffixed_or_new(name, "-source", "KSTREAM-SOURCE-")
         node_name = names.given_or_new(name, "KTABLE-SOURCE-")
+        check_supplier(processor_supplier, node_name, "process", 1)
         spec = replace(store, logged=False)
         self._add_global(
             spec, source, topic, node_name, processor_supplier, key_serde, value_serde, timestamp_extractor
@@ -195,6 +214,7 @@ class StreamsBuilder:
         name: str | None,
     ) -> tuple[StoreSpec, SourceStep, str, str]:
         check_topic_name(topic, "topic")
+        check_materialized(materialized, f"the table of topic {topic}")
         context, names = self._context, self._context.names
         store_name = named_store(context, materialized, f"{topic}-")
         source = names.suffixed_or_new(name, "-source", "KSTREAM-SOURCE-")
@@ -220,6 +240,7 @@ class StreamsBuilder:
         timestamp_extractor: TimestampExtractor | None,
     ) -> None:
         context = self._context
+        _check_extractor(timestamp_extractor, node_name)
         node = GlobalStoreNode(
             spec,
             source,
@@ -233,9 +254,18 @@ class StreamsBuilder:
         context.graph.add(node)
 
 
+def _check_extractor(extractor: TimestampExtractor | None, source: str) -> None:
+    if extractor is not None:
+        require_function(extractor, source, "a timestamp extractor of record and partition time", 2)
+
+
 def _topics(topic: str | Sequence[str] | re.Pattern[str]) -> tuple[tuple[str, ...], re.Pattern[str] | None]:
     if isinstance(topic, re.Pattern):
         return (), topic
+    if not isinstance(topic, str | Sequence):
+        raise TopologyError(
+            f"stream() takes the name of a topic, a list of names, or a compiled pattern, not {topic!r}"
+        )
     topics = (topic,) if isinstance(topic, str) else tuple(topic)
     if not topics:
         raise TopologyError("stream() needs at least one topic")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
 from streamapp.dsl.aggregation import AnyWindows, WindowKind
+from streamapp.dsl.checks import check_materialized
 from streamapp.dsl.graph import Node
 from streamapp.dsl.ktable import KTable
 from streamapp.dsl.late import WindowedKTable
@@ -43,7 +44,7 @@ class CogroupedKStream(Generic[K, VA]):
     """
 
     def __init__(self, first: KGroupedStream[K, Any]) -> None:
-        self._context = first._context
+        self._context, self._first = first._context, first
         self._groups: dict[KGroupedStream[K, Any], Aggregator] = {}
         self._parents: dict[KGroupedStream[K, Any], Node] = {}
 
@@ -52,7 +53,14 @@ class CogroupedKStream(Generic[K, VA]):
     ) -> CogroupedKStream[K, VA]:
         """Adds a grouped stream and its ``aggregator(key, value, aggregate)``.
         (``CogroupedKStream.cogroup``)"""
-        require_function(aggregator, "cogroup()", "an aggregator of key, value and aggregate")
+        require_function(
+            aggregator, f"cogroup() of {self._first.name}", "an aggregator of key, value and aggregate", 3
+        )
+        if not isinstance(grouped, type(self._first)):
+            raise TopologyError(
+                f"cogroup() of {self._first.name} takes a KGroupedStream, not {grouped!r}; group_by_key() the stream"
+            )
+        self._first._same_builder(grouped)
         self._groups[grouped] = aggregator
         return self
 
@@ -64,7 +72,10 @@ class CogroupedKStream(Generic[K, VA]):
         name: str | None = None,
     ) -> KTable[K, VA]:
         """The table of the aggregates, from ``initializer()`` on. (``CogroupedKStream.aggregate``)"""
-        require_function(initializer, "aggregate()", "an initializer without arguments")
+        require_function(
+            initializer, f"aggregate() of {self._first.name}", "an initializer without arguments", 0
+        )
+        check_materialized(materialized, f"the co-grouped aggregation of {self._first.name}")
         m = materialized or Materialized()
         store = named_store(self._context, materialized, "COGROUPKSTREAM-AGGREGATE-")
         key_serde, value_serde = self._serdes(m, store)
@@ -106,7 +117,10 @@ class CogroupedKStream(Generic[K, VA]):
         materialized: Materialized | None,
         name: str | None,
     ) -> WindowedKTable[Any, Any, Any]:
-        require_function(initializer, "aggregate()", "an initializer without arguments")
+        require_function(
+            initializer, f"aggregate() of {self._first.name}", "an initializer without arguments", 0
+        )
+        check_materialized(materialized, f"the co-grouped aggregation of {self._first.name}")
         m, kind = materialized or Materialized(), WindowKind(windows)
         store = named_store(self._context, materialized, "COGROUPKSTREAM-AGGREGATE-")
         key_serde, value_serde = self._serdes(m, store)
@@ -236,5 +250,5 @@ class SessionWindowedCogroupedKStream(Generic[K, VA]):
     ) -> WindowedKTable[K, Any, VA]:
         """The table of the aggregates by key and session; ``merger(key, first, second)`` makes one of two.
         (``SessionWindowedCogroupedKStream.aggregate``)"""
-        require_function(merger, "aggregate()", "a merger of key and two aggregates")
+        require_function(merger, "aggregate() ", "a merger of key and two aggregates", 3)
         return self._cogrouped._windowed(self._windows, initializer, merger, materialized, name)

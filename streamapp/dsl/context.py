@@ -8,7 +8,7 @@ from streamapp.config import StreamsConfig
 from streamapp.dsl.graph import Graph
 from streamapp.dsl.naming import Names
 from streamapp.errors import TopologyError
-from streamapp.serdes.base import Serde
+from streamapp.serdes.base import Serde, check_serde
 from streamapp.state.spec import StoreSpec
 
 __all__ = ["Context"]
@@ -41,4 +41,5 @@ def _required(serde: Serde[Any] | None, default: Serde[Any] | None, part: str, o
             "there (for a "
             f"table: Materialized({part}_serde=...)), or set default_{part}_serde in StreamsConfig"
         )
+    check_serde(found, f"{part}_serde of {operator}")
     return found

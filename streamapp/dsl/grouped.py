@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from streamapp.dsl.aggregation import add_one, subtract_one, zero
+from streamapp.dsl.checks import check_materialized
 from streamapp.dsl.cogroup import CogroupedKStream
 from streamapp.dsl.context import Context
 from streamapp.dsl.graph import Node
@@ -64,6 +65,7 @@ class KGroupedStream(Described[K, V]):
         >>> flights.group_by_key().count(name="by-plane")
         <KTable by-plane>
         """
+        check_materialized(materialized, f"count() of {self.name}")
         if materialized is not None and materialized.name is None:
             self._context.names.new_store("KSTREAM-AGGREGATE-")
         return self._aggregate(
@@ -85,7 +87,7 @@ class KGroupedStream(Described[K, V]):
     ) -> KTable[K, V]:
         """Combines the values of each key by ``reducer(aggregate, value)``; the first value is the first
         result. None deletes the row. (``KGroupedStream.reduce``)"""
-        require_function(reducer, "reduce()", "a reducer of aggregate and value")
+        require_function(reducer, f"reduce() of {self.name}", "a reducer of aggregate and value", 2)
         return self._aggregate(
             "KSTREAM-REDUCE-",
             lambda store, send_old: StreamReduce(store=store, reducer=reducer, send_old=send_old),
@@ -107,8 +109,10 @@ class KGroupedStream(Described[K, V]):
         None deletes the row. The result needs a value serde (``Materialized(value_serde=...)``).
         (``KGroupedStream.aggregate``)
         """
-        require_function(initializer, "aggregate()", "an initializer without arguments")
-        require_function(aggregator, "aggregate()", "an aggregator of key, value and aggregate")
+        require_function(initializer, f"aggregate() of {self.name}", "an initializer without arguments", 0)
+        require_function(
+            aggregator, f"aggregate() of {self.name}", "an aggregator of key, value and aggregate", 3
+        )
         return self._aggregate(
             "KSTREAM-AGGREGATE-",
             lambda store, send_old: StreamAggregate(
@@ -150,6 +154,7 @@ class KGroupedStream(Described[K, V]):
         materialized: Materialized | None,
         name: str | None,
     ) -> KTable[Any, Any]:
+        check_materialized(materialized, f"the aggregation of {self.name}")
         context = self._context
         m = materialized or Materialized()
         store = named_store(context, materialized, prefix)
@@ -230,8 +235,8 @@ class KGroupedTable(Described[K, V]):
     ) -> KTable[K, V]:
         """Combines the values of each group: ``subtractor(aggregate, old)``, then ``adder(aggregate, new)``.
         (``KGroupedTable.reduce``)"""
-        require_function(adder, "reduce()", "an adder of aggregate and value")
-        require_function(subtractor, "reduce()", "a subtractor of aggregate and value")
+        require_function(adder, f"reduce() of {self.name}", "an adder of aggregate and value", 2)
+        require_function(subtractor, f"reduce() of {self.name}", "a subtractor of aggregate and value", 2)
         return self._aggregate(
             "KTABLE-REDUCE-",
             lambda store, send_old: TableReduce(store, adder, subtractor, send_old),
@@ -251,9 +256,11 @@ class KGroupedTable(Described[K, V]):
     ) -> KTable[K, VA]:
         """Folds the rows of each group: ``subtractor(key, old, aggregate)``, then ``adder(key, new,
         aggregate)``, from ``initializer()`` on. (``KGroupedTable.aggregate``)"""
-        require_function(initializer, "aggregate()", "an initializer without arguments")
-        require_function(adder, "aggregate()", "an adder of key, value and aggregate")
-        require_function(subtractor, "aggregate()", "a subtractor of key, value and aggregate")
+        require_function(initializer, f"aggregate() of {self.name}", "an initializer without arguments", 0)
+        require_function(adder, f"aggregate() of {self.name}", "an adder of key, value and aggregate", 3)
+        require_function(
+            subtractor, f"aggregate() of {self.name}", "a subtractor of key, value and aggregate", 3
+        )
         return self._aggregate(
             "KTABLE-AGGREGATE-",
             lambda store, send_old: TableAggregate(store, initializer, adder, subtractor, send_old),
@@ -270,6 +277,7 @@ class KGroupedTable(Described[K, V]):
         materialized: Materialized | None,
         name: str | None,
     ) -> KTable[Any, Any]:
+        check_materialized(materialized, f"the aggregation of {self.name}")
         context, names = self._context, self._context.names
         m = materialized or Materialized()
         refuse_ttl(

@@ -146,7 +146,12 @@ class JoinMethods(Described[K, V]):
         from streamapp.dsl.kstream import KStream
 
         assert isinstance(self, KStream)
-        require_function(joiner, f"the join of {self.name}", "a joiner of left and right value")
+        what = "a joiner of key, left and right value" if with_key else "a joiner of left and right value"
+        require_function(joiner, f"the join of {self.name}", what, 3 if with_key else 2)
+        if stream_joined is not None and not isinstance(stream_joined, StreamJoined):
+            raise TopologyError(
+                f"stream_joined of the join of {self.name} is {stream_joined!r}; give StreamJoined(name, store_name)"
+            )
         if isinstance(other, KStream):
             self._refuse("with a stream", name=name, grace=grace, key_selector=key_selector)
             if windows is None:

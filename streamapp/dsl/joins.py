@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamapp.dsl.materialize import window_segment_ms
+from streamapp.dsl.materialize import check_serdes, window_segment_ms
 from streamapp.dsl.nodes import ProcessorNode, StreamJoinNode
 from streamapp.dsl.steps import Fixed, StreamJoinStep
 from streamapp.dsl.stream import require_function, with_key_joiner
@@ -50,6 +50,7 @@ class StreamJoined:
         for given in (self.name, self.store_name):
             if given is not None:
                 check_name(given)
+        check_serdes(self, "StreamJoined")
         if self.store_type not in (None, "rocksdb", "in_memory"):
             raise ConfigError(f"store_type has to be 'rocksdb' or 'in_memory', got {self.store_type!r}")
 
@@ -68,7 +69,6 @@ def join_streams(
 
     if not isinstance(windows, JoinWindows):
         raise TopologyError(f"joining {left.name} with {right.name} needs JoinWindows, got {windows!r}")
-    require_function(joiner, f"the join of {left.name}", "a joiner of left and right value")
     given = stream_joined or StreamJoined()
     context, names = left._context, left._context.names
     for_left, for_right = given.name and f"{given.name}-left", given.name and f"{given.name}-right"
@@ -283,7 +283,7 @@ def join_global_table(
     name: str | None,
 ) -> KStream[Any, Any]:
     """A look-up in the global table for each record, by any key."""
-    require_function(key_selector, f"the join of {stream.name}", "a key selector of key and value")
+    require_function(key_selector, f"the join of {stream.name}", "a key selector of key and value", 2)
     context = stream._context
     # Java names both kinds of global joins LEFTJOIN.
     node_name = context.names.given_or_new(name, "KSTREAM-LEFTJOIN-")

@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 
 from streamapp.dsl.async_methods import AsyncMethods
 from streamapp.dsl.branched import BranchedKStream
+from streamapp.dsl.checks import check_materialized, check_stores, check_supplier
 from streamapp.dsl.context import Context
 from streamapp.dsl.graph import Node
 from streamapp.dsl.grouped import KGroupedStream
@@ -43,6 +44,8 @@ K2 = TypeVar("K2")
 V2 = TypeVar("V2")
 VR = TypeVar("VR")
 
+_PARTITIONER = "a partitioner of topic, key, value and number of partitions"
+
 
 class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
     """A stream of records with keys of type K and values of type V.
@@ -73,17 +76,19 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
 
     def filter(self, predicate: Callable[[K, V], bool], *, name: str | None = None) -> KStream[K, V]:
         """Keeps the records for which ``predicate(key, value)`` holds. (``KStream.filter``)"""
-        require_function(predicate, "filter()", "a predicate of key and value")
+        require_function(predicate, f"filter() of {self.name}", "a predicate of key and value", 2)
         return self._keep(Filter(predicate), "KSTREAM-FILTER-", name)
 
     def filter_not(self, predicate: Callable[[K, V], bool], *, name: str | None = None) -> KStream[K, V]:
         """Drops the records for which ``predicate(key, value)`` holds. (``KStream.filterNot``)"""
-        require_function(predicate, "filter_not()", "a predicate of key and value")
+        require_function(predicate, f"filter_not() of {self.name}", "a predicate of key and value", 2)
         return self._keep(Filter(predicate, negate=True), "KSTREAM-FILTER-", name)
 
     def map(self, fn: Callable[[K, V], tuple[K2, V2]], *, name: str | None = None) -> KStream[K2, V2]:
         """One new (key, value) pair for each record; grouping or joining repartitions. (``KStream.map``)"""
-        require_function(fn, "map()", "a function of key and value that returns (key, value)")
+        require_function(
+            fn, f"map() of {self.name}", "a function of key and value that returns (key, value)", 2
+        )
         return self._change_key(Map(fn), "KSTREAM-MAP-", name, None)
 
     @overload
@@ -101,7 +106,8 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
 
         Prefer it to `map`: the key stays, so that nothing has to be repartitioned. (``KStream.mapValues``)
         """
-        require_function(fn, "map_values()", "a function of the value")
+        what = "a function of key and value" if with_key else "a function of the value"
+        require_function(fn, f"map_values() of {self.name}", what, 2 if with_key else 1)
         return self._change_value(MapValues(fn, with_key), "KSTREAM-MAPVALUES-", name)
 
     def flat_map(
@@ -111,7 +117,9 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
 
         (``KStream.flatMap``)
         """
-        require_function(fn, "flat_map()", "a function of key and value that returns (key, value) pairs")
+        require_function(
+            fn, f"flat_map() of {self.name}", "a function of key and value that returns (key, value) pairs", 2
+        )
         return self._change_key(FlatMap(fn), "KSTREAM-FLATMAP-", name, None)
 
     @overload
@@ -136,26 +144,36 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
         ...     driver.create_output_topic("words", text, text).read_key_values()
         [('a', 'to'), ('a', 'be')]
         """
-        require_function(fn, "flat_map_values()", "a function of the value that returns values")
+        what = "a function of key and value" if with_key else "a function of the value"
+        require_function(
+            fn, f"flat_map_values() of {self.name}", f"{what} that returns values", 2 if with_key else 1
+        )
         return self._change_value(FlatMapValues(fn, with_key), "KSTREAM-FLATMAPVALUES-", name)
 
     def select_key(self, fn: Callable[[K, V], K2], *, name: str | None = None) -> KStream[K2, V]:
         """A new key for each record; grouping or joining repartitions. (``KStream.selectKey``)"""
-        require_function(fn, "select_key()", "a function of key and value that returns the new key")
+        require_function(
+            fn, f"select_key() of {self.name}", "a function of key and value that returns the new key", 2
+        )
         return self._change_key(SelectKey(fn), "KSTREAM-KEY-SELECT-", name, self.value_serde)
 
     def peek(self, fn: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
         """Calls ``fn(key, value)`` with each record in passing. (``KStream.peek``)"""
-        require_function(fn, "peek()", "a function of key and value")
+        require_function(fn, f"peek() of {self.name}", "a function of key and value", 2)
         return self._keep(Peek(fn), "KSTREAM-PEEK-", name)
 
     def foreach(self, fn: Callable[[K, V], object], *, name: str | None = None) -> None:
         """Calls ``fn(key, value)`` with each record, as the last operator. (``KStream.foreach``)"""
-        require_function(fn, "foreach()", "a function of key and value")
+        require_function(fn, f"foreach() of {self.name}", "a function of key and value", 2)
         self._keep(ForEach(fn), "KSTREAM-FOREACH-", name)
 
     def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
         """The records of both streams, in no particular order between them. (``KStream.merge``)"""
+        if not isinstance(other, KStream):
+            raise TopologyError(
+                f"{self.name} merges with a KStream, not {other!r}; turn a table into one with to_stream()"
+            )
+        self._same_builder(other)
         node_name = self._context.names.given_or_new(name, "KSTREAM-MERGE-")
         node = ProcessorNode(node_name, Fixed(PassThrough()), merge=True)
         self._context.graph.add(node, self._node, other._node)
@@ -217,10 +235,12 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
         bytes. Windowed keys go by the key without its window. (``KStream.to``)
         """
         node_name = self._context.names.given_or_new(name, "KSTREAM-SINK-")
+        if partitioner is not None:
+            require_function(partitioner, node_name, _PARTITIONER, 4)
         if isinstance(topic, str):
             check_topic_name(topic, "topic")
         else:
-            require_function(topic, node_name, "a topic, or a function of key, value and context")
+            require_function(topic, node_name, "a topic, or a function of key, value and context", 3)
         node = SinkNode(
             node_name,
             topic,
@@ -243,8 +263,12 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
 
         ``partitions``: how many it has (default: as many as its input). (``KStream.repartition``)
         """
-        if partitions is not None and partitions < 1:
-            raise TopologyError(f"a repartition topic needs at least one partition, not {partitions}")
+        if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
+            raise TopologyError(
+                f"the repartition topic behind {self.name} needs a number of partitions of at least 1, not {partitions!r}"
+            )
+        if partitioner is not None:
+            require_function(partitioner, f"repartition() of {self.name}", _PARTITIONER, 4)
         context = self._context
         prefix = check_name(name) if name is not None else context.names.new("KSTREAM-REPARTITION-")
         key_serde, value_serde = key_serde or self.key_serde, value_serde or self.value_serde
@@ -273,6 +297,7 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
 
         Records without key are dropped. (``KStream.toTable``)
         """
+        check_materialized(materialized, f"to_table() of {self.name}")
         context, names = self._context, self._context.names
         node_name = names.given_or_new(name, "KSTREAM-TOTABLE-")
         store_name = named_store(context, materialized, "KSTREAM-TOTABLE-")
@@ -333,6 +358,9 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
 
         Records that get None as their key are dropped.
         """
+        require_function(
+            fn, f"group_by() of {self.name}", "a function of key and value that returns the new key", 2
+        )
         return self.select_key(fn, name=name).group_by_key(
             key_serde=key_serde, value_serde=value_serde, name=name
         )
@@ -358,10 +386,9 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
     def _processor(
         self, supplier: Any, stores: tuple[str, ...], prefix: str, name: str | None, *, fixed_key: bool
     ) -> ProcessorNode:
-        require_function(
-            supplier, "process()", "a supplier: a function or class that returns a new Processor"
-        )
         node_name = check_name(name) if name is not None else self._context.names.new(prefix)
+        check_supplier(supplier, node_name, "process", 1)
+        check_stores(stores, node_name)
         return ProcessorNode(node_name, Fixed(ProcessorOperator(supplier, fixed_key=fixed_key)), stores)
 
     def _next(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
+from streamapp.dsl.checks import check_materialized, check_stores, check_supplier
 from streamapp.dsl.context import Context
 from streamapp.dsl.foreign_key import join_on_foreign_key
 from streamapp.dsl.graph import Node
@@ -127,7 +128,8 @@ class KTable(Described[K, V]):
     ) -> KTable[K, V2]:
         """Rows with new values: ``fn(value)``, or ``fn(key, value)``. Not called for deletions; None deletes.
         (``KTable.mapValues``)"""
-        require_function(fn, "map_values()", "a function of the value")
+        what = "a function of key and value" if with_key else "a function of the value"
+        require_function(fn, f"map_values() of {self.name}", what, 2 if with_key else 1)
         spec = self._spec(materialized, "KTABLE-MAPVALUES-", None)
         node_name = self._context.names.given_or_new(name, "KTABLE-MAPVALUES-")
         step = DerivedStep(
@@ -150,8 +152,9 @@ class KTable(Described[K, V]):
 
         It sees deletions as None. (``KTable.transformValues``)
         """
-        require_function(supplier, "transform_values()", "a supplier that returns a new transformer")
         node_name = self._context.names.given_or_new(name, "KTABLE-TRANSFORMVALUES-")
+        check_supplier(supplier, node_name, "transform", 2)
+        check_stores(store_names, node_name)
         spec = self._spec(materialized, None, None)
         step = DerivedStep(
             self._step,
@@ -171,6 +174,8 @@ class KTable(Described[K, V]):
         node_name = self._context.names.given_or_new(name, "KTABLE-TOSTREAM-")
         node = ProcessorNode(node_name, Fixed(ToStream()))
         self._context.graph.add(node, self._node)
+        if key_selector is not None:
+            require_function(key_selector, node_name, "a key selector of key and value", 2)
         stream: KStream[K, V] = KStream(
             self._context, node_name, node, self._sources, self.key_serde, self.value_serde
         )
@@ -190,7 +195,9 @@ class KTable(Described[K, V]):
         """
         from streamapp.dsl.grouped import KGroupedTable
 
-        require_function(fn, "group_by()", "a function of key and value that returns (key, value)")
+        require_function(
+            fn, f"group_by() of {self.name}", "a function of key and value that returns (key, value)", 2
+        )
         node_name = self._context.names.given_or_new(name, "KTABLE-SELECT-")
         node = ProcessorNode(node_name, _GroupStep(fn), checks_versions=True)
         self._context.graph.add(node, self._node)
@@ -271,11 +278,15 @@ class KTable(Described[K, V]):
             raise TopologyError(
                 f"table {self.name} joins with a KTable, not {other!r}; turn it round or to_table() it"
             )
-        require_function(joiner, f"the join of {self.name}", "a joiner of left and right value")
+        require_function(joiner, f"the join of {self.name}", "a joiner of left and right value", 2)
+        check_materialized(materialized, f"the join of {self.name}")
         refuse_ttl(materialized, f"the join of {self.name}", _DERIVED_TTL)
         if foreign_key is None:
             return join_tables(self, other, joiner, kind, materialized, name)
-        require_function(foreign_key, f"the join of {self.name}", "a function that extracts the foreign key")
+        takes = 2 if foreign_key_with_key else 1
+        require_function(
+            foreign_key, f"the join of {self.name}", "a function that extracts the foreign key", takes
+        )
         left = kind == "left"
         return join_on_foreign_key(
             self, other, foreign_key, foreign_key_with_key, joiner, left, materialized, name
@@ -288,7 +299,7 @@ class KTable(Described[K, V]):
         materialized: Materialized | None,
         name: str | None,
     ) -> KTable[K, V]:
-        require_function(predicate, "filter()", "a predicate of key and value")
+        require_function(predicate, f"filter() of {self.name}", "a predicate of key and value", 2)
         spec = self._spec(materialized, "KTABLE-FILTER-", self.value_serde)
         node_name = self._context.names.given_or_new(name, "KTABLE-FILTER-")
         step = DerivedStep(
@@ -306,6 +317,7 @@ class KTable(Described[K, V]):
     ) -> StoreSpec | None:
         """The store of a derived table, if it is named; an unnamed Materialized only uses up a number."""
         context = self._context
+        check_materialized(materialized, f"the table derived from {self.name}")
         if materialized is None:
             return None
         refuse_ttl(materialized, f"the table derived from {self.name}", _DERIVED_TTL)

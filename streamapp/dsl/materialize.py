@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from types import NoneType
 from typing import Any, Literal
 
 from streamapp.dsl.context import Context
 from streamapp.durations import Duration, to_ms
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.names import check_name
-from streamapp.serdes.base import Serde
+from streamapp.serdes.base import Serde, check_serde
 from streamapp.state.spec import StoreKind, StoreSpec
 from streamapp.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 
 __all__ = [
     "Materialized",
+    "check_serdes",
     "key_value_spec",
     "named_store",
     "refuse_ttl",
@@ -68,6 +70,12 @@ class Materialized:
     def __post_init__(self) -> None:
         if self.name is not None:
             check_name(self.name, "store name")
+        check_serdes(self, "Materialized")
+        for what, kinds in (("caching", (bool, NoneType)), ("logging", bool), ("timestamped", bool)):
+            if not isinstance(getattr(self, what), kinds):
+                raise ConfigError(
+                    f"{what} of Materialized has to be True or False, not {getattr(self, what)!r}"
+                )
         if self.store_type not in (None, "rocksdb", "in_memory", "lru"):
             raise ConfigError(
                 f"store_type has to be 'rocksdb', 'in_memory' or 'lru', got {self.store_type!r}"
@@ -91,6 +99,18 @@ class Materialized:
     @property
     def versioned(self) -> bool:
         return self.history_retention is not None
+
+
+def check_serdes(options: Any, what: str) -> None:
+    """Raises `ConfigError` for options whose serdes or topic settings are of the wrong type."""
+    for part in ("key_serde", "value_serde", "other_value_serde"):
+        if getattr(options, part, None) is not None:
+            check_serde(getattr(options, part), f"{part} of {what}")
+    for setting, value in options.topic_config.items():
+        if not isinstance(setting, str) or not isinstance(value, str):
+            raise ConfigError(
+                f"topic_config of {what} takes text, as in {{'retention.ms': '86400000'}}, not {setting!r}: {value!r}"
+            )
 
 
 def named_store(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -36,24 +37,45 @@ class Described(Generic[K, V]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
+    def _same_builder(self, other: Described[Any, Any]) -> None:
+        if other._context is not self._context:
+            raise TopologyError(
+                f"{self.name} and {other.name} come from different builders; describe one topology with one StreamsBuilder"
+            )
+
     def _copartition(self, *others: Described[Any, Any]) -> frozenset[str]:
         """Records that all these have to be partitioned alike; returns their sources."""
         for other in others:
-            if other._context is not self._context:
-                raise TopologyError(
-                    f"{self.name} and {other.name} come from different builders; describe one topology "
-                    "with one "
-                    "StreamsBuilder"
-                )
+            self._same_builder(other)
         sources = self._sources.union(*(other._sources for other in others))
         self._context.graph.copartitions.append(sources)
         return sources
 
 
-def require_function(function: Any, operator: str, what: str) -> None:
-    """Raises `TopologyError` for what cannot be called, where it is given rather than at the first record."""
+def require_function(function: Any, operator: str, what: str, takes: int | None = None) -> None:
+    """Raises `TopologyError` for what cannot be called, or not with so many arguments.
+
+    >>> require_function(lambda value: value, "filter() of flights", "a predicate of key and value", 2)
+    Traceback (most recent call last):
+    ...
+    streamapp.errors.TopologyError: filter() of flights needs a predicate of key and value: it is called with 2 arguments, but <lambda> takes (value)
+    """
     if not callable(function):
         raise TopologyError(f"{operator} needs {what}, got {function!r}")
+    if takes is None:
+        return
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):
+        return  # functions in C do not all tell
+    try:
+        signature.bind(*[None] * takes)
+    except TypeError:
+        name = getattr(function, "__name__", type(function).__name__)
+        called = f"{takes} argument{'s' if takes > 1 else ''}" if takes else "no arguments"
+        raise TopologyError(
+            f"{operator} needs {what}: it is called with {called}, but {name} takes {signature}"
+        ) from None
 
 
 def with_key_joiner(joiner: Callable[..., Any], with_key: bool) -> Callable[[Any, Any, Any], Any]:

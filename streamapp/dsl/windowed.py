@@ -15,6 +15,7 @@ from streamapp.dsl.aggregation import (
     sum_of_both,
     zero,
 )
+from streamapp.dsl.checks import check_materialized
 from streamapp.dsl.late import WindowedKTable
 from streamapp.dsl.materialize import Materialized, named_store
 from streamapp.dsl.nodes import ProcessorNode
@@ -66,6 +67,7 @@ class _WindowedKStream(Generic[K, V]):
 
     def _burn_count_name(self, materialized: Materialized | None) -> None:
         """Java uses up a number for counts with unnamed Materialized, but not with sliding windows."""
+        check_materialized(materialized, f"count() of {self._grouped.name}")
         unnamed = materialized is not None and materialized.name is None
         if unnamed and not isinstance(self._kind.windows, SlidingWindows):
             self._grouped._context.names.new_store("KSTREAM-AGGREGATE-")
@@ -80,6 +82,7 @@ class _WindowedKStream(Generic[K, V]):
         materialized: Materialized | None,
         name: str | None,
     ) -> WindowedKTable[Any, Any, Any]:
+        check_materialized(materialized, f"the windowed aggregation of {self._grouped.name}")
         grouped, kind, emit_final = self._grouped, self._kind, self._emit_final
         context = grouped._context
         m = materialized or Materialized()
@@ -171,7 +174,7 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
     ) -> WindowedKTable[K, V, V]:
         """Combines the values of each key and window by ``reducer(aggregate, value)``.
         (``TimeWindowedKStream.reduce``)"""
-        require_function(reducer, "reduce()", "a reducer of aggregate and value")
+        require_function(reducer, f"reduce() of {self._grouped.name}", "a reducer of aggregate and value", 2)
         serde = self._grouped.value_serde
         return self._aggregate("KSTREAM-REDUCE-", nothing, Reducing(reducer), None, serde, materialized, name)
 
@@ -185,8 +188,12 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
     ) -> WindowedKTable[K, V, VA]:
         """Folds the values of each key and window: ``aggregator(key, value, aggregate)`` from
         ``initializer()`` on. (``TimeWindowedKStream.aggregate``)"""
-        require_function(initializer, "aggregate()", "an initializer without arguments")
-        require_function(aggregator, "aggregate()", "an aggregator of key, value and aggregate")
+        require_function(
+            initializer, f"aggregate() of {self._grouped.name}", "an initializer without arguments", 0
+        )
+        require_function(
+            aggregator, f"aggregate() of {self._grouped.name}", "an aggregator of key, value and aggregate", 3
+        )
         return self._aggregate("KSTREAM-AGGREGATE-", initializer, aggregator, None, None, materialized, name)
 
 
@@ -236,7 +243,7 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
     ) -> WindowedKTable[K, V, V]:
         """Combines the values of each session by ``reducer(aggregate, value)``, which also merges sessions.
         (``SessionWindowedKStream.reduce``)"""
-        require_function(reducer, "reduce()", "a reducer of aggregate and value")
+        require_function(reducer, f"reduce() of {self._grouped.name}", "a reducer of aggregate and value", 2)
         return self._aggregate(
             "KSTREAM-REDUCE-",
             nothing,
@@ -258,9 +265,15 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
     ) -> WindowedKTable[K, V, VA]:
         """Folds the values of each session; ``merger(key, first, second)`` makes one aggregate of two
         sessions. (``SessionWindowedKStream.aggregate``)"""
-        require_function(initializer, "aggregate()", "an initializer without arguments")
-        require_function(aggregator, "aggregate()", "an aggregator of key, value and aggregate")
-        require_function(merger, "aggregate()", "a merger of key and two aggregates")
+        require_function(
+            initializer, f"aggregate() of {self._grouped.name}", "an initializer without arguments", 0
+        )
+        require_function(
+            aggregator, f"aggregate() of {self._grouped.name}", "an aggregator of key, value and aggregate", 3
+        )
+        require_function(
+            merger, f"aggregate() of {self._grouped.name}", "a merger of key and two aggregates", 3
+        )
         return self._aggregate(
             "KSTREAM-AGGREGATE-", initializer, aggregator, merger, None, materialized, name
         )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-__all__ = ["Serde"]
+from streamapp.errors import ConfigError
+
+__all__ = ["Serde", "check_serde"]
 
 T = TypeVar("T")
 
@@ -31,3 +33,20 @@ class Serde(Generic[T]):
     def bind(self, topic: str, is_key: bool) -> Serde[T]:
         """This serde for one topic; a serde that asks a schema registry returns one with its subject set."""
         return self
+
+
+def check_serde(serde: Any, what: str) -> None:
+    """Raises `ConfigError` for what is not a serde; a forgotten pair of brackets is what it is mostly.
+
+    >>> from streamapp import StringSerde
+    >>> check_serde(StringSerde, "key_serde of table flights")
+    Traceback (most recent call last):
+    ...
+    streamapp.errors.ConfigError: key_serde of table flights is the class StringSerde; give an instance: StringSerde()
+    """
+    if isinstance(serde, type) and issubclass(serde, Serde):
+        raise ConfigError(f"{what} is the class {serde.__name__}; give an instance: {serde.__name__}()")
+    if not isinstance(serde, Serde):
+        raise ConfigError(
+            f"{what} is {serde!r}, which is no Serde; take one of streamapp's or derive your own from Serde"
+        )

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from streamapp.config import StreamsConfig
-from streamapp.errors import TopologyError
+from streamapp.errors import ConfigError, TopologyError
 from streamapp.names import check_name
-from streamapp.serdes.base import Serde
+from streamapp.serdes.base import Serde, check_serde
 from streamapp.state.spec import StoreSpec
 from streamapp.topology.describe import describe_global_store, describe_subtopology
 from streamapp.topology.mermaid import to_mermaid
@@ -67,6 +67,7 @@ class Topology:
     ) -> Topology:
         """Adds a source that reads topics, or all topics that match a pattern. A topic has one source at most."""
         self._new_node(name)
+        _check_serdes(name, key_serde, value_serde)
         if not topics and pattern is None:
             raise TopologyError(f"source {name} reads nothing: name at least one topic or give a pattern")
         for topic in topics:
@@ -86,6 +87,10 @@ class Topology:
         A supplier with an attribute ``stores`` (a sequence of `StoreSpec`) brings its stores with it.
         """
         self._new_node(name)
+        if not callable(supplier) and not callable(getattr(supplier, "bind", None)):
+            raise TopologyError(
+                f"processor {name} needs a supplier, a function or class that returns a new Processor, not {supplier!r}"
+            )
         self._check_parents(name, parents)
         self._nodes[name] = ProcessorNode(name, supplier, tuple(parents))
         self._unite(name, *parents)
@@ -108,6 +113,7 @@ class Topology:
         returns None, Kafka's default partitioner decides by the key's bytes.
         """
         self._new_node(name)
+        _check_serdes(name, key_serde, value_serde)
         if isinstance(topic, str) and topic not in self._internal:
             check_name(topic, "topic")
         self._check_parents(name, parents)
@@ -117,6 +123,10 @@ class Topology:
 
     def add_state_store(self, spec: StoreSpec, *processors: str) -> Topology:
         """Adds a store and connects it to processors. The same spec may be added again."""
+        if not isinstance(spec, StoreSpec):
+            raise TopologyError(
+                f"add_state_store() takes a StoreSpec, such as Stores.key_value(...) makes, not {spec!r}"
+            )
         present = self._stores.get(spec.name)
         if (present is not None and present is not spec) or spec.name in self._global_stores:
             raise TopologyError(f"a different state store has already been added with the name {spec.name}")
@@ -257,6 +267,8 @@ class Topology:
 
     def plan(self, config: StreamsConfig | None = None) -> Plan:
         """Makes the topology ready to run as one application."""
+        if config is not None and not isinstance(config, StreamsConfig):
+            raise ConfigError(f"plan() takes a StreamsConfig, not {config!r}")
         config = config or self._config
         global_nodes = {n for g in self._global_stores.values() for n in (g.source.name, g.processor.name)}
         subtopologies = []
@@ -315,6 +327,8 @@ class Topology:
         return node.topics
 
     def _new_node(self, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise TopologyError(f"a node needs a name, a text that is not empty, not {name!r}")
         if name in self._nodes:
             raise TopologyError(f"processor {name} is already added; give one of the two another name")
 
@@ -382,3 +396,8 @@ def changelog_config(spec: StoreSpec) -> dict[str, str]:
         config["min.compaction.lag.ms"] = str(2**63 - 1)
     config.update(spec.topic_config)
     return config
+
+
+def _check_serdes(node: str, key_serde: Any, value_serde: Any) -> None:
+    check_serde(key_serde, f"key_serde of {node}")
+    check_serde(value_serde, f"value_serde of {node}")

@@ -14,7 +14,7 @@ from typing import Any
 from streamapp.config import StreamsConfig
 from streamapp.engine.global_state import GlobalState
 from streamapp.engine.task import Task
-from streamapp.errors import StreamsError
+from streamapp.errors import StreamsError, TopologyError
 from streamapp.query import Query, execute
 from streamapp.records import NO_HEADERS, Headers, OutputRecord, RecordBatch, TopicPartition
 from streamapp.runners.local.coroutines import Coroutines
@@ -46,6 +46,10 @@ class TopologyTestDriver:
     def __init__(
         self, topology: Topology, config: StreamsConfig | None = None, *, initial_wall_clock_ms: int = 0
     ) -> None:
+        if not isinstance(topology, Topology):
+            raise TopologyError(
+                f"TopologyTestDriver takes a Topology, such as StreamsBuilder.build() gives, not {topology!r}"
+            )
         self.plan = topology.plan(config)
         self.produced: dict[str, list[OutputRecord]] = {}
         self._wall_clock = initial_wall_clock_ms

@@ -1,0 +1,346 @@
+"""What cannot be right is refused when it is described, with the operator, the reason and what to do."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from streamapp import (
+    BufferConfig,
+    ConfigError,
+    JoinWindows,
+    LongSerde,
+    Materialized,
+    Processor,
+    Record,
+    SessionWindows,
+    Stores,
+    StreamJoined,
+    StreamsBuilder,
+    StreamsConfig,
+    StringSerde,
+    Suppressed,
+    TimeWindows,
+    Topology,
+    TopologyError,
+    TopologyTestDriver,
+)
+
+TEXT = {"key_serde": StringSerde(), "value_serde": StringSerde()}
+NUMBERS = Materialized(value_serde=LongSerde())
+NEAR = JoinWindows.of_time_difference_with_no_grace(5)
+HOURLY = TimeWindows.of_size_with_no_grace(5)
+
+
+class Shared(Processor):
+    def process(self, record: Record) -> None: ...
+
+
+SHARED = Shared()
+
+
+class Described:
+    """A builder with a stream ``in``, a table ``rows`` and the stream grouped; all that a case needs."""
+
+    def __init__(self):
+        self.builder = StreamsBuilder()
+        self.stream = self.builder.stream("in", **TEXT, name="flights")
+        self.table = self.builder.table("rows", **TEXT, name="gates")
+        self.grouped = self.stream.group_by_key()
+        self.windowed = self.grouped.windowed_by(HOURLY)
+
+    def build(self, *_):
+        return self.builder.build()
+
+
+def other():
+    return StreamsBuilder().stream("elsewhere", **TEXT, name="foreign")
+
+
+FUNCTIONS = {
+    "filter": (lambda d: d.stream.filter(lambda v: True), r"filter\(\) of flights .* <lambda> takes \(v\)"),
+    "filter_not": (
+        lambda d: d.stream.filter_not("late"),
+        r"filter_not\(\) of flights needs a predicate .* got 'late'",
+    ),
+    "map": (lambda d: d.stream.map(lambda v: v), r"map\(\) of flights .* called with 2 arguments"),
+    "map_values": (
+        lambda d: d.stream.map_values(lambda k, v: v),
+        r"map_values\(\) of flights .* called with 1 argument,",
+    ),
+    "map_values with key": (
+        lambda d: d.stream.map_values(lambda v: v, with_key=True),
+        "function of key and value",
+    ),
+    "flat_map": (lambda d: d.stream.flat_map(lambda v: v), r"flat_map\(\) of flights"),
+    "flat_map_values": (
+        lambda d: d.stream.flat_map_values(lambda k, v: v),
+        r"flat_map_values\(\) of flights",
+    ),
+    "select_key": (lambda d: d.stream.select_key(lambda v: v), r"select_key\(\) of flights"),
+    "peek": (lambda d: d.stream.peek(lambda v: v), r"peek\(\) of flights"),
+    "foreach": (lambda d: d.stream.foreach(None), r"foreach\(\) of flights .* got None"),
+    "branch": (lambda d: d.stream.split("by-").branch(lambda v: True), "by- needs a predicate"),
+    "to by function": (
+        lambda d: d.stream.to(lambda v: "out"),
+        "a topic, or a function of key, value and context",
+    ),
+    "partitioner": (
+        lambda d: d.stream.to("out", partitioner=lambda k: 0),
+        "a partitioner of topic, key, value",
+    ),
+    "repartition by": (
+        lambda d: d.stream.repartition(partitioner=3),
+        r"repartition\(\) of flights needs a partitioner",
+    ),
+    "group_by": (lambda d: d.stream.group_by(lambda v: v), r"group_by\(\) of flights"),
+    "reduce": (lambda d: d.grouped.reduce(lambda v: v), r"reduce\(\) of flights"),
+    "initializer": (lambda d: d.grouped.aggregate(0, max), "an initializer without arguments, got 0"),
+    "initializer takes": (lambda d: d.grouped.aggregate(lambda k: 0, max), "called with no arguments"),
+    "aggregator": (
+        lambda d: d.grouped.aggregate(int, lambda v, a: a),
+        r"aggregate\(\) of flights .* \(v, a\)",
+    ),
+    "windowed": (lambda d: d.windowed.aggregate(int, lambda v, a: a), r"aggregate\(\) of flights"),
+    "merger": (
+        lambda d: d.grouped.windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(5)).aggregate(
+            int, lambda k, v, a: a, lambda a, b: a
+        ),
+        "a merger of key and two aggregates",
+    ),
+    "cogroup": (lambda d: d.grouped.cogroup(lambda v, a: a), r"cogroup\(\) of flights"),
+    "joiner": (
+        lambda d: d.stream.join(d.table, lambda a: a),
+        "the join of flights needs a joiner of left and right",
+    ),
+    "joiner with key": (
+        lambda d: d.stream.join(d.table, lambda a, b: a, with_key=True),
+        "a joiner of key, left and",
+    ),
+    "table filter": (lambda d: d.table.filter(lambda v: True), r"filter\(\) of gates"),
+    "table map_values": (lambda d: d.table.map_values(lambda k, v: v), r"map_values\(\) of gates"),
+    "table group_by": (lambda d: d.table.group_by(lambda v: v), r"group_by\(\) of gates"),
+    "table join": (lambda d: d.table.join(d.table, lambda a: a), "the join of gates"),
+    "foreign key": (
+        lambda d: d.table.join(d.table, max, foreign_key=lambda k, v: v),
+        "extracts the foreign key",
+    ),
+    "to_stream": (lambda d: d.table.to_stream(lambda v: v), "a key selector of key and value"),
+    "adder": (
+        lambda d: d.table.group_by(lambda k, v: (k, v), **TEXT).reduce(lambda a: a, max),
+        "an adder of",
+    ),
+    "subtractor": (lambda d: d.table.group_by(lambda k, v: (k, v), **TEXT).reduce(max, 5), "a subtractor of"),
+    "extractor": (
+        lambda d: d.builder.stream("x", **TEXT, timestamp_extractor=lambda r: 1),
+        "a timestamp extractor",
+    ),
+    "extractor of a table": (
+        lambda d: d.builder.table("x", **TEXT, timestamp_extractor=5),
+        "a timestamp extractor",
+    ),
+}
+
+ARGUMENTS = {
+    "topic": (lambda d: d.builder.stream(5, **TEXT), "a list of names, or a compiled pattern, not 5"),
+    "topics": (lambda d: d.builder.stream([], **TEXT), "needs at least one topic"),
+    "illegal topic": (lambda d: d.builder.stream("a b", **TEXT), 'topic "a b" is illegal'),
+    "table of many": (lambda d: d.builder.table(["a", "b"], **TEXT), "topic must be a string, not list"),
+    "table of a pattern": (lambda d: d.builder.table(re.compile("a"), **TEXT), "topic must be a string"),
+    "name": (lambda d: d.stream.filter(max, name="a b"), 'name "a b" is illegal'),
+    "merge with a table": (lambda d: d.stream.merge(d.table), r"turn a table into one with to_stream\(\)"),
+    "merge across": (lambda d: d.stream.merge(other()), "flights and foreign come from different builders"),
+    "join across": (lambda d: d.stream.join(other(), max, NEAR), "come from different builders"),
+    "cogroup across": (
+        lambda d: d.grouped.cogroup(lambda k, v, a: a).cogroup(other().group_by_key(), lambda k, v, a: a),
+        "come from different builders",
+    ),
+    "cogroup what": (
+        lambda d: d.grouped.cogroup(lambda k, v, a: a).cogroup("x", lambda k, v, a: a),
+        "takes a KGrouped",
+    ),
+    "branch twice": (
+        lambda d: d.stream.split("x").branch(max, "a").branch(max, "a"),
+        "has a branch a already",
+    ),
+    "partitions": (
+        lambda d: d.stream.repartition(partitions="4"),
+        "number of partitions of at least 1, not '4'",
+    ),
+    "no partitions": (lambda d: d.stream.repartition(partitions=0), "at least 1, not 0"),
+    "materialized of count": (lambda d: d.grouped.count(materialized="s"), r"give Materialized\('s'\)"),
+    "materialized of table": (
+        lambda d: d.builder.table("x", **TEXT, materialized="s"),
+        "the table of topic x",
+    ),
+    "materialized of join": (lambda d: d.table.join(d.table, max, materialized="s"), "the join of gates"),
+    "materialized of window": (lambda d: d.windowed.count(materialized=5), "count"),
+    "windows": (lambda d: d.grouped.windowed_by(NEAR), "takes TimeWindows, SlidingWindows"),
+    "class of windows": (lambda d: d.grouped.windowed_by(TimeWindows), "takes TimeWindows"),
+    "emit": (lambda d: d.windowed.emit_strategy("on_window_close"), "EmitStrategy.ON_WINDOW_UPDATE or"),
+    "suppress": (lambda d: d.table.suppress("x"), r"takes Suppressed.until_window_closes"),
+    "suppress unwindowed": (
+        lambda d: d.table.suppress(Suppressed.until_window_closes(BufferConfig.unbounded())),
+        "use until_time_limit",
+    ),
+    "join without windows": (lambda d: d.stream.join(d.stream, max), "needs windows: JoinWindows"),
+    "join with other windows": (
+        lambda d: d.stream.join(d.stream, max, HOURLY),
+        "needs JoinWindows, got TimeWindows",
+    ),
+    "windows for a table": (
+        lambda d: d.stream.join(d.table, max, NEAR),
+        "a join with a table takes no windows",
+    ),
+    "stream_joined": (lambda d: d.stream.join(d.stream, max, NEAR, stream_joined="x"), "give StreamJoined"),
+    "global without selector": (
+        lambda d: d.stream.join(d.builder.global_table("g", **TEXT), max),
+        "needs key_selector",
+    ),
+    "grace": (lambda d: d.stream.join(d.table, max, grace=5), "needs a versioned table"),
+    "table with stream": (lambda d: d.table.join(d.stream, max), r"to_table\(\) it"),
+    "late side": (lambda d: d.stream.join(d.stream, max, NEAR).late_records("both"), '"left" or "right"'),
+    "store": (lambda d: d.builder.add_state_store("x"), "takes a StoreSpec"),
+    "global store": (lambda d: d.builder.add_global_store("x", "t", Shared, **TEXT), "takes a StoreSpec"),
+}
+
+PROCESSORS = {
+    "instance": (lambda d: d.stream.process(SHARED), "needs a supplier, .* give Shared itself"),
+    "no process": (lambda d: d.stream.process(dict), r"gives dict, which has no process\(\) of its own"),
+    "base class": (lambda d: d.stream.process(Processor), r"Processor, which has no process\(\) of its own"),
+    "one for all tasks": (lambda d: d.stream.process(lambda: SHARED), "gives the same object each time"),
+    "arguments": (lambda d: d.stream.process(lambda config: Shared()), "a supplier without arguments"),
+    "store itself": (
+        lambda d: d.stream.process(Shared, Stores.key_value("s", StringSerde(), StringSerde())),
+        r"takes the names of stores, .* add_state_store\(\)",
+    ),
+    "unknown store": (
+        lambda d: d.build(d.stream.process(Shared, "nowhere")),
+        "state store nowhere is not added yet",
+    ),
+    "transformer": (lambda d: d.table.transform_values(dict), r"has no transform\(\)"),
+    "global": (
+        lambda d: d.builder.add_global_store(
+            Stores.key_value("s", StringSerde(), StringSerde()), "t", 5, **TEXT
+        ),
+        "needs a supplier",
+    ),
+}
+
+TOGETHER = {
+    "name twice": (
+        lambda d: d.build(d.stream.filter(max, name="f"), d.stream.filter(max, name="f")),
+        "processor f is already added; give one of the two another name",
+    ),
+    "store name twice": (
+        lambda d: d.build(
+            d.grouped.count(materialized=Materialized("s")),
+            d.builder.table("x", **TEXT, materialized=Materialized("s")),
+        ),
+        "already been added with the name s",
+    ),
+    "topic twice": (
+        lambda d: d.build(d.builder.stream("rows", **TEXT)),
+        "topic rows has already been registered",
+    ),
+    "no key serde": (
+        lambda d: d.stream.group_by(lambda k, v: v).count(),
+        "knows no serde for them; give key_serde",
+    ),
+    "no value serde": (lambda d: d.grouped.aggregate(int, lambda k, v, a: a), "Materialized.value_serde=..."),
+    "explicit names": (
+        lambda d: (
+            StreamsBuilder(StreamsConfig(ensure_explicit_internal_resource_naming=True))
+            .stream("in", **TEXT)
+            .group_by(lambda k, v: v, **TEXT)
+            .count()
+            ._context.names.require_explicit()
+        ),
+        "not explicitly named: .*state store.*repartition topic.*Name the operators",
+    ),
+}
+
+LOW_LEVEL = {
+    "no topics": (lambda d: Topology().add_source("s", **TEXT), "source s reads nothing"),
+    "no name": (lambda d: Topology().add_source("", "t", **TEXT), "a node needs a name"),
+    "supplier": (
+        lambda d: Topology().add_source("s", "t", **TEXT).add_processor("p", 5, "s"),
+        "processor p needs a",
+    ),
+    "parent": (
+        lambda d: Topology().add_processor("p", Shared, "nobody"),
+        "parent node nobody of p is unknown",
+    ),
+    "store": (lambda d: Topology().add_state_store("x"), "takes a StoreSpec"),
+    "driver": (lambda d: TopologyTestDriver(d.builder), r"StreamsBuilder.build\(\) gives"),
+    "empty": (lambda d: Topology().plan(), "the topology is empty"),
+}
+
+
+def cases(**groups):
+    return [
+        pytest.param(*case, id=f"{group}: {name}")
+        for group, found in groups.items()
+        for name, case in found.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("describe", "words"),
+    cases(
+        function=FUNCTIONS, argument=ARGUMENTS, processor=PROCESSORS, together=TOGETHER, low_level=LOW_LEVEL
+    ),
+)
+def test_wrong_use_is_refused_with_operator_reason_and_remedy(describe, words):
+    with pytest.raises(TopologyError, match=words):
+        describe(Described())
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: StreamsBuilder().stream("x", key_serde=StringSerde, value_serde=StringSerde()),
+            r"give an instance: St",
+        ),
+        (
+            lambda: StreamsBuilder().table("x", key_serde="string", value_serde=StringSerde()),
+            "'string', which is no Ser",
+        ),
+        (
+            lambda: Described().stream.to("out", value_serde=LongSerde),
+            r"value_serde of KSTREAM-SINK.*LongSerde\(\)",
+        ),
+        (lambda: Materialized("x", value_serde=StringSerde), "value_serde of Materialized is the class"),
+        (lambda: Materialized("x", topic_config={"retention.ms": 5}), "takes text"),
+        (lambda: Materialized("x", caching="yes"), "caching of Materialized has to be True or False"),
+        (lambda: StreamJoined("x", other_value_serde=int), "other_value_serde of StreamJoined"),
+        (lambda: Stores.key_value("s", StringSerde, StringSerde()), "key_serde of store s"),
+        (lambda: Topology().add_source("s", "t", key_serde=None, value_serde=None), "key_serde of s is None"),
+        (lambda: StreamsBuilder({"application.id": "x"}), "StreamsConfig.from_properties"),
+        (lambda: Described().builder.build().plan({}), "takes a StreamsConfig"),
+        (lambda: Suppressed.until_time_limit(5, 10), "BufferConfig.unbounded"),
+        (
+            lambda: TimeWindows.of_size_and_grace(-5, 0),
+            "the window size has to be larger than zero, got -5 ms",
+        ),
+        (lambda: Described().stream.join(Described().table, max, grace="1s"), None),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(make, words):
+    with pytest.raises((ConfigError, TopologyError), match=words):
+        make()
+
+
+@pytest.mark.parametrize("function", [max, print, "{}{}".format, lambda *both: 0, lambda a, b, c=0: a])
+def test_functions_whose_arguments_are_not_known_or_optional_are_taken(function):
+    described = Described()
+    described.stream.join(described.table, function)
+
+
+def test_a_supplier_may_be_a_class_or_a_function():
+    described = Described()
+    described.stream.process(Shared)
+    described.stream.process(lambda: Shared())
+    described.build()
