@@ -154,6 +154,20 @@ class TestFailures:
         assert [v for _, v, _ in sent.to("copy")] == ["boom", "after"]
         assert task.metrics.dropped_records == 1
 
+    @pytest.mark.parametrize("error", [ProcessorStateError("the disk"), BrokerError("the brokers")])
+    def test_what_is_not_the_record_s_fault_goes_past_the_handler(self, error: StreamsError) -> None:
+        def fail(value: str) -> str:
+            raise error
+
+        builder = StreamsBuilder()
+        builder.stream("in", **TEXTS).map_values(fail).to("out", **TEXTS)
+        task, sent = task_of(builder, config=StreamsConfig("app", processing_exception_handler="continue"))
+        feed(task, "in", [("k", "v", 1)])
+        with pytest.raises(type(error)):
+            task.process()
+        assert not task.positions
+        assert not values(sent)
+
     def test_a_handler_decides_for_each_record(self) -> None:
         asked = []
 
