@@ -20,6 +20,7 @@ from streamapp import (
     TopicPartition,
     Topology,
 )
+from streamapp.errors import BrokerError, ProcessorStateError
 from streamapp.records import RecordBatch
 from streamapp.state.backend import MemoryBackend
 from tests.unit.engine.support import TEXT, TEXTS, commit, feed, task_of
