@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from ..processes import Worker, free_port, start_worker
@@ -22,7 +22,7 @@ from .history import History
 from .watch import Prober, Reader, Watcher, get_json, text
 from .workloads import WORKLOADS
 
-__all__ = ["PARTITIONS", "Run"]
+__all__ = ["PARTITIONS", "Run", "set_config"]
 
 PARTITIONS, KEYS = 4, 40
 BASE_MS = 1_700_000_000_000
@@ -389,3 +389,12 @@ def table_key(key: bytes, store: str | None) -> str:
     if store != "windows":
         return text(key)
     return f"{text(key[:-12])}@{int.from_bytes(key[-12:-4], 'big')}"
+
+
+def set_config(run: Run, topic: str, name: str, value: str) -> None:
+    """Changes a setting of a topic."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    for future in run.admin.incremental_alter_configs([resource]).values():
+        future.result()
+    run.history.add("fault", what=f"{name}={value} of {topic}")

@@ -9,12 +9,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from streamapp.broker import LocalKafka
+from streamapp.errors import BrokerError
 from streamapp.runners.worker.membership import Member, StaleMemberError
 from streamapp.runners.worker.transactions import (
     TransactionAborted,
     commit_transaction,
     group_metadata,
-    roll_back,
+    open_transactions,
 )
 
 
@@ -41,11 +42,8 @@ class FakeProducer:
     def commit_transaction(self, *_: object) -> None:
         self._call("commit")
 
-    def abort_transaction(self, *_: object) -> None:
-        self._call("abort")
-
-    def begin_transaction(self) -> None:
-        self._call("begin")
+    def init_transactions(self, *_: object) -> None:
+        self._call("init")
 
 
 def failing(code: int, **flags: bool) -> KafkaException:
@@ -84,11 +82,13 @@ def test_a_retriable_error_is_retried() -> None:
     assert producer.calls == ["offsets", "offsets", "commit"]
 
 
-def test_a_producer_that_was_fenced_has_come_to_its_end() -> None:
-    fine, fenced = FakeProducer(), FakeProducer(failing(KafkaError._FENCED, fatal=True))
-    assert roll_back(fine, 1.0)  # type: ignore[arg-type]
-    assert fine.calls == ["abort"]
-    assert not roll_back(fenced, 1.0)  # type: ignore[arg-type]
+def test_brokers_that_do_not_answer_are_asked_again_and_then_named() -> None:
+    slow = failing(KafkaError._TIMED_OUT, retriable=True)
+    producer = FakeProducer(slow)
+    open_transactions(producer, 1.0)  # type: ignore[arg-type]
+    assert producer.calls == ["init", "init"]
+    with pytest.raises(BrokerError, match="transactions are not possible: no"):
+        open_transactions(FakeProducer(*[slow] * 5), 1.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.broker

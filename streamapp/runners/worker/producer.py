@@ -20,7 +20,7 @@ from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import NO_HEADERS, Headers, TopicPartition
 from streamapp.runners.worker.clients import producer_settings
 from streamapp.runners.worker.membership import Member, Position
-from streamapp.runners.worker.transactions import TransactionAborted, commit_transaction, roll_back
+from streamapp.runners.worker.transactions import TransactionAborted, commit_transaction, open_transactions
 
 __all__ = ["ProductionError", "RecordProducer"]
 
@@ -77,8 +77,8 @@ class RecordProducer:
     # Transactions.
 
     def open(self) -> None:
-        """Ends what an earlier producer of the same name left behind."""
-        self.client.init_transactions(_REMOTE_SECONDS)
+        """Ends what an earlier producer of the same name left behind. Raises `BrokerError`."""
+        open_transactions(self.client, _REMOTE_SECONDS)
 
     def begin(self) -> None:
         """Begins a transaction."""
@@ -100,13 +100,14 @@ class RecordProducer:
         self._in_transaction = False
 
     def roll_back(self) -> None:
-        """Rolls the open transaction back, if there is one; the next can `begin`, with a new client if need be."""
-        self._failure = None
-        if self._in_transaction and roll_back(self.client, _REMOTE_SECONDS):
-            self._in_transaction = False
-        else:
-            self._renew()
-            self.open()
+        """Rolls the open transaction back; the next can `begin`.
+
+        With a new client, whose first request ends what the old one has left: after an error nobody knows what that one
+        still waits for, and aborting with it was seen to take minutes.
+        """
+        self.client.purge(in_queue=True, in_flight=True, blocking=False)
+        self._renew()
+        self.open()
 
     # Records.
 
@@ -231,8 +232,8 @@ class RecordProducer:
         if decision == "continue" and not self._transactional:
             self.dropped += 1
             logger.warning("%s; going on without it", failure)
-        elif self._failure is None:
-            self._failure = failure
+        elif not isinstance(self._failure, ProductionError):
+            self._failure = failure  # also when the transaction has failed: this is why, and it would again
 
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal() and self._failure is None and not self._transactional:

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from streamapp.errors import BrokerError
 from streamapp.runners.worker.membership import Member, StaleMemberError
 
-__all__ = ["TransactionAborted", "commit_transaction", "group_metadata", "roll_back"]
+__all__ = ["TransactionAborted", "commit_transaction", "group_metadata", "open_transactions"]
 
 _STALE = ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID")
 
@@ -52,7 +52,8 @@ def commit_transaction(
     """Adds the offsets to the open transaction and commits it; calls ``offsets_sent`` between the two.
 
     Raises `StaleMemberError` when the group has gone on without this member and `TransactionAborted` after
-    any other error. In both cases nothing is committed, and `roll_back` has to come next.
+    any other error. In both cases nothing is committed, and the producer has
+    come to its end.
     """
     try:
         _retrying(
@@ -67,16 +68,15 @@ def commit_transaction(
         raise TransactionAborted(f"the transaction was rolled back: {error.str()}") from exc
 
 
-def roll_back(producer: Producer, timeout: float) -> bool:
-    """Rolls the open transaction back. False: this producer has come to its end (the broker gave its transaction up,
-    or another one has taken its place), make a new one."""
+def open_transactions(producer: Producer, timeout: float) -> None:
+    """Makes a new producer ready for transactions, which ends those of an earlier one of the same name.
+
+    Raises `BrokerError` when the brokers do not answer.
+    """
     try:
-        _retrying(lambda: producer.abort_transaction(timeout))
+        _retrying(lambda: producer.init_transactions(timeout))
     except KafkaException as exc:
-        if exc.args[0].fatal():
-            return False
-        raise
-    return True
+        raise BrokerError(f"transactions are not possible: {exc.args[0].str()}") from exc
 
 
 def _retrying(call: Callable[[], object]) -> None:

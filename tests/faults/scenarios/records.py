@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewPartitions
 
-from ..driver import Run
+from ..driver import Run, set_config
 from ..matrix import EOS, scenario
 from ..models import POISON
 
@@ -58,10 +57,10 @@ def output_too_large(run: Run) -> None:
     run.start("a")
     run.feed(100)
     run.caught_up()
-    _limit(run, run.sink, 60)
+    set_config(run, run.sink, "max.message.bytes", "60")
     run.feed(100)
     run.fails("a", f"a record could not be written to {run.sink}")
-    _limit(run, run.sink, 1_000_000)
+    set_config(run, run.sink, "max.message.bytes", "1000000")
     run.start("a")
     run.finish()
 
@@ -100,11 +99,3 @@ def partitions_added_live(run: Run) -> None:
 
 def _every_20th_poisoned(number: int) -> str:
     return f"{POISON}-{number}" if number % 20 == 7 else str(number)
-
-
-def _limit(run: Run, topic: str, size: int) -> None:
-    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    for future in run.admin.incremental_alter_configs([resource]).values():
-        future.result()
-    run.history.add("fault", what=f"max.message.bytes={size} of {topic}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from confluent_kafka import TopicPartition
 
-from ..driver import PARTITIONS, Run
+from ..driver import PARTITIONS, Run, set_config
 from ..matrix import EOS, scenario
 
 DAMAGES = ("sst", "wal", "current", "manifest")
@@ -23,10 +23,11 @@ DAMAGES = ("sst", "wal", "current", "manifest")
     sampled=("[count-eos-current]",),
 )
 def state_damaged(run: Run, file: str) -> None:
-    run.start("a")
-    run.feed(2_000)
-    run.caught_up()
-    run.stop("a")
+    for _ in range(2):  # opening the second time moves the write-ahead log of the first into an SST file
+        run.start("a")
+        run.feed(1_000)
+        run.caught_up()
+        run.stop("a")
     for task in run.state("a").glob("*_*"):
         _damage(task, file)
     run.history.add("fault", what=f"damage {file}")
@@ -106,7 +107,7 @@ def changelog_truncated_behind_state(run: Run) -> None:
     run.caught_up()
     run.stop("a")
     rows = dict(run.read(f"{run.id}-counts-changelog"))
-    _truncate(run, f"{run.id}-counts-changelog")
+    _cut_changelog(run)
     run.feed(100)
     run.start("a")
     run.caught_up()
@@ -124,7 +125,7 @@ def changelog_truncated(run: Run) -> None:
     run.feed(500)
     run.caught_up()
     run.stop("a")
-    _truncate(run, f"{run.id}-counts-changelog")
+    _cut_changelog(run)
     shutil.rmtree(run.data("a"))
     run.feed(100)
     run.start("a")
@@ -204,10 +205,16 @@ def _delete(run: Run, topic: str) -> None:
     run.history.add("fault", what=f"delete {topic}")
 
 
+def _cut_changelog(run: Run) -> None:
+    topic = f"{run.id}-counts-changelog"
+    set_config(run, topic, "cleanup.policy", "delete")  # brokers refuse it for topics that are only compacted
+    _truncate(run, topic)
+    set_config(run, topic, "cleanup.policy", "compact")
+
+
 def _truncate(run: Run, topic: str) -> None:
-    end = -1  # OFFSET_END is the high watermark for this request
-    for future in run.admin.delete_records(
-        [TopicPartition(topic, p, end) for p in range(PARTITIONS)]
-    ).values():
+    end = -1  # the high watermark
+    wanted = [TopicPartition(topic, p, end) for p in range(PARTITIONS)]
+    for future in run.admin.delete_records(wanted).values():
         future.result()
     run.history.add("fault", what=f"truncate {topic}")
