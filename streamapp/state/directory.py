@@ -15,7 +15,7 @@ from typing import Any
 
 from streamapp.errors import ConfigError, LockError, ProcessorStateError
 
-__all__ = ["FORMAT_VERSION", "DiskFullError", "StateDirectory", "known_fingerprint", "state_error"]
+__all__ = ["FORMAT_VERSION", "DiskFullError", "StateDamagedError", "StateDirectory", "known_fingerprint", "state_error"]
 
 FORMAT_VERSION = 1
 """Version of the bytes in local state; raised whenever a release cannot read what an older one wrote."""
@@ -23,12 +23,18 @@ FORMAT_VERSION = 1
 _METADATA = "streamapp.json"
 _LOCK = ".lock"
 _WIPED = ".wiped-"
+_DAMAGE = ("Corruption", "CURRENT is missing", "No such file or directory")
+"""What RocksDB says of files that are missing or not as it wrote them."""
 _TASK_ID = re.compile(r"\d+_\d+")
 _APPLICATION_ID = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]+")
 
 
 class DiskFullError(ProcessorStateError):
     """The disk that holds the local state has no space left."""
+
+
+class StateDamagedError(ProcessorStateError):
+    """What is on disk is not what was written there; restoring it from the changelogs puts that right."""
 
 
 class StateDirectory:
@@ -192,7 +198,8 @@ def state_error(path: str | os.PathLike[str], error: BaseException) -> Processor
             f"The state folder {path} cannot be used ({error}). Check its permissions and its disk, or set "
             "another state_dir."
         )
-    return ProcessorStateError(
+    kind = StateDamagedError if any(sign in str(error) for sign in _DAMAGE) else ProcessorStateError
+    return kind(
         f"The local state in {path} cannot be read or written ({error}). If it is damaged, delete this "
         "folder while the application is stopped; the state is then restored from the changelogs."
     )

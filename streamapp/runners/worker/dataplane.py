@@ -27,7 +27,7 @@ from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import list_offsets
 from streamapp.runners.worker.fetch import Fetcher
 from streamapp.runners.worker.global_stores import GlobalStores
-from streamapp.runners.worker.livetask import LiveTask, now_ms
+from streamapp.runners.worker.livetask import LiveTask, TaskOpener, now_ms
 from streamapp.runners.worker.membership import Member, Membership, Position, StaleMemberError
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.producer import RecordProducer
@@ -36,6 +36,7 @@ from streamapp.runners.worker.restore import Restorer
 from streamapp.runners.worker.standby import Standbys
 from streamapp.runners.worker.transactions import TransactionAborted
 from streamapp.runners.worker.watchdog import Place
+from streamapp.state.directory import StateDamagedError
 
 __all__ = ["DataPlane"]
 
@@ -76,7 +77,7 @@ class DataPlane(threading.Thread):
         ledger: RecordProducer,
         membership: Membership,
         global_stores: GlobalStores,
-        open_task: Callable[[TaskId], LiveTask],
+        open_task: TaskOpener,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         super().__init__(name="streamapp-data-plane", daemon=True)
@@ -94,6 +95,7 @@ class DataPlane(threading.Thread):
         self._abandoned = threading.Event()
         self._current: LiveTask | None = None
         self._committing = False
+        self._repaired: set[TaskId] = set()
         self._last_commit = self._last_punctuation = self._last_look = time.monotonic()
         self._committed: dict[TopicPartition, Position] = {}
         """What was committed since this worker was given its tasks."""
@@ -205,6 +207,9 @@ class DataPlane(threading.Thread):
             self._roll_back()
             if not self._stopping:
                 self._reopen()
+        except StateDamagedError as exc:
+            if not self._repair(exc):
+                raise
 
     def _run_commands(self) -> None:
         while not self._stopping:
@@ -400,6 +405,21 @@ class DataPlane(threading.Thread):
         self._drop(ids)
         self._open(ids)
         self.fetcher.assign(live for live in self.tasks.values() if live.running)
+
+    def _repair(self, exc: StateDamagedError) -> bool:
+        """Has the state of the task that is being processed restored anew; once each, or else the disk is to blame."""
+        live, self._current = self._current, None
+        if live is None or not live.restorable or live.id in self._repaired:
+            return False
+        self._repaired.add(live.id)
+        logger.warning("task %s: its local state is damaged and is restored anew. %s", live.id, exc)
+        self._roll_back()
+        ids = list(self.tasks)
+        self._drop(ids)
+        self._open_task.wipe(live)
+        self._open(ids)
+        self.fetcher.assign(live for live in self.tasks.values() if live.running)
+        return True
 
     def _open(self, ids: list[TaskId]) -> None:
         opened = [self.standbys.take(id) or self._open_task(id) for id in ids]

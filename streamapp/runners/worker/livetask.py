@@ -10,14 +10,13 @@ from typing import Any
 
 from streamapp.engine.asynchronous import RunAsync
 from streamapp.engine.task import Collector, Task
-from streamapp.errors import LockError, ProcessorStateError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.membership import Position
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.topics import Topics
 from streamapp.state.backend import MemoryBackend, StateBackend
 from streamapp.state.cache import RecordCache
-from streamapp.state.directory import DiskFullError, StateDirectory
+from streamapp.state.directory import StateDamagedError, StateDirectory
 from streamapp.state.rocks import RocksBackend, RocksMemory
 from streamapp.topology.plan import Plan, Subtopology
 
@@ -56,6 +55,11 @@ class LiveTask:
     def state_offset(self) -> int:
         """How far its state is: the changelog offsets of its stores together."""
         return sum(self._state_offsets().values())
+
+    @property
+    def restorable(self) -> bool:
+        """Whether there is a changelog of everything that it has on disk."""
+        return _restorable(self.subtopology)
 
     def close(self) -> int:
         """Closes the task; returns how far the state is that stays on disk."""
@@ -135,11 +139,18 @@ class TaskOpener:
         path = self._directory.task_path(str(id))
         try:
             return RocksBackend(path, self._memory)
-        except (DiskFullError, LockError):
-            raise
-        except ProcessorStateError as error:
-            if any(spec.persistent and spec.name not in sub.changelog_topics for spec in sub.stores):
+        except StateDamagedError as error:
+            if not _restorable(sub):
                 raise
             logger.warning("task %s: its local state is damaged and is restored anew. %s", id, error)
             self._directory.wipe(str(id))
             return RocksBackend(self._directory.task_path(str(id)), self._memory)
+
+    def wipe(self, live: LiveTask) -> None:
+        """Deletes the local state of a task that was closed."""
+        self._directory.wipe(str(live.id))
+
+
+def _restorable(sub: Subtopology) -> bool:
+    """Whether there is a changelog of everything that is on disk."""
+    return all(spec.name in sub.changelog_topics for spec in sub.stores if spec.persistent)
