@@ -1,9 +1,13 @@
 """`SparkStream`: a topology on Structured Streaming, without end.
 
-Structured Streaming decides when a micro-batch is due, writes down in its checkpoint which offsets it has, and
-runs it. In a micro-batch each task does what a worker does between two commits (`streaming_task`). So the truth
-about what is done is Kafka's: a lost checkpoint, driver or executor costs time, and nothing else. Workers can
-take over when this has ended, and the other way round.
+Structured Streaming says when a micro-batch is due, and keeps count of them in its checkpoint. In a micro-batch
+each task does what a worker does between two commits (`streaming_task`), so what is done is known to Kafka
+alone: a lost checkpoint, driver or executor costs time, and nothing else. Workers can take over when this has
+ended, and the other way round.
+
+The query's source is a clock. Spark's own Kafka source would be a second truth about offsets, and the records
+would take a way through the JVM that they do not need; a data source in Python has to start within 10 seconds,
+which it does not on a busy machine.
 """
 
 from __future__ import annotations
@@ -26,7 +30,6 @@ from streamapp.runners.spark.inputs import client_of
 from streamapp.runners.spark.planner import check_runnable, topics_of
 from streamapp.runners.spark.source import KafkaRange, KafkaSource
 from streamapp.runners.spark.streaming_seat import Seat
-from streamapp.runners.spark.streaming_source import range_source
 from streamapp.runners.spark.streaming_task import RESULT, StreamStage
 from streamapp.topology import Subtopology, Topology
 
@@ -94,27 +97,18 @@ class SparkStream:
         configs = {topic.name: dict(topic.config) for topic in plan.internal_topics}
         admin = KafkaAdmin(settings_of(self._config))
         admin.ensure_topics([TopicSpec(topic, n, configs[topic]) for topic, n in missing.items()])
-        inside = {topic.name for topic in plan.internal_topics}
         self._topics = {sub.id: topics_of(sub, self._partitions) for sub in plan.subtopologies}
-        read = dict.fromkeys(topic for topics in self._topics.values() for topic in topics)
-        outside = [TopicPartition(t, p) for t in read if t not in inside for p in range(self._partitions[t])]
-
-        self._seat = Seat(self._config, sorted({tp.topic for tp in outside}))
-        committed = Group(self._config).read(outside)
-        there = KafkaRange(client).resolve(KafkaSource(), outside)
-        starts = {tp: committed[tp].offset if tp in committed else first for tp, (first, _) in there.items()}
-        # What a batch would bring that Spark has written down as done, and what lies in repartition topics.
-        self._run_batch(-1, {tp: min(starts[tp] + self._most, end) for tp, (_, end) in there.items()})
-
-        name = f"streamapp-{plan.application_id}"
-        self._spark.dataSource.register(range_source(name, client, outside, starts, self._most))
+        inside = {topic.name for topic in plan.internal_topics}
+        outside = {topic for topics in self._topics.values() for topic in topics} - inside
+        self._seat = Seat(self._config, sorted(outside))
         self._query = (
-            self._spark.readStream.format(name)
+            self._spark.readStream.format("rate-micro-batch")
+            .option("rowsPerBatch", 1)
             .load()
             .writeStream.queryName(plan.application_id)
             .option("checkpointLocation", self._checkpoint)
             .trigger(processingTime=f"{self._interval_ms} milliseconds")
-            .foreachBatch(self._on_ranges)
+            .foreachBatch(self._on_tick)
             .start()
         )
 
@@ -147,30 +141,45 @@ class SparkStream:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _on_ranges(self, frame: DataFrame, batch: int) -> None:
+    def _on_tick(self, frame: DataFrame, batch: int) -> None:
         try:
-            ends = {TopicPartition(topic, partition): until for topic, partition, until in frame.collect()}
-            self._run_batch(batch, ends)
+            self._run_batch(batch)
             failpoints.hit("stream-batch-done")
         except BaseException as error:
             self._failure = error
             raise
 
-    def _run_batch(self, batch: int, ends: Mapping[TopicPartition, int]) -> None:
-        """Runs the sub-topologies, and those again that got records from a later one, until nothing is left."""
+    def _run_batch(self, batch: int) -> None:
+        """Runs the sub-topologies that have something to do, until none has."""
         with self._one_batch:
             if self._stopped:
                 raise StreamsError("the stream has been stopped")
             started = time.monotonic()
             results: list[Any] = []
-            pending = list(self._plan.subtopologies)
-            while pending:
-                for sub in pending:
-                    results += self._run_stage(sub, ends)
-                pending = self._left()
+            ends = self._new()
+            waiting = ends.keys() | self._left()
+            while waiting:
+                topics = {tp.topic for tp in waiting}
+                for sub in self._plan.subtopologies:
+                    if topics & set(self._topics[sub.id]):
+                        results += self._run_stage(sub, ends)
+                waiting = self._left()
             active = [row for row in results if row.processed]
             sums = {name: sum(row[name] for row in results) for name in ("processed", "dropped", "restored")}
             self._on_batch(BatchMetrics(batch, **sums, tasks=len(active), seconds=time.monotonic() - started))
+
+    def _new(self) -> dict[TopicPartition, int]:
+        """The source partitions that have records for this micro-batch, and where it ends in them."""
+        inside = {topic.name for topic in self._plan.internal_topics}
+        outside = {topic for topics in self._topics.values() for topic in topics} - inside
+        every = [TopicPartition(topic, p) for topic in outside for p in range(self._partitions[topic])]
+        committed = Group(self._config).read(every)
+        found = {}
+        for tp, (first, end) in KafkaRange(client_of(self._config)).resolve(KafkaSource(), every).items():
+            start = committed[tp].offset if tp in committed else first
+            if start < end:
+                found[tp] = min(end, start + self._most)
+        return found
 
     def _run_stage(self, sub: Subtopology, ends: Mapping[TopicPartition, int]) -> list[Any]:
         assert self._seat is not None
@@ -182,13 +191,10 @@ class SparkStream:
             rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(stage, RESULT).collect()
         return list(rows)
 
-    def _left(self) -> list[Subtopology]:
-        """The sub-topologies that have records waiting in repartition topics."""
-        inside = {topic.name for sub in self._plan.subtopologies for topic in sub.repartition_topics}
-        every = [TopicPartition(topic, p) for topic in inside for p in range(self._partitions[topic])]
+    def _left(self) -> set[TopicPartition]:
+        """The partitions of repartition topics that have records nobody has processed."""
+        topics = {topic.name for sub in self._plan.subtopologies for topic in sub.repartition_topics}
+        every = [TopicPartition(topic, p) for topic in topics for p in range(self._partitions[topic])]
         ends = KafkaAdmin(settings_of(self._config)).log_end_offsets(every)
-        committed = Group(self._config).read(every)
-        waiting = {
-            tp.topic for tp, end in ends.items() if end > (committed[tp].offset if tp in committed else 0)
-        }
-        return [sub for sub in self._plan.subtopologies if waiting & set(self._topics[sub.id])]
+        committed = Group(self._config).read(list(ends))
+        return {tp for tp, end in ends.items() if end > (committed[tp].offset if tp in committed else 0)}

@@ -49,7 +49,8 @@ class StreamStage:
     """The inputs, in the order of the topology."""
     partitions: Mapping[str, int]
     ends: Mapping[TopicPartition, int]
-    """Where the micro-batch ends in the source topics; repartition topics are read to their ends."""
+    """Where the micro-batch ends in the source topics that have something new. Repartition topics are read to
+    their ends."""
     member: bytes
     """Proof, for the group, that this run is the one that may commit."""
 
@@ -109,12 +110,13 @@ class _Attempt:
 
     def _work(self, committed: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, tuple[int, int]]:
         """The ranges to process, if any has records."""
-        open_ends = self._admin.log_end_offsets([tp for tp in self._inputs if tp not in self._stage.ends])
-        ends = {tp: self._stage.ends.get(tp, open_ends.get(tp, 0)) for tp in self._inputs}
+        internal = {topic.name for topic in self._stage.plan.internal_topics}
+        open_ends = self._admin.log_end_offsets([tp for tp in self._inputs if tp.topic in internal])
+        ends = {**open_ends, **self._stage.ends}
         new = [tp for tp in self._inputs if tp not in committed]
         first = KafkaRange(self._client).resolve(KafkaSource(), new)
         starts = {tp: committed[tp].offset if tp in committed else first[tp][0] for tp in self._inputs}
-        ranges = {tp: (starts[tp], max(starts[tp], ends[tp])) for tp in self._inputs}
+        ranges = {tp: (starts[tp], max(starts[tp], ends.get(tp, 0))) for tp in self._inputs}
         return ranges if any(start < end for start, end in ranges.values()) else {}
 
     def _open(self, out: _Output, committed: Mapping[TopicPartition, Committed]) -> tuple[BatchTask, int]:
