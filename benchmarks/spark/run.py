@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from benchmarks.spark.flights import write_parquet
 from benchmarks.spark.work import LOOPS, TOPOLOGIES, Columns
 from streamapp import StreamsConfig
-from streamapp.runners.spark import FrameSource, KafkaSource, SparkRunner, spark_session
+from streamapp.runners.spark import FrameSource, KafkaSource, ParquetSource, SparkRunner, spark_session
 
 
 def cpu_seconds() -> float:
@@ -70,11 +70,19 @@ def on_spark(work: str, source: Any, config: StreamsConfig) -> Callable[[], int]
 @click.option("--source", type=click.Choice(["parquet", "frame", "kafka", "loop"]), default="parquet")
 @click.option("--events", default=1_000_000)
 @click.option("--passes", default=3)
-@click.option("--bootstrap-servers", default="localhost:9092", help="Topic `flights` is made by benchmarks.spark.load.")
+@click.option(
+    "--bootstrap-servers", default="localhost:9092", help="Topic `flights` is made by benchmarks.spark.load."
+)
 @click.option("--data", type=click.Path(path_type=Path), default=Path("data/bench"))
 @click.option("--memory", default="2g", help="Of the JVM.")
 def main(
-    works: tuple[str, ...], source: str, events: int, passes: int, bootstrap_servers: str, data: Path, memory: str
+    works: tuple[str, ...],
+    source: str,
+    events: int,
+    passes: int,
+    bootstrap_servers: str,
+    data: Path,
+    memory: str,
 ) -> None:
     config = StreamsConfig("spark-bench", bootstrap_servers=bootstrap_servers)
     folder = data / f"records-{events}"
@@ -86,6 +94,9 @@ def main(
         run = {
             "loop": lambda work=work: lambda: (LOOPS[work](columns(folder)), events)[1],
             "kafka": lambda work=work: on_spark(work, KafkaSource, config),
+            "parquet": lambda work=work: on_spark(
+                work, lambda: {"flights": ParquetSource(str(folder))}, config
+            ),
             "frame": lambda work=work: on_spark(
                 work, lambda: {"flights": FrameSource(spark.read.parquet(str(folder)), 4)}, config
             ),

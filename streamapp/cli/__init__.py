@@ -14,6 +14,7 @@ from streamapp.cli.describe import describe
 from streamapp.cli.pause import pause, resume
 from streamapp.cli.replay import replay
 from streamapp.cli.spark import spark_group
+from streamapp.cli.sql import sql
 from streamapp.cli.topic import topic_group
 from streamapp.cli.worker import worker
 
@@ -36,6 +37,7 @@ for _command in (
     replay,
     resume,
     spark_group,
+    sql,
     topic_group,
     worker,
 ):

@@ -6,6 +6,7 @@ from streamapp.runners.spark.runner import SparkRunner
 from streamapp.runners.spark.session import spark_session
 from streamapp.runners.spark.sink import Published, publish
 from streamapp.runners.spark.source import FrameSource, KafkaSource
+from streamapp.runners.spark.tables import create_views, live_tables
 
 __all__ = [
     "BatchResult",
@@ -17,6 +18,8 @@ __all__ = [
     "Published",
     "SparkRunner",
     "TableRow",
+    "create_views",
+    "live_tables",
     "publish",
     "spark_session",
 ]

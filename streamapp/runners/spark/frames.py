@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pyarrow as pa
 
 from streamapp.runners.spark.packing import ARROW_HEADERS
@@ -18,6 +21,7 @@ __all__ = [
     "POSITION",
     "RECORD",
     "ROW",
+    "output_batch",
 ]
 
 HEADERS = "array<struct<key:string,value:binary>>"
@@ -68,3 +72,20 @@ OUTPUT_TYPES = {
     "start": pa.int64(),
     "end": pa.int64(),
 }
+
+
+def output_batch(kind: int, source: int, size: int, **columns: Any) -> pa.RecordBatch:
+    """Rows of one kind from one task; columns that are not given are 0 (mx, seq) or null."""
+    columns["kind"] = np.full(size, kind, np.int32)
+    columns["src"] = np.full(size, source, np.int32)
+    columns.setdefault("mx", np.zeros(size, np.int64))
+    columns.setdefault("seq", np.zeros(size, np.int64))
+    arrays = [
+        pa.nulls(size, type)
+        if name not in columns
+        else columns[name]
+        if isinstance(columns[name], pa.Array)
+        else pa.array(columns[name], type)
+        for name, type in OUTPUT_TYPES.items()
+    ]
+    return pa.RecordBatch.from_arrays(arrays, list(OUTPUT_TYPES))

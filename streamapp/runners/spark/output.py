@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from streamapp.engine.task import Task
-from streamapp.records import NO_HEADERS, Headers, RecordBatch, TopicPartition, Windowed
-from streamapp.runners.spark.frames import CHANGE, COUNTS, OUTPUT_TYPES, PACK, POSITION, RECORD, ROW
+from streamapp.records import NO_HEADERS, Headers, RecordBatch, TopicPartition
+from streamapp.runners.spark.frames import CHANGE, COUNTS, PACK, POSITION, RECORD, output_batch
 from streamapp.runners.spark.packing import SCHEMA, arrow_headers, packs
 from streamapp.runners.spark.partitioning import key_partitions
-from streamapp.state.spec import StoreSpec
+from streamapp.runners.spark.table_rows import table_batches
 
-__all__ = ["Output", "readable", "table_rows"]
+__all__ = ["Output"]
 
 OUTPUT_ROWS = 20_000
 """Records that wait before they are given out."""
-_READABLE = ("key_value", "lru", "timestamped", "window", "timestamped_window", "session", "versioned")
 
 Sent = tuple[int | None, int, bytes | None, bytes | None, int | None, Headers | None]
 """Partition (None: by key), stream time, key, value, timestamp, headers."""
-
-
-def readable(spec: StoreSpec) -> bool:
-    """Whether a store is a table to users, and not the inside of an operator."""
-    return spec.kind in _READABLE and spec.key_serde is not None and spec.value_serde is not None
 
 
 class Output:
@@ -119,13 +111,14 @@ class Output:
         """How many records the task has processed, and how many it dropped."""
         metrics = self.task.metrics
         names, numbers = ["processed", "dropped"], [metrics.processed, metrics.dropped_records]
-        yield self._frame(COUNTS, 2, name=names, task=[self._partition] * 2, seq=numbers)
+        yield output_batch(COUNTS, self._partition, 2, name=names, task=[self._partition] * 2, seq=numbers)
 
     def positions(self) -> Iterator[pa.RecordBatch]:
         """What is to be committed beside the offsets of the inputs."""
         found = self.task.commit_metadata
-        yield self._frame(
+        yield output_batch(
             POSITION,
+            self._partition,
             len(found),
             name=[tp.topic for tp in found],
             task=[tp.partition for tp in found],
@@ -133,26 +126,9 @@ class Output:
         )
 
     def tables(self) -> Iterator[pa.RecordBatch]:
-        """The rows of all tables."""
-        for name, store in self.task.own_stores.items():
-            if readable(store.spec):
-                rows, seq = table_rows(store), 0
-                while part := list(islice(rows, OUTPUT_ROWS)):
-                    keys, values, timestamps, starts, ends = zip(*part, strict=True)
-                    key_array = pa.array(keys, pa.binary())
-                    yield self._frame(
-                        ROW,
-                        len(part),
-                        name=[name] * len(part),
-                        task=self._home(name, key_array),
-                        seq=np.arange(seq, seq + len(part)),
-                        key=key_array,
-                        value=values,
-                        timestamp=timestamps,
-                        start=starts,
-                        end=ends,
-                    )
-                    seq += len(part)
+        """The rows of all tables. A circle's task has those of all partitions."""
+        homes = self._homes if self._circle else {}
+        return table_batches(self.task.own_stores, self._partition, homes)
 
     def _batch(self, topic: str, sent: list[Sent]) -> pa.RecordBatch:
         first, size = self._numbers.get(topic, 0), len(sent)
@@ -161,8 +137,9 @@ class Output:
         key_array = pa.array(keys, pa.binary())
         places = self._places(topic, chosen, key_array)
         if topic not in self._packed:
-            return self._frame(
+            return output_batch(
                 CHANGE if topic in self._changelogs else RECORD,
+                self._partition,
                 size,
                 name=[topic] * size,
                 task=places,
@@ -179,8 +156,9 @@ class Output:
             for each, field in zip(columns, SCHEMA, strict=True)
         ]
         found = list(packs(arrays, places, first))
-        return self._frame(
+        return output_batch(
             PACK,
+            self._partition,
             len(found),
             name=[topic] * len(found),
             task=[pack.partition for pack in found],
@@ -200,44 +178,3 @@ class Output:
             if partition is not None:
                 placed[index] = partition
         return placed
-
-    def _home(self, store: str, keys: pa.Array) -> npt.NDArray[np.int32]:
-        """The partition of rows of a table: the task's. That of a circle has those of all partitions."""
-        if not self._circle:
-            return np.full(len(keys), self._partition, np.int32)
-        return key_partitions(keys, self._homes.get(store, 1))
-
-    def _frame(self, kind: int, size: int, **columns: Any) -> pa.RecordBatch:
-        columns["kind"] = np.full(size, kind, np.int32)
-        columns["src"] = np.full(size, self._partition, np.int32)
-        columns.setdefault("mx", np.zeros(size, np.int64))
-        columns.setdefault("seq", np.zeros(size, np.int64))
-        arrays = [
-            pa.nulls(size, type)
-            if name not in columns
-            else columns[name]
-            if isinstance(columns[name], pa.Array)
-            else pa.array(columns[name], type)
-            for name, type in OUTPUT_TYPES.items()
-        ]
-        return pa.RecordBatch.from_arrays(arrays, list(OUTPUT_TYPES))
-
-
-def table_rows(store: Any) -> Iterator[tuple[bytes, bytes, int | None, int | None, int | None]]:
-    """(key bytes, value bytes, timestamp, start, end) of each row of a store."""
-    spec: StoreSpec = store.spec
-    assert spec.key_serde is not None
-    assert spec.value_serde is not None
-    key_bytes, value_bytes = spec.key_serde.serialize, spec.value_serde.serialize
-    for row in store.all():
-        key, value, rest = row[0], row[1], row[2:]
-        timestamp = start = end = None
-        if isinstance(key, Windowed):
-            key, start, end = key
-        if spec.kind == "timestamped":
-            value, timestamp = value
-        elif spec.kind == "timestamped_window":
-            timestamp = rest[0]
-        elif spec.kind == "versioned":
-            start, end = rest
-        yield key_bytes(key), value_bytes(value), timestamp, start, end

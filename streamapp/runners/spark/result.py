@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamapp.records import NO_HEADERS, Record
 from streamapp.runners.spark.archive import write_archive
+from streamapp.runners.spark.typed import typed
 from streamapp.serdes import Serde
 from streamapp.state.spec import StoreSpec
 
@@ -44,6 +45,13 @@ class OutputTopic:
         """Writes the records into a new folder, in their order, as `ParquetSource` reads them."""
         write_archive(self.frame, path)
 
+    def typed(self, key_serde: Serde[Any], value_serde: Serde[Any]) -> DataFrame:
+        """The records for SQL, in no order: ``partition``, ``timestamp`` (as one), ``key`` and ``value``."""
+        from pyspark.sql import functions as F
+
+        moment = F.timestamp_millis("timestamp").alias("timestamp")
+        return typed(self.frame.select("partition", moment, "key", "value"), key_serde, value_serde)
+
     def records(
         self, key_serde: Serde[Any] | None = None, value_serde: Serde[Any] | None = None
     ) -> Iterator[tuple[int, Record]]:
@@ -65,6 +73,27 @@ class OutputTable:
 
     spec: StoreSpec
     frame: DataFrame
+
+    @property
+    def typed(self) -> DataFrame:
+        """The table for SQL: ``partition``, ``key``, ``value`` (strings, numbers, structs; JSON text where Spark
+        has no such type), and, as the table has them, ``timestamp``, ``window_start`` and ``window_end``, or
+        ``valid_from`` and ``valid_to`` (null: still valid), as timestamps."""
+        from pyspark.sql import functions as F
+
+        key_serde, value_serde = self.spec.key_serde, self.spec.value_serde
+        assert key_serde is not None
+        assert value_serde is not None
+        kind = self.spec.kind
+        names = {"start": "window_start", "end": "window_end"} if kind.endswith("window") else {}
+        if kind == "session":
+            names = {"start": "session_start", "end": "session_end"}
+        if kind == "versioned":
+            names = {"start": "valid_from", "end": "valid_to"}
+        if kind.startswith("timestamped"):
+            names["timestamp"] = "timestamp"
+        moments = [F.timestamp_millis(F.col(name)).alias(shown) for name, shown in names.items()]
+        return typed(self.frame.select("partition", "key", "value", *moments), key_serde, value_serde)
 
     def rows(self) -> Iterator[TableRow]:
         """All rows, typed."""

@@ -15,7 +15,6 @@ from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.frames import COUNTS, INPUT_COLUMNS, OUTPUT, PACK, RECORD, ROW
 from streamapp.runners.spark.inputs import Inputs, client_of, resolve
-from streamapp.runners.spark.output import readable
 from streamapp.runners.spark.packing import record_headers
 from streamapp.runners.spark.partitioning import exact_partitions
 from streamapp.runners.spark.planner import Group, check_runnable, in_order, topics_of
@@ -23,6 +22,7 @@ from streamapp.runners.spark.progress import Listener, polling, progress_bar
 from streamapp.runners.spark.result import BatchResult, OutputTable, OutputTopic
 from streamapp.runners.spark.session import spark_session, stage_settings
 from streamapp.runners.spark.stage import Resume, Stage
+from streamapp.runners.spark.table_rows import readable
 from streamapp.topology import Plan, Topology
 
 if TYPE_CHECKING:

@@ -25,36 +25,46 @@ NO_LIMIT = str(2**31 - 1)
 
 
 def spark_session(
-    app_name: str, *, master: str = "local[2]", settings: Mapping[str, str] | None = None
+    app_name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The running Spark session, or a new one whose Python workers import what this process imports.
+    """The running Spark session, or a new one.
 
-    ``settings`` are Spark's own and win. On a cluster, ship the code with ``addPyFile`` and the dependencies
-    with ``spark.archives`` (docs/spark.md). No connector is needed: the tasks read and write Kafka with
-    librdkafka.
+    ``master`` is by default what ``spark-submit`` was told, else ``local[2]``. Locally, Python workers import
+    what this process imports; to a cluster, dependencies and code go in an archive (docs/spark.md). ``settings``
+    are Spark's own and win. No connector is needed: the tasks read and write Kafka with librdkafka.
 
     >>> spark = spark_session("backfill", master="local[4]")                    # doctest: +SKIP
     """
     from pyspark.sql import SparkSession
 
-    # Without these, workers are started with whatever `python3` is on the path, and without the paths that
-    # this process added to sys.path.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    path = os.pathsep.join([*filter(None, [os.getcwd() if "" in sys.path else "", *sys.path])])
-    defaults = {
-        "spark.executorEnv.PYTHONPATH": path,
-        "spark.driver.memory": "2g",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "4",
-        ADAPTIVE: "false",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
-    }
-    builder = SparkSession.builder.appName(app_name).master(master)
-    for key, value in {**defaults, **(settings or {})}.items():
+    builder = SparkSession.builder.appName(app_name)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has been told everything
+        master = master or "local[2]"
+        builder = builder.master(master)
+        for key, value in {**_DEFAULTS, **(_local_python() if master.startswith("local") else {})}.items():
+            builder = builder.config(key, value)
+    for key, value in (settings or {}).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+_DEFAULTS = {
+    "spark.driver.memory": "2g",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
+    ADAPTIVE: "false",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
+}
+
+
+def _local_python() -> dict[str, str]:
+    """Without this, workers are started with whatever `python3` is on the path, and without the paths that this
+    process added to sys.path."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    path = [*filter(None, [os.getcwd() if "" in sys.path else "", *sys.path])]
+    return {"spark.executorEnv.PYTHONPATH": os.pathsep.join(path)}
 
 
 @contextmanager

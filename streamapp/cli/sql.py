@@ -1,0 +1,101 @@
+"""``streamapp sql``."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from streamapp.cli.application import APPLICATION, clear_errors, load
+from streamapp.cli.session import session, spark_options
+
+__all__ = ["sql"]
+
+
+@click.command()
+@APPLICATION
+@click.argument("query", required=False)
+@click.option(
+    "--compute",
+    is_flag=True,
+    help="Compute the tables from the source topics, instead of reading what the workers have committed.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "csv", "json"]),
+    default="table",
+    show_default=True,
+    help="json: one object a line.",
+)
+@spark_options
+def sql(
+    application: str, query: str | None, compute: bool, form: str, master: str, conf: dict[str, str]
+) -> None:
+    """Ask the tables of APPLICATION in SQL; without QUERY, show which there are, with their columns.
+
+    Each table is a view with the columns key and value, and timestamp, window_start ... as it has them; in its
+    name, what is no letter or digit is an underscore:
+
+        streamapp sql agents "select key, value.minutes / value.flights from airport_delays"
+    """
+    from pyspark.errors import AnalysisException, ParseException
+
+    from streamapp.runners.spark import SparkRunner, create_views, live_tables
+
+    app = load(application)
+    with clear_errors(), session(app.config.application_id, master, conf) as spark:
+        topology, config = app.streams.topology, app.config
+        if compute:
+            tables = SparkRunner(topology, config, spark).batch(progress=True).tables
+        else:
+            tables = live_tables(topology, config, spark)
+        views = create_views(spark, tables)
+        if query is None:
+            _show_views(spark, views)
+            return
+        try:
+            frame = spark.sql(query)
+        except (AnalysisException, ParseException) as error:
+            known = ", ".join(views) or "none (has the application run? --compute computes them)"
+            raise click.ClickException(f"{error.getMessage()}\nThe tables are: {known}") from None
+        _show(frame, form)
+
+
+def _show_views(spark: Any, views: dict[str, str]) -> None:
+    table = Table("view", "table", "columns")
+    for view, name in sorted(views.items()):
+        columns = ", ".join(
+            f"{field.name} {field.dataType.simpleString()}" for field in spark.table(view).schema
+        )
+        table.add_row(view, name, columns)
+    Console(soft_wrap=True).print(table)
+
+
+def _show(frame: Any, form: str) -> None:
+    names, rows = frame.columns, frame.toLocalIterator()
+    if form == "json":
+        for text in frame.toJSON().toLocalIterator():
+            click.echo(text)
+    elif form == "csv":
+        out = csv.writer(sys.stdout)
+        out.writerow(names)
+        out.writerows([_text(cell) for cell in row] for row in rows)
+    else:
+        table = Table(*names)
+        for row in rows:
+            table.add_row(*[_text(cell) for cell in row])
+        Console(soft_wrap=True).print(table)
+
+
+def _text(cell: Any) -> str:
+    if cell is None:
+        return ""
+    if hasattr(cell, "asDict"):
+        cell = cell.asDict(recursive=True)
+    return json.dumps(cell, default=str) if isinstance(cell, dict | list) else str(cell)

@@ -1,0 +1,78 @@
+"""The rows of tables, as they leave the executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamapp.records import Windowed
+from streamapp.runners.spark.frames import ROW, output_batch
+from streamapp.runners.spark.partitioning import key_partitions
+from streamapp.state.spec import StoreSpec
+
+__all__ = ["readable", "table_batches"]
+
+ROWS_PER_BATCH = 20_000
+_READABLE = ("key_value", "lru", "timestamped", "window", "timestamped_window", "session", "versioned")
+
+
+def readable(spec: StoreSpec) -> bool:
+    """Whether a store is a table to users, and not the inside of an operator."""
+    return spec.kind in _READABLE and spec.key_serde is not None and spec.value_serde is not None
+
+
+def table_batches(
+    stores: Mapping[str, Any], partition: int, homes: Mapping[str, int]
+) -> Iterator[pa.RecordBatch]:
+    """All rows of the readable stores of one task.
+
+    Rows are of the task's partition. A store that ``homes`` has a partition count for has rows of all
+    partitions: they are where Kafka puts their keys.
+    """
+    for name, store in stores.items():
+        if not readable(store.spec):
+            continue
+        rows, first = _rows(store), 0
+        while part := list(islice(rows, ROWS_PER_BATCH)):
+            size = len(part)
+            keys, values, timestamps, starts, ends = zip(*part, strict=True)
+            key_array = pa.array(keys, pa.binary())
+            at_home = key_partitions(key_array, homes[name]) if name in homes else [partition] * size
+            yield output_batch(
+                ROW,
+                partition,
+                size,
+                name=[name] * size,
+                task=at_home,
+                seq=np.arange(first, first + size),
+                key=key_array,
+                value=values,
+                timestamp=timestamps,
+                start=starts,
+                end=ends,
+            )
+            first += size
+
+
+def _rows(store: Any) -> Iterator[tuple[bytes, bytes, int | None, int | None, int | None]]:
+    """(key bytes, value bytes, timestamp, start, end) of each row of a store."""
+    spec: StoreSpec = store.spec
+    assert spec.key_serde is not None
+    assert spec.value_serde is not None
+    key_bytes, value_bytes = spec.key_serde.serialize, spec.value_serde.serialize
+    for row in store.all():
+        key, value, rest = row[0], row[1], row[2:]
+        timestamp = start = end = None
+        if isinstance(key, Windowed):
+            key, start, end = key
+        if spec.kind == "timestamped":
+            value, timestamp = value
+        elif spec.kind == "timestamped_window":
+            timestamp = rest[0]
+        elif spec.kind == "versioned":
+            start, end = rest
+        yield key_bytes(key), value_bytes(value), timestamp, start, end

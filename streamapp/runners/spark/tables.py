@@ -1,0 +1,164 @@
+"""Tables of a live application as DataFrames: what their changelogs in Kafka hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from streamapp.config import StreamsConfig
+from streamapp.engine.global_state import GlobalState
+from streamapp.engine.task import Task
+from streamapp.records import Headers, TopicPartition
+from streamapp.runners.spark.frames import OUTPUT, ROW
+from streamapp.runners.spark.inputs import client_of
+from streamapp.runners.spark.result import OutputTable
+from streamapp.runners.spark.session import spark_session
+from streamapp.runners.spark.source import KafkaPart, KafkaRange, KafkaSource
+from streamapp.runners.spark.spill import SpillingBackend
+from streamapp.runners.spark.table_rows import readable, table_batches
+from streamapp.state.backend import MemoryBackend
+from streamapp.topology import Plan, Subtopology, Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["create_views", "live_tables"]
+
+
+def live_tables(
+    topology: Topology, config: StreamsConfig, spark: SparkSession | None = None
+) -> dict[str, OutputTable]:
+    """The tables of an application by name, global ones included, as they are in Kafka at this moment.
+
+    Nothing is asked of the workers, and none has to run. What they have processed but not committed is not in
+    it. A table whose store is not logged has no changelog, and is missing here: compute it with
+    `SparkRunner.batch`.
+
+    >>> tables = live_tables(topology, config)                                     # doctest: +SKIP
+    >>> tables["carrier-flights"].typed.orderBy("value").show()                    # doctest: +SKIP
+    """
+    plan = topology.plan(config)
+    spark = spark or spark_session(plan.application_id)
+    kafka = KafkaRange(client_of(plan.config))
+    counts = kafka.partition_counts()
+
+    def parts(topic: str) -> dict[int, KafkaPart]:
+        every = [TopicPartition(topic, number) for number in range(counts.get(topic, 0))]
+        spans = kafka.resolve(KafkaSource(), every)
+        return {tp.partition: KafkaPart(client_of(plan.config), *span) for tp, span in spans.items()}
+
+    tables = {}
+    for sub in plan.subtopologies:
+        for spec in sub.stores:
+            changelog = sub.changelog_topics.get(spec.name)
+            if readable(spec) and changelog is not None and changelog.name in counts:
+                found = parts(changelog.name)
+                one = replace(sub, nodes=(), stores=(spec,))
+                frame = _frame(spark, len(found), _Restored(plan, one, changelog.name, found))
+                tables[spec.name] = OutputTable(spec, frame)
+    for store in plan.global_stores:
+        if readable(store.spec) and store.topic in counts:
+            frame = _frame(spark, 1, _Global(plan, store.name, store.topic, parts(store.topic)))
+            tables[store.name] = OutputTable(store.spec, frame)
+    return tables
+
+
+def create_views(spark: SparkSession, tables: Mapping[str, OutputTable]) -> dict[str, str]:
+    """Makes the tables known to Spark SQL; returns view -> table. What is no letter or digit becomes ``_``."""
+    views = {}
+    for name, table in tables.items():
+        view = re.sub(r"\W", "_", name)
+        view = view if not view[0].isdigit() else f"_{view}"
+        table.typed.createOrReplaceTempView(view)
+        views[view] = name
+    return views
+
+
+def _frame(spark: SparkSession, tasks: int, restored: Any) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    rows = spark.range(0, max(tasks, 1), 1, max(tasks, 1)).mapInArrow(restored, OUTPUT)
+    columns = (F.col("task").alias("partition"), "key", "value", "timestamp", "start", "end")
+    return rows.where(F.col("kind") == ROW).select(*columns)
+
+
+@dataclass(frozen=True)
+class _Restored:
+    """Runs in executors: one store of each task, from its changelog."""
+
+    plan: Plan
+    subtopology: Subtopology
+    changelog: str
+    parts: Mapping[int, KafkaPart]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        for _ in batches:  # to the end: Spark throws workers away that do not read it
+            pass
+        partition = context.partitionId()
+        if partition not in self.parts:
+            return
+        backend = SpillingBackend(self.plan.config.state_memory_bytes)
+        task = Task(
+            self.plan, self.subtopology, partition, _Nowhere(), backend, wall_clock_ms=_no_time, inputs=()
+        )
+        try:
+            (spec,) = self.subtopology.stores
+            reader = self.parts[partition].open(TopicPartition(self.changelog, partition))
+            while (batch := reader.read()) is not None:
+                task.restore(spec.name, batch)
+            reader.close()
+            yield from table_batches(task.own_stores, partition, {})
+        finally:
+            task.close()
+
+
+@dataclass(frozen=True)
+class _Global:
+    """Runs in one executor: a global store, from all partitions of its topic."""
+
+    plan: Plan
+    store: str
+    topic: str
+    parts: Mapping[int, KafkaPart]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pass
+        state = GlobalState(self.plan, lambda _: MemoryBackend(), wall_clock_ms=_no_time)
+        for partition, part in self.parts.items():
+            tp = TopicPartition(self.topic, partition)
+            reader = part.open(tp)
+            while (batch := reader.read()) is not None:
+                state.process(tp, batch)
+            reader.close()
+        yield from table_batches({self.store: state.stores[self.store]}, 0, {})
+
+
+def _no_time() -> int:
+    return 0
+
+
+class _Nowhere:
+    """The `Collector` of tasks that only restore: they send nothing."""
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int | None,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
+        raise AssertionError("a task that restores sent something")
+
+    def partition_count(self, topic: str) -> Any:
+        raise AssertionError("a task that restores asked for partitions")

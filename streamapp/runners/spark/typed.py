@@ -1,0 +1,176 @@
+"""Keys and values as columns that SQL understands: what a serde reads, as an Arrow type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+from msgspec import inspect as mi
+
+from streamapp.serdes import (
+    AvroSerde,
+    BytesSerde,
+    DoubleSerde,
+    IntegerSerde,
+    JsonSerde,
+    LongSerde,
+    Serde,
+    StringSerde,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["arrow_type", "typed"]
+
+MOMENT = pa.timestamp("us", tz="UTC")
+_PRIMITIVES: dict[type, pa.DataType] = {
+    StringSerde: pa.string(),
+    LongSerde: pa.int64(),
+    IntegerSerde: pa.int32(),
+    DoubleSerde: pa.float64(),
+    BytesSerde: pa.binary(),
+}
+_SCALARS: dict[type, pa.DataType] = {
+    mi.BoolType: pa.bool_(),
+    mi.IntType: pa.int64(),
+    mi.FloatType: pa.float64(),
+    mi.StrType: pa.string(),
+    mi.BytesType: pa.binary(),
+    mi.DateTimeType: MOMENT,
+    mi.DateType: pa.date32(),
+}
+_AVRO: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "timestamp-millis": MOMENT,
+    "timestamp-micros": MOMENT,
+    "date": pa.date32(),
+}
+
+
+def arrow_type(serde: Serde[Any]) -> pa.DataType | None:
+    """The type of what a serde reads; None if it has none that is known, and is shown as JSON text.
+
+    >>> arrow_type(JsonSerde(dict[str, int]))
+    MapType(map<string, int64>)
+    >>> arrow_type(JsonSerde())
+    """
+    if type(serde) in _PRIMITIVES:
+        return _PRIMITIVES[type(serde)]
+    if isinstance(serde, JsonSerde | AvroSerde) and serde.type is not None:
+        return _of_type(mi.type_info(serde.type))
+    if isinstance(serde, AvroSerde):
+        return _of_avro(serde.schema)
+    return None
+
+
+def _of_type(info: mi.Type) -> pa.DataType | None:
+    match info:
+        case mi.Metadata(type=inner):
+            return _of_type(inner)
+        case mi.UnionType(types=types):
+            some = [each for each in types if not isinstance(each, mi.NoneType)]
+            return _of_type(some[0]) if len(some) == 1 else None
+        case mi.ListType(item_type=item) | mi.VarTupleType(item_type=item) | mi.SetType(item_type=item):
+            inner = _of_type(item)
+            return inner and pa.list_(inner)
+        case mi.DictType(key_type=mi.StrType(), value_type=item):
+            inner = _of_type(item)
+            return inner and pa.map_(pa.string(), inner)
+        case mi.StructType(fields=fields, array_like=False, tag=None) | mi.DataclassType(fields=fields):
+            return _struct([(field.encode_name, _of_type(field.type)) for field in fields])
+    return _SCALARS.get(type(info))
+
+
+def _of_avro(schema: Any) -> pa.DataType | None:
+    match schema:
+        case str():
+            return _AVRO.get(schema)
+        case list():
+            some = [each for each in schema if each != "null"]
+            return _of_avro(some[0]) if len(some) == 1 else None
+        case {"logicalType": logical}:
+            return _AVRO.get(logical)
+        case {"type": "record", "fields": fields}:
+            return _struct([(field["name"], _of_avro(field["type"])) for field in fields])
+        case {"type": "array", "items": items}:
+            inner = _of_avro(items)
+            return inner and pa.list_(inner)
+        case {"type": "map", "values": values}:
+            inner = _of_avro(values)
+            return inner and pa.map_(pa.string(), inner)
+        case {"type": "enum"}:
+            return pa.string()
+        case {"type": inner}:
+            return _of_avro(inner)
+    return None
+
+
+def _struct(fields: list[tuple[str, pa.DataType | None]]) -> pa.DataType | None:
+    if not fields or any(type is None for _, type in fields):
+        return None
+    return pa.struct([(name, type) for name, type in fields if type is not None])
+
+
+@dataclass(frozen=True)
+class _Decoder:
+    """Runs in executors: ``key`` and ``value`` become typed, the other columns stay."""
+
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        convert = {"key": _converter(self.key_serde), "value": _converter(self.value_serde)}
+        for batch in batches:
+            columns = [
+                convert[name](column.to_pylist()) if name in convert else column
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, batch.schema.names)
+
+
+def typed(frame: DataFrame, key_serde: Serde[Any], value_serde: Serde[Any]) -> DataFrame:
+    """A frame whose columns ``key`` and ``value`` are bytes, with what is in them: strings, numbers, structs.
+
+    Values of types that Spark does not have are JSON text.
+    """
+    from pyspark.sql.pandas.types import from_arrow_type
+    from pyspark.sql.types import StructField, StructType
+
+    serdes = {"key": key_serde, "value": value_serde}
+    fields = [
+        StructField(field.name, from_arrow_type(arrow_type(serdes[field.name]) or pa.string()))
+        if field.name in serdes
+        else field
+        for field in frame.schema.fields
+    ]
+    return frame.mapInArrow(_Decoder(key_serde, value_serde), StructType(fields))
+
+
+def _converter(serde: Serde[Any]) -> Callable[[list[bytes | None]], pa.Array]:
+    read, kind = serde.deserialize, arrow_type(serde)
+    plain = isinstance(kind, pa.DataType) and not pa.types.is_nested(kind)
+
+    def convert(column: list[bytes | None]) -> pa.Array:
+        values = [None if data is None else read(data) for data in column]
+        if kind is None:
+            return pa.array([None if v is None else _text(v) for v in values], pa.string())
+        if not plain:
+            values = msgspec.to_builtins(values, builtin_types=(bytes, datetime, date))
+        return pa.array(values, kind)
+
+    return convert
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value, enc_hook=repr, order="deterministic").decode()
