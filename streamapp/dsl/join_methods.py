@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from streamapp.dsl import joins
 from streamapp.dsl.joins import StreamJoined
@@ -15,12 +15,13 @@ from streamapp.serdes.base import Serde
 from streamapp.windows import JoinWindows
 
 if TYPE_CHECKING:
-    from streamapp.dsl.kstream import KStream
+    from streamapp.dsl.kstream import JoinedKStream, KStream
 
 __all__ = ["JoinMethods"]
 
 K = TypeVar("K")
 V = TypeVar("V")
+K2 = TypeVar("K2")
 V2 = TypeVar("V2")
 VR = TypeVar("VR")
 
@@ -28,10 +29,80 @@ VR = TypeVar("VR")
 class JoinMethods(Described[K, V]):
     """What a stream can be joined with, and how."""
 
+    @overload
+    def join(
+        self,
+        other: KStream[K, V2],
+        joiner: Callable[[V, V2], VR],
+        windows: JoinWindows,
+        *,
+        with_key: Literal[False] = False,
+        stream_joined: StreamJoined | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[V2] | None = None,
+    ) -> JoinedKStream[K, VR, V, V2]: ...
+    @overload
+    def join(
+        self,
+        other: KStream[K, V2],
+        joiner: Callable[[K, V, V2], VR],
+        windows: JoinWindows,
+        *,
+        with_key: Literal[True],
+        stream_joined: StreamJoined | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[V2] | None = None,
+    ) -> JoinedKStream[K, VR, V, V2]: ...
+    @overload
+    def join(
+        self,
+        other: KTable[K, V2],
+        joiner: Callable[[V, V2], VR],
+        *,
+        with_key: Literal[False] = False,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        grace: Duration | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def join(
+        self,
+        other: KTable[K, V2],
+        joiner: Callable[[K, V, V2], VR],
+        *,
+        with_key: Literal[True],
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        grace: Duration | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def join(
+        self,
+        other: GlobalKTable[K2, V2],
+        joiner: Callable[[V, V2], VR],
+        *,
+        with_key: Literal[False] = False,
+        key_selector: Callable[[K, V], K2],
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def join(
+        self,
+        other: GlobalKTable[K2, V2],
+        joiner: Callable[[K2, V, V2], VR],
+        *,
+        with_key: Literal[True],
+        key_selector: Callable[[K, V], K2],
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
     def join(
         self,
         other: KStream[K, V2] | KTable[K, V2] | GlobalKTable[Any, V2],
-        joiner: Callable[..., VR],
+        joiner: Callable[..., Any],
         windows: JoinWindows | None = None,
         *,
         with_key: bool = False,
@@ -42,7 +113,7 @@ class JoinMethods(Described[K, V]):
         other_value_serde: Serde[V2] | None = None,
         grace: Duration | None = None,
         name: str | None = None,
-    ) -> KStream[K, VR]:
+    ) -> KStream[K, Any]:
         """Joins each record with matching ones of another stream, or with a row of a table.
 
         ``joiner(left, right)``, or ``joiner(key, left, right)`` if ``with_key``, makes the result's value.
@@ -77,10 +148,80 @@ class JoinMethods(Described[K, V]):
             name=name,
         )
 
+    @overload
+    def left_join(
+        self,
+        other: KStream[K, V2],
+        joiner: Callable[[V, V2 | None], VR],
+        windows: JoinWindows,
+        *,
+        with_key: Literal[False] = False,
+        stream_joined: StreamJoined | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[V2] | None = None,
+    ) -> JoinedKStream[K, VR, V, V2]: ...
+    @overload
+    def left_join(
+        self,
+        other: KStream[K, V2],
+        joiner: Callable[[K, V, V2 | None], VR],
+        windows: JoinWindows,
+        *,
+        with_key: Literal[True],
+        stream_joined: StreamJoined | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[V2] | None = None,
+    ) -> JoinedKStream[K, VR, V, V2]: ...
+    @overload
+    def left_join(
+        self,
+        other: KTable[K, V2],
+        joiner: Callable[[V, V2 | None], VR],
+        *,
+        with_key: Literal[False] = False,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        grace: Duration | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def left_join(
+        self,
+        other: KTable[K, V2],
+        joiner: Callable[[K, V, V2 | None], VR],
+        *,
+        with_key: Literal[True],
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        grace: Duration | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def left_join(
+        self,
+        other: GlobalKTable[K2, V2],
+        joiner: Callable[[V, V2 | None], VR],
+        *,
+        with_key: Literal[False] = False,
+        key_selector: Callable[[K, V], K2],
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def left_join(
+        self,
+        other: GlobalKTable[K2, V2],
+        joiner: Callable[[K2, V, V2 | None], VR],
+        *,
+        with_key: Literal[True],
+        key_selector: Callable[[K, V], K2],
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
     def left_join(
         self,
         other: KStream[K, V2] | KTable[K, V2] | GlobalKTable[Any, V2],
-        joiner: Callable[..., VR],
+        joiner: Callable[..., Any],
         windows: JoinWindows | None = None,
         *,
         with_key: bool = False,
@@ -91,7 +232,7 @@ class JoinMethods(Described[K, V]):
         other_value_serde: Serde[V2] | None = None,
         grace: Duration | None = None,
         name: str | None = None,
-    ) -> KStream[K, VR]:
+    ) -> KStream[K, Any]:
         """As `join`, but records without key or match are kept: the joiner gets None for the right side.
 
         With a stream they come out once their window is closed, with a table at once. (``KStream.leftJoin``)
@@ -111,15 +252,35 @@ class JoinMethods(Described[K, V]):
             name=name,
         )
 
+    @overload
     def outer_join(
         self,
         other: KStream[K, V2],
-        joiner: Callable[..., VR],
+        joiner: Callable[[V | None, V2 | None], VR],
+        windows: JoinWindows,
+        *,
+        with_key: Literal[False] = False,
+        stream_joined: StreamJoined | None = None,
+    ) -> JoinedKStream[K, VR, V, V2]: ...
+    @overload
+    def outer_join(
+        self,
+        other: KStream[K, V2],
+        joiner: Callable[[K, V | None, V2 | None], VR],
+        windows: JoinWindows,
+        *,
+        with_key: Literal[True],
+        stream_joined: StreamJoined | None = None,
+    ) -> JoinedKStream[K, VR, V, V2]: ...
+    def outer_join(
+        self,
+        other: KStream[K, V2],
+        joiner: Callable[..., Any],
         windows: JoinWindows,
         *,
         with_key: bool = False,
         stream_joined: StreamJoined | None = None,
-    ) -> KStream[K, VR]:
+    ) -> KStream[K, Any]:
         """As `join` with a stream, but the records of both sides are kept.
 
         Those without key or match come out with None for the other side, once their window is closed.

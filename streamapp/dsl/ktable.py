@@ -164,6 +164,10 @@ class KTable(Described[K, V]):
         )
         return self._derived(ProcessorNode(node_name, step, store_names), step, materialized, None)
 
+    @overload
+    def to_stream(self, key_selector: None = None, *, name: str | None = None) -> KStream[K, V]: ...
+    @overload
+    def to_stream(self, key_selector: Callable[[K, V], K2], *, name: str | None = None) -> KStream[K2, V]: ...
     def to_stream(
         self, key_selector: Callable[[K, V], Any] | None = None, *, name: str | None = None
     ) -> KStream[Any, V]:

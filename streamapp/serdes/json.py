@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import re
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import msgspec
 
@@ -36,6 +37,12 @@ class JsonSerde(Serde[T]):
     ('JFK', 4)
     """
 
+    @overload
+    def __init__(self: JsonSerde[Any], type: None = None) -> None: ...
+    @overload
+    def __init__(self, type: builtins.type[T]) -> None: ...
+    @overload
+    def __init__(self: JsonSerde[Any], type: Any) -> None: ...
     def __init__(self, type: Any = None) -> None:
         self.type = type
         try:

@@ -1,0 +1,20 @@
+"""What a type checker has to refuse: each line that ends in ``# error`` and no other."""
+
+from __future__ import annotations
+
+from streamapp import JoinWindows, LongSerde, StreamsBuilder, StringSerde, TimeWindows
+
+
+def describe(builder: StreamsBuilder) -> None:
+    words = builder.stream("words", key_serde=StringSerde(), value_serde=StringSerde())
+    numbers = builder.table("numbers", key_serde=StringSerde(), value_serde=LongSerde())
+    words.map_values(lambda word: word.no_such_method())  # error
+    words.filter(lambda word: True)  # error
+    words.to("out", value_serde=LongSerde())  # error
+    words.join(numbers, lambda word, number: word + number)  # error
+    words.join(words, lambda one, other: one + other)  # error
+    words.join(numbers, lambda word, number: word, JoinWindows.of_time_difference_with_no_grace(5))  # error
+    words.group_by_key().windowed_by(5)  # error
+    words.group_by_key().count().late_records()  # error
+    words.group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(5)).count().late_records()
+    words.merge(numbers)  # error
