@@ -126,6 +126,11 @@ class StreamsConfig:
                 raise ConfigError(f"{name} must not be negative, but is {getattr(self, name)}")
         if self.commit_interval_ms is not None and self.commit_interval_ms <= 0:
             raise ConfigError(f"commit_interval_ms must be larger than 0, not {self.commit_interval_ms}")
+        if self.exactly_once and self.commit_interval >= self.transaction_timeout_ms:
+            raise ConfigError(
+                f"the broker rolls a transaction back after transaction_timeout_ms={self.transaction_timeout_ms}, but it would "
+                f"be committed every {self.commit_interval} ms: set a shorter commit_interval_ms or a longer transaction_timeout_ms"
+            )
         for name in ("deserialization", "processing", "production"):
             handler = getattr(self, f"{name}_exception_handler")
             if handler not in ("fail", "continue") and not callable(handler):

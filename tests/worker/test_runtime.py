@@ -78,6 +78,12 @@ def test_what_cannot_be_right_is_refused_at_once(arguments: dict[str, object], m
         App("flights", **arguments)  # type: ignore[arg-type]
 
 
+def test_a_transaction_has_to_outlive_the_commit_interval() -> None:
+    with pytest.raises(ConfigError, match="set a shorter commit_interval_ms or a longer transaction_timeout_ms"):
+        StreamsConfig("flights", processing_guarantee="exactly_once_v2", commit_interval_ms=10_000)
+    StreamsConfig("flights", commit_interval_ms=10_000)
+
+
 def test_settings_reach_faust_and_the_state_folder(tmp_path: Path) -> None:
     config = StreamsConfig(bootstrap_servers="a:1,b:2", session_timeout_ms=9_000)
     app = App("flights", topology=counting("in", "out"), config=config, datadir=tmp_path)
