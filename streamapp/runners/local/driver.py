@@ -34,7 +34,7 @@ class TopologyTestDriver:
     >>> from streamapp import StreamsBuilder, StringSerde
     >>> text = StringSerde()
     >>> builder = StreamsBuilder()
-    >>> builder.stream("in", key_serde=text, value_serde=text).map_values(str.upper).to("out")
+    >>> builder.stream("in", key_serde=text, value_serde=text).map_values(str.upper).to("out", value_serde=text)
     >>> with TopologyTestDriver(builder.build()) as driver:
     ...     driver.create_input_topic("in", text, text).pipe_input("k", "hello", timestamp=5)
     ...     driver.create_output_topic("out", text, text).read_key_value()
