@@ -101,6 +101,12 @@ def test_a_task_with_state_waits_for_its_new_owner_to_be_warm() -> None:
     assert moved.warmup == {"a": set(), "b": set()}
 
 
+def test_what_is_warm_moves_whatever_was_planned_before() -> None:
+    behind = {FOUR[0]: LONG, FOUR[1]: 60_000, FOUR[2]: 5, FOUR[3]: 9}
+    members = {"a": running(*FOUR), "b": Candidate(lags=behind)}
+    assert place(FOUR, ENDS, members).active == {"a": set(FOUR[:2]), "b": set(FOUR[2:])}
+
+
 def test_only_so_many_are_warmed_up_at_a_time() -> None:
     tasks = [TaskId(0, p) for p in range(12)]
     ends = dict.fromkeys(tasks, LONG)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from math import inf
 from typing import NamedTuple
 
 __all__ = ["Candidate", "Placement", "TaskId", "assign_tasks", "place"]
@@ -170,14 +171,15 @@ def assign_tasks(
             for task in previous.get(member, ()):
                 owner.setdefault(task, member)
 
-        def known_elsewhere(task: TaskId, member: str) -> bool:
-            return any(task in lags[other] for other in lags if other != member)
+        def elsewhere(task: TaskId, member: str) -> float:
+            """How far behind the best copy is that another member has."""
+            return min((lags[m][task] for m in lags if m != member and task in lags[m]), default=inf)
 
-        # A member that has to give some away gives those that somebody else has the state of.
+        # A member that has to give some away gives those that somebody else is least behind with.
         held = {
             member: sorted(
                 (task for task in group if owner.get(task) == member),
-                key=lambda task: (known_elsewhere(task, member), task),
+                key=lambda task: (-elsewhere(task, member), task),
             )
             for member in assigned
         }
