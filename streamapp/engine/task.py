@@ -22,6 +22,7 @@ from streamapp.engine.operator import ProcessFn
 from streamapp.engine.processor import Processor, ProcessorContext, PunctuationType
 from streamapp.engine.punctuation import NEVER, Punctuations, Schedule
 from streamapp.engine.queues import ConsumedRecord, RecordQueue
+from streamapp.engine.timestamps import fail_on_invalid_timestamp
 from streamapp.errors import InvalidStoreError, StreamsError, UnsupportedOperation
 from streamapp.records import NO_HEADERS, Headers, RecordBatch, TopicPartition
 from streamapp.state.backend import MemoryBackend, StateBackend, WriteSet
@@ -412,6 +413,8 @@ class Task:
                     f"does not read; it reads {', '.join(self.subtopology.source_topics)}"
                 )
             extractor = source.timestamp_extractor or self.plan.config.default_timestamp_extractor
+            if extractor is fail_on_invalid_timestamp:
+                extractor = None  # as `_run` does by itself
             queue = RecordQueue(partition, source, self._bound[source.name], extractor)
             queue.partition_time = self._partition_times.get(partition, -1)
             self._queues[partition] = queue
