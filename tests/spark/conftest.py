@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from streamapp.broker import LocalKafka
 from streamapp.runners.spark import spark_session
+
+from .backfill.cluster import Cluster
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +34,9 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """A broker of its own: the ingest writes to topics with fixed names."""
     with LocalKafka(tmp_path_factory.mktemp("kafka"), brokers=1, port=0) as broker:
         yield broker
+
+
+@pytest.fixture
+def cluster(kafka: LocalKafka, tmp_path: Path, spark: SparkSession) -> Cluster:
+    """A year of travels: topics of the test's own, and the application that reads them."""
+    return Cluster(kafka.bootstrap_servers, tmp_path, spark)

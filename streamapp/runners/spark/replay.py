@@ -21,10 +21,10 @@ from streamapp.runners.spark.inputs import client_of
 from streamapp.runners.spark.partitioning import exact_partitions
 from streamapp.runners.spark.planner import topics_of
 from streamapp.runners.spark.replay_write import TopicWriter, read_topic
-from streamapp.runners.spark.result import BatchResult
+from streamapp.runners.spark.result import BatchResult, OutputTable
 from streamapp.runners.spark.runner import SparkRunner
-from streamapp.runners.spark.source import KafkaRange, KafkaSource, Ranges
-from streamapp.runners.spark.stage import Resume
+from streamapp.runners.spark.source import KafkaRange, KafkaSource
+from streamapp.runners.spark.tables import live_tables
 from streamapp.serdes import Serde
 from streamapp.state.spec import StoreSpec
 from streamapp.topology import Topology
@@ -86,12 +86,11 @@ class Replay:
             raise ConfigError(
                 f"there is no table or output {name!r}; there are {', '.join(sorted([*self._stores, *outputs]))}"
             )
-        self._logged: Ranges = {}
-        stands = self._snapshot()
+        self._topology = topology
+        stands, self._tables = self._snapshot()
         self.until: Bound = until if until is not None else stands or None
         """The cut of what is computed."""
         self._result: BatchResult | None = None
-        self._live: BatchResult | None = None
 
     @property
     def frame(self) -> DataFrame:
@@ -149,16 +148,20 @@ class Replay:
         """
         replayed = self._within(self.frame)
         if self.name in self._stores:
-            return self._diff_rows(replayed, self._within(self._live_table()), examples)
+            live = self._tables.get(self.name)
+            if live is None:
+                raise ConfigError(
+                    f"the table {self.name} has no changelog to compare with: the application has not run, or it is not logged"
+                )
+            return self._diff_rows(replayed, self._within(live.frame), examples)
         kafka = KafkaRange(client_of(self._config))
         every = [TopicPartition(self.name, p) for p in range(kafka.partition_counts()[self.name])]
-        live = read_topic(self._spark, client_of(self._config), kafka.resolve(KafkaSource(), every))
-        return self._diff_records(replayed, self._within(live), examples)
+        there = read_topic(self._spark, client_of(self._config), kafka.resolve(KafkaSource(), every))
+        return self._diff_records(replayed, self._within(there), examples)
 
     def close(self) -> None:
-        for result in (self._result, self._live):
-            if result is not None:
-                result.close()
+        if self._result is not None:
+            self._result.close()
 
     def __enter__(self) -> Replay:
         return self
@@ -166,23 +169,20 @@ class Replay:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _snapshot(self) -> dict[TopicPartition, int]:
-        """What the application has committed of its source topics, and the end of the table's changelog at
-        that time. While workers run, asks until nothing was committed in between."""
-        plan = self._runner.plan
-        kafka, group = KafkaRange(client_of(self._config)), Group(self._config)
-        existing = kafka.partition_counts()
+    def _snapshot(self) -> tuple[dict[TopicPartition, int], Mapping[str, OutputTable]]:
+        """What the application has committed of its source topics, and its tables at that time. While workers
+        run, asks until nothing was committed in between."""
+        plan, group = self._runner.plan, Group(self._config)
+        existing = KafkaRange(client_of(self._config)).partition_counts()
         inside = {topic.name for topic in plan.internal_topics}
         read = {t for sub in plan.subtopologies for t in topics_of(sub, existing) if t in existing}
         every = [TopicPartition(topic, p) for topic in read for p in range(existing[topic])]
-        log = self._changelog()
-        logs = [TopicPartition(log, p) for p in range(existing.get(log, 0))]
         for _ in range(ATTEMPTS):
             before = group.read(every)
-            self._logged = kafka.resolve(KafkaSource(), logs)
+            tables = live_tables(self._topology, self._config, self._spark)
             if group.read(every) == before:
                 break
-        return {tp: entry.offset for tp, entry in before.items() if tp.topic not in inside}
+        return {tp: entry.offset for tp, entry in before.items() if tp.topic not in inside}, tables
 
     def _changelog(self) -> str:
         sub = self._runner.plan.store_subtopology.get(self.name)
@@ -195,18 +195,6 @@ class Replay:
         written = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
         read = {t for sub in plan.subtopologies for t in topics_of(sub, existing)} - written
         return {**dict.fromkeys(read, source), **{g.topic: KafkaSource() for g in plan.global_stores}}
-
-    def _live_table(self) -> DataFrame:
-        """The table as its changelog has it."""
-        if self._live is None:
-            if not self._logged:
-                raise ConfigError(
-                    f"the table {self.name} has no changelog to compare with: the application has not run, or it is not logged"
-                )
-            nothing = KafkaSource(until=0)
-            resume = Resume(self._logged, tables=True)
-            self._live = self._runner.compute(self._sources(nothing), resume=resume).result()
-        return self._live.tables[self.name].frame
 
     def _within(self, frame: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F

@@ -86,7 +86,7 @@ class _Attempt:
         self._stage, self._partition = stage, partition
         self._config = stage.plan.config
         self._client = client_of(self._config)
-        self._admin = KafkaAdmin(settings_of(self._config))
+        self._admin, self._kafka = _clients(stage.plan)
         self._group = Group(self._config)
         self._inputs = [TopicPartition(t, partition) for t in stage.topics if partition < stage.partitions[t]]
 
@@ -114,7 +114,7 @@ class _Attempt:
         open_ends = self._admin.log_end_offsets([tp for tp in self._inputs if tp.topic in internal])
         ends = {**open_ends, **self._stage.ends}
         new = [tp for tp in self._inputs if tp not in committed]
-        first = KafkaRange(self._client).resolve(KafkaSource(), new)
+        first = self._kafka.resolve(KafkaSource(), new)
         starts = {tp: committed[tp].offset if tp in committed else first[tp][0] for tp in self._inputs}
         ranges = {tp: (starts[tp], max(starts[tp], ends.get(tp, 0))) for tp in self._inputs}
         return ranges if any(start < end for start, end in ranges.values()) else {}
@@ -148,15 +148,16 @@ class _Attempt:
         }
         ends = self._admin.log_end_offsets([tp for tp in logs if tp not in self._inputs])
         ends |= {tp: committed[tp].offset for tp in logs if tp in committed}
-        first = {
-            tp: span[0] for tp, span in KafkaRange(self._client).resolve(KafkaSource(), list(ends)).items()
-        }
+        first = {tp: span[0] for tp, span in self._kafka.resolve(KafkaSource(), list(ends)).items()}
         restored = 0
         for tp, end in ends.items():
             local = task.changelog_offsets.get(logs[tp], 0)
             if local > end:
                 raise ProcessorStateError(f"the local state is ahead of {tp}: the topic was made anew")
-            reader = KafkaReader(self._client, tp, max(local, first[tp]), end)
+            start = max(local, first[tp])
+            if start == end:
+                continue
+            reader = KafkaReader(self._client, tp, start, end)
             while (batch := reader.read()) is not None:
                 task.restore(logs[tp], batch)
                 restored += len(batch.offsets)
@@ -271,8 +272,17 @@ class _Output:
         return self._partitions[topic]
 
 
+# What a Python worker keeps, by application: Spark uses its processes again and again.
+_known_clients: dict[str, tuple[KafkaAdmin, KafkaRange]] = {}
 _global: dict[str, GlobalState] = {}
-"""Of this Python worker, by application: Spark uses its processes again and again."""
+
+
+def _clients(plan: Plan) -> tuple[KafkaAdmin, KafkaRange]:
+    found = _known_clients.get(plan.application_id)
+    if found is None:
+        found = KafkaAdmin(settings_of(plan.config)), KafkaRange(client_of(plan.config))
+        _known_clients[plan.application_id] = found
+    return found
 
 
 def _global_stores(plan: Plan, client: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -283,11 +293,15 @@ def _global_stores(plan: Plan, client: Mapping[str, Any]) -> Mapping[str, Any]:
     if state is None:
         state = GlobalState(plan, lambda _: MemoryBackend(), wall_clock_ms=lambda: int(time.time() * 1000))
         _global[plan.application_id] = state
-    kafka, counts = KafkaRange(client), KafkaRange(client).partition_counts()
+    kafka = _clients(plan)[1]
+    counts = kafka.partition_counts()
     known = state.positions()
     every = [TopicPartition(topic, p) for topic in state.topics for p in range(counts[topic])]
     for tp, (first, end) in kafka.resolve(KafkaSource(), every).items():
-        reader = KafkaReader(client, tp, min(max(first, known.get(tp, 0)), end), end)
+        start = max(first, known.get(tp, 0))
+        if start >= end:
+            continue
+        reader = KafkaReader(client, tp, start, end)
         while (batch := reader.read()) is not None:
             if batch.offsets:
                 state.process(tp, batch)

@@ -16,7 +16,7 @@ from streamapp.runners.spark.backfill import Backfill
 from streamapp.runners.spark.handover_group import Committed, Group
 
 from . import travels
-from .conftest import Cluster
+from .cluster import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -7,19 +7,18 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from streamapp import StreamsBuilder, StreamsConfig, Topology
-from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka, TopicSpec
-from streamapp.runners.spark import KafkaSource, SparkRunner
+from streamapp.broker import KafkaAdmin, KafkaSettings, TopicSpec
+from streamapp.runners.spark import SparkRunner
 from streamapp.runners.spark.backfill import Backfill
-from streamapp.runners.spark.handover_survey import survey
+from streamapp.runners.spark.tables import live_tables
 from streamapp.testing import Backlog, WorkerProcess
 
 from . import travels
@@ -66,23 +65,27 @@ class Cluster:
     def backfill(self, application_id: str, until: Any = None) -> Backfill:
         return Backfill(self.topology(), self.config(application_id), until=until, spark=self.spark)
 
+    def environ(self, application_id: str, port: int = 6066) -> dict[str, str]:
+        """What makes `travels` an application, for a process."""
+        return {
+            "TRAVELS_ID": application_id,
+            "TRAVELS_BOOTSTRAP": self.servers,
+            "TRAVELS_DATA": str(self.folder / application_id),
+            "TRAVELS_PORT": str(port),
+            "TRAVELS_PREFIX": self.prefix,
+        }
+
     @contextmanager
     def worker(self, application_id: str) -> Iterator[Callable[[], None]]:
         """A running worker; what it gives waits until there is nothing left to do."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        folder = self.folder / application_id
-        environ = {
-            "TRAVELS_ID": application_id,
-            "TRAVELS_BOOTSTRAP": self.servers,
-            "TRAVELS_DATA": str(folder),
-            "TRAVELS_PORT": str(port),
-            "TRAVELS_PREFIX": self.prefix,
-        }
+        log = self.folder / application_id / "log"
+        environ = self.environ(application_id, port)
         plan = self.topology().plan(self.config(application_id))
         with (
-            WorkerProcess(travels.__name__, web_port=port, log=folder / "log", environ=environ) as worker,
+            WorkerProcess(travels.__name__, web_port=port, log=log, environ=environ) as worker,
             Backlog(plan, self.settings) as backlog,
         ):
             worker.wait_until_ready(timeout=300)
@@ -96,14 +99,8 @@ class Cluster:
 
     def live_tables(self, application_id: str) -> Tables:
         """The tables as their changelogs have them."""
-        found = survey(self.topology().plan(self.config(application_id)), None)
-        assert found.records == 0
-        here = {tp: end for tp, (_, end) in found.external.items()}
-        runner = SparkRunner(self.topology(), self.config(application_id), self.spark)
-        with runner.compute(
-            {tp.topic: KafkaSource(here, here) for tp in here}, resume=replace(found.resume, tables=True)
-        ).result() as result:
-            return {name: sorted(table.rows(), key=repr) for name, table in result.tables.items()}
+        tables = live_tables(self.topology(), self.config(application_id), self.spark)
+        return {name: sorted(table.rows(), key=repr) for name, table in tables.items()}
 
     def batch_tables(self) -> Tables:
         """The tables as a batch over everything has them."""
@@ -112,8 +109,3 @@ class Cluster:
 
     def outputs(self) -> dict[str, list[Any]]:
         return {name: sorted(read(self.servers, self.topic(name))) for name in travels.OUTPUTS}
-
-
-@pytest.fixture
-def cluster(kafka: LocalKafka, tmp_path: Path, spark: SparkSession) -> Cluster:
-    return Cluster(kafka.bootstrap_servers, tmp_path, spark)

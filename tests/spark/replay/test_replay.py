@@ -1,0 +1,73 @@
+"""A table or an output computed again, beside the application that runs, and compared with it."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from streamapp import StreamsBuilder, Topology
+from streamapp.errors import ConfigError
+from streamapp.runners.spark.replay import Replay
+
+from ..backfill import travels
+from ..backfill.cluster import Cluster
+from ..backfill.support import read
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+YEAR = travels.events(flights=300)
+
+
+def corrected(cluster: Cluster) -> Topology:
+    """The application, but it counts carrier A as B."""
+    builder = StreamsBuilder(cluster.config("replayed"))
+    given = {"key_serde": travels.TEXT, "value_serde": travels.TEXT}
+    flights = builder.stream(cluster.topic("flights"), **given)  # type: ignore[arg-type]
+    named = flights.map_values(lambda carrier: carrier.replace("A", "B"))
+    counts = named.group_by(lambda tail, carrier: carrier, **given)  # type: ignore[arg-type]
+    counts.count(materialized=travels.table("carriers"))
+    return builder.build()
+
+
+def test_what_is_replayed_is_compared_and_written_beside_the_application(
+    cluster: Cluster,
+    tmp_path: Path,
+) -> None:
+    cluster.send(YEAR[:-50])
+    assert cluster.backfill("replayed").run() is not None
+    cluster.send(YEAR[-50:])  # the application has not processed these: they are not replayed either
+    config = cluster.config("replayed")
+
+    with Replay(cluster.topology(), config, "daily", spark=cluster.spark) as daily:
+        found = daily.diff()
+        assert found.none
+        assert found.equal == len(cluster.live_tables("replayed")["daily"])
+        daily.write_parquet(str(tmp_path / "daily"))
+        assert cluster.spark.read.parquet(str(tmp_path / "daily")).count() == found.equal
+        assert daily.write_topic(cluster.topic("daily-again")) == found.equal
+        with pytest.raises(ConfigError, match="exists: name a new one"):
+            daily.write_topic(cluster.topic("daily-again"))
+    records = read(cluster.servers, cluster.topic("daily-again"))
+    rows = cluster.live_tables("replayed")["daily"]
+    assert sorted(records) == sorted(
+        (row.key.encode() + struct.pack(">q", row.start), struct.pack(">q", row.value), row.timestamp)
+        for row in rows
+    )
+
+    seen = cluster.topic("seen")
+    with Replay(cluster.topology(), config, seen, spark=cluster.spark) as output:
+        assert output.diff().none
+        assert output.write_topic(cluster.topic("seen-again")) > 0
+    assert read(cluster.servers, cluster.topic("seen-again")) == read(cluster.servers, seen)
+
+    with Replay(corrected(cluster), config, "carriers", spark=cluster.spark) as carriers:
+        found = carriers.diff()
+        assert (found.different, found.only_live, found.only_replayed) == (1, 1, 0)
+        assert [example[0] for example in found.examples] == ["A", "B"]
+
+
+def test_what_the_topology_does_not_have_is_named(cluster: Cluster) -> None:
+    with pytest.raises(ConfigError, match="there is no table or output 'nothing'; there are.*carriers"):
+        Replay(cluster.topology(), cluster.config("replayed"), "nothing", spark=cluster.spark)
