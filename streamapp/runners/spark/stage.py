@@ -87,11 +87,10 @@ class BatchTask(Task):
 class Resume:
     """Where an application stands: its changelogs up to there, and the metadata of its committed offsets.
 
-    A stage that has one goes on from it. It gives out what a worker's commit would write, or ``tables``."""
+    A stage that has one goes on from it. It gives out what a worker's commit would write, and no tables."""
 
     changelogs: Ranges = field(default_factory=dict)
     metadata: Mapping[TopicPartition, str] = field(default_factory=dict)
-    tables: bool = False
 
     def bring(self, task: Task, inputs: list[TopicPartition], client: Mapping[str, Any]) -> None:
         """Restores the stores and times of a task that is not initialized yet."""
@@ -170,7 +169,7 @@ class Stage:
             rows.finish()
             yield from out.batches(0)
             yield from out.counts()
-            yield from out.tables() if self.resume is None or self.resume.tables else out.positions()
+            yield from out.tables() if self.resume is None else out.positions()
         finally:
             task.close()
             for reader in readers.values():
@@ -190,7 +189,7 @@ class Stage:
         changelog_topics = self.subtopology.changelog_topics
         own = {topic.name for topic in changelog_topics.values()}
         changelogs = frozenset(own - set(self.subtopology.source_topics))
-        gives_changes = self.resume is not None and not self.resume.tables
+        gives_changes = self.resume is not None
         return Output(
             partition,
             self.partitions,
