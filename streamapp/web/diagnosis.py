@@ -107,7 +107,7 @@ def _unowned(sampler: Sampler, tables: Mapping[str, TableInfo]) -> Iterator[Find
 def _restores(sampler: Sampler, task: TaskStatus) -> Iterator[Finding]:
     for each in task.restoring:
         standstill = sampler.standstill(task, each)
-        if each.remaining and standstill >= _SETTLE_SECONDS:
+        if each.remaining and not each.queued and standstill >= _SETTLE_SECONDS:
             yield Finding(
                 "warning",
                 f"{each.store} {each.partition}",

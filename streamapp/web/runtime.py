@@ -102,7 +102,7 @@ def _task(task: TaskInfo) -> TaskStatus:
 
 
 def _restore(each: RestoreInfo) -> RestoreStatus:
-    return RestoreStatus(each.store, *each.partition, each.start, each.position, each.end)
+    return RestoreStatus(each.store, *each.partition, each.start, each.position, each.end, each.queued)
 
 
 def _table(info: StoreInfo, subtopology: int | None) -> TableInfo:

@@ -66,6 +66,8 @@ class RestoreStatus:
     start: int
     position: int
     end: int
+    queued: bool = False
+    """It has not begun: others are restored first."""
 
     @property
     def remaining(self) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from math import inf
 
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as RdTopicPartition
@@ -23,7 +24,10 @@ __all__ = ["ChangelogReader", "RestoreProgress", "Restorer", "start_offset"]
 
 logger = logging.getLogger(__name__)
 
-_BATCH = 20_000
+BATCH, BATCH_BESIDE_OTHERS = 20_000, 4_000
+"""Records that are applied in one go: many when nothing else is to be done, fewer when running tasks wait for it."""
+_AT_A_TIME = 3
+"""Changelogs that are restored at a time: a task after another is ready, rather than all at the end."""
 _LOG_SECONDS = 10.0
 
 
@@ -38,7 +42,8 @@ class RestoreProgress:
     end: int
     position: int
     records: int = 0
-    started: float = field(default_factory=time.monotonic)
+    started: float | None = None
+    """None: it waits for others."""
 
     @property
     def done(self) -> bool:
@@ -51,7 +56,7 @@ class RestoreProgress:
 
     @property
     def rate(self) -> float:
-        """Records per second so far."""
+        """Records per second since it began."""
         return self.records / self._seconds
 
     @property
@@ -61,7 +66,7 @@ class RestoreProgress:
 
     @property
     def _seconds(self) -> float:
-        return max(1e-3, time.monotonic() - self.started)
+        return inf if self.started is None else max(1e-3, time.monotonic() - self.started)
 
 
 class ChangelogReader:
@@ -91,6 +96,8 @@ class ChangelogReader:
 
     def _begin(self, opened: Iterable[RestoreProgress]) -> None:
         opened = list(opened)
+        for progress in opened:
+            progress.started = time.monotonic()
         self._open.update((each.partition, each) for each in opened)
         if opened:
             self._consumer.incremental_assign([RdTopicPartition(*p.partition, p.position) for p in opened])
@@ -101,9 +108,9 @@ class ChangelogReader:
             for tp in partitions:
                 del self._open[tp]
 
-    def _read(self, timeout: float) -> int:
+    def _read(self, timeout: float, most: int) -> int:
         """Applies what has arrived, up to where it belongs; returns how many records that were."""
-        batches, events = split(self._consumer.consume(_BATCH, timeout))
+        batches, events = split(self._consumer.consume(most, timeout))
         applied = 0
         for tp, batch in batches:
             progress = self._open.get(tp)
@@ -141,8 +148,13 @@ class Restorer(ChangelogReader):
 
     def __init__(self, config: StreamsConfig, admin: AdminClient) -> None:
         super().__init__(config, admin)
+        self._queued: list[RestoreProgress] = []
         self._restored: dict[LiveTask, int] = {}
         self._last_log = 0.0
+
+    @property
+    def progress(self) -> list[RestoreProgress]:
+        return [*self._open.values(), *self._queued]
 
     def add(self, tasks: Iterable[LiveTask]) -> None:
         """Begins with tasks that were just opened.
@@ -153,7 +165,6 @@ class Restorer(ChangelogReader):
         partitions = [tp for task in tasks for tp in task.changelogs]
         first = list_offsets(self._admin, partitions, latest=False)
         end = list_offsets(self._admin, partitions, latest=True)
-        opened = []
         for task in tasks:
             local = task.task.changelog_offsets
             for tp, store in task.changelogs.items():
@@ -162,8 +173,9 @@ class Restorer(ChangelogReader):
                 until = min(end[tp], task.starts[tp]) if tp in task.inputs else end[tp]
                 start = start_offset(task, tp, local.get(store, 0), first[tp], end[tp])
                 if start < until:
-                    opened.append(RestoreProgress(task, store, tp, start, until, start))
-        self._begin(opened)
+                    self._queued.append(RestoreProgress(task, store, tp, start, until, start))
+        self._queued.sort(key=lambda each: (each.remaining, each.task.id))
+        self._begin_next()
         self._last_log = time.monotonic()
 
     def drop(self, tasks: Iterable[LiveTask]) -> None:
@@ -171,10 +183,12 @@ class Restorer(ChangelogReader):
         gone = set(tasks)
         for task in gone:
             self._restored.pop(task, None)
+        self._queued = [progress for progress in self._queued if progress.task not in gone]
         self._end([tp for tp, progress in self._open.items() if progress.task in gone])
+        self._begin_next()
 
     def pending(self, task: LiveTask) -> bool:
-        return any(each.task is task for each in self._open.values())
+        return any(each.task is task for each in self.progress)
 
     def finished(self, task: LiveTask) -> int:
         """How many records were restored for a task, all stores together."""
@@ -182,7 +196,7 @@ class Restorer(ChangelogReader):
 
     def poll(self, timeout: float) -> None:
         """Applies what has arrived; afterwards tasks that are not `pending` any more are up to date."""
-        self._read(timeout)
+        self._read(timeout, BATCH if timeout else BATCH_BESIDE_OTHERS)
         if time.monotonic() - self._last_log >= _LOG_SECONDS:
             self._last_log = time.monotonic()
             logger.info("restoring: %s", _summary(self.progress))
@@ -191,6 +205,13 @@ class Restorer(ChangelogReader):
             progress = self._open[tp]
             self._restored[progress.task] = self._restored.get(progress.task, 0) + progress.records
         self._end(done)
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        room = _AT_A_TIME - len(self._open)
+        if room > 0 and self._queued:
+            self._begin(self._queued[:room])
+            del self._queued[:room]
 
 
 def start_offset(task: LiveTask, tp: TopicPartition, local: int, first: int, end: int) -> int:

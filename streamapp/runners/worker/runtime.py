@@ -498,7 +498,8 @@ class StreamsRuntime:
 
 
 def _restore_info(each: RestoreProgress) -> RestoreInfo:
-    return RestoreInfo(each.store, each.partition, each.start, each.position, each.end, each.rate)
+    queued = each.started is None
+    return RestoreInfo(each.store, each.partition, each.start, each.position, each.end, each.rate, queued)
 
 
 def _process_id(directory: StateDirectory) -> str:

@@ -18,7 +18,12 @@ from streamapp.runners.worker.clients import list_offsets
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.offsets import committed_offsets
 from streamapp.runners.worker.placement import TaskId
-from streamapp.runners.worker.restore import ChangelogReader, RestoreProgress, start_offset
+from streamapp.runners.worker.restore import (
+    BATCH_BESIDE_OTHERS,
+    ChangelogReader,
+    RestoreProgress,
+    start_offset,
+)
 
 __all__ = ["Standbys"]
 
@@ -88,7 +93,7 @@ class Standbys(ChangelogReader):
         now = time.monotonic()
         if not self.tasks or now - self._last_read < _IDLE_SECONDS:
             return
-        applied = self._read(0)
+        applied = self._read(0, BATCH_BESIDE_OTHERS)
         if not applied:
             self._last_read = now
         if now - self._last_refresh >= _REFRESH_SECONDS:

@@ -41,6 +41,8 @@ class RestoreInfo:
     position: int
     end: int
     rate: float
+    queued: bool = False
+    """It has not begun: others are restored first."""
 
     @property
     def percent(self) -> float:

@@ -230,3 +230,25 @@ def test_purges_what_is_committed_once_in_an_interval_and_not_twice(monkeypatch:
     now[0] = 5.0
     purger.committed({tp: 9})
     assert len(admin.asked) == 2
+
+
+def test_a_task_after_another_is_restored_the_shortest_first(broker: Broker) -> None:
+    world = World(broker)
+    restorer = Restorer(world.config, SimpleNamespace())  # type: ignore[arg-type]
+    tasks = []
+    for number, length in enumerate((9, 2, 7, 3, 5)):
+        live = world.open(TaskId(0, number))
+        tp = TopicPartition(world.changelog.topic, number)
+        live.changelogs = {tp: "rows-table"}
+        broker.ends[tp] = length
+        tasks.append(live)
+    restorer.add(tasks)
+    assert [partition for _, partition in broker.assigned] == [1, 3, 4]
+    assert sum(each.end for each in restorer.progress) == 26
+    assert all(restorer.pending(live) for live in tasks)
+    broker.send(TopicPartition(world.changelog.topic, 3), 0, 1, 2)
+    restorer.poll(0)
+    assert not restorer.pending(tasks[3])
+    assert [partition for _, partition in broker.assigned] == [1, 4, 2]
+    restorer.drop([tasks[1], tasks[2]])
+    assert [partition for _, partition in broker.assigned] == [4, 0]
