@@ -11,6 +11,7 @@ from faust.web.drivers.aiohttp import Web
 
 from streamapp.web.cluster import Peers
 from streamapp.web.control import ControlViews
+from streamapp.web.metrics import MetricsView
 from streamapp.web.problem import problems_as_json
 from streamapp.web.sampler import Sampler
 from streamapp.web.source import ViewSource
@@ -43,9 +44,10 @@ def add_routes(
     status = StatusViews(source, sampler)
     tables = TableViews(source, sampler, status, peers, read_timeout=read_timeout)
     control = ControlViews(source, peers)
+    metrics = MetricsView(source.application_id, sampler, status)
     app.cleanup_ctx.extend([sampler.run, peers.run])
     app.middlewares.append(
-        problems_as_json(("/tables", "/status", "/health", "/topology", "/pause", "/resume"))
+        problems_as_json(("/tables", "/status", "/health", "/metrics", "/topology", "/pause", "/resume"))
     )
     app.add_routes(
         [
@@ -57,6 +59,7 @@ def add_routes(
             web.get("/health/live", status.live),
             web.get("/health/ready", status.ready),
             web.get("/status", status.status),
+            web.get("/metrics", metrics.metrics),
             web.post("/pause", control.pause),
             web.post("/resume", control.resume),
             web.get("/topology", status.topology),

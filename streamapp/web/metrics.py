@@ -1,0 +1,115 @@
+"""`GET /metrics`: what a worker does, in the text format that Prometheus reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from aiohttp import web
+
+from streamapp.web.sampler import Sampler
+from streamapp.web.source import WorkerStatus
+from streamapp.web.status import StatusViews
+
+__all__ = ["MetricsView", "exposition"]
+
+_STATES = ("starting", "rebalancing", "restoring", "running", "stopping", "failed")
+
+
+class Metric(NamedTuple):
+    """A family of samples: (labels, value) pairs."""
+
+    name: str
+    kind: str
+    help: str
+    samples: Iterable[tuple[Mapping[str, str], float]]
+
+
+class MetricsView:
+    """The handler; names and labels are described in docs/views.md."""
+
+    def __init__(self, application_id: str, sampler: Sampler, status: StatusViews) -> None:
+        self._application_id, self._sampler, self._status = application_id, sampler, status
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        text = exposition(self._metrics(self._sampler.look()), {"application": self._application_id})
+        return web.Response(
+            body=text.encode(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        )
+
+    def _metrics(self, status: WorkerStatus) -> Iterable[Metric]:
+        tasks = status.tasks
+        inputs = [
+            ({"task": task.id, "topic": each.topic, "partition": str(each.partition)}, each)
+            for task in tasks
+            for each in task.inputs
+        ]
+        restoring = [(task, self._status.restore_progress(task)) for task in tasks if task.restoring]
+        yield Metric(
+            "worker_state", "gauge", "1 for the state that the worker is in.",
+            [({"state": state}, state == status.state) for state in _STATES],
+        )  # fmt: skip
+        yield Metric("worker_paused", "gauge", "1 while processing is paused.", [({}, status.paused)])
+        yield Metric(
+            "records_processed_total", "counter", "Records processed since the start.",
+            [({}, self._sampler.processed)],
+        )  # fmt: skip
+        yield Metric(
+            "task_ready", "gauge", "1 for a task that is restored, 0 for one that is not.",
+            [({"task": task.id}, task.state == "running") for task in tasks],
+        )  # fmt: skip
+        yield Metric(
+            "input_position", "gauge", "Next offset to be processed.",
+            [(labels, each.position) for labels, each in inputs if each.position is not None],
+        )  # fmt: skip
+        yield Metric(
+            "input_lag", "gauge", "Records that have arrived in Kafka and are not processed.",
+            [(labels, each.lag) for labels, each in inputs if each.lag is not None],
+        )  # fmt: skip
+        yield Metric(
+            "input_buffered", "gauge", "Records that were fetched and wait.",
+            [(labels, each.buffered) for labels, each in inputs],
+        )  # fmt: skip
+        for field, text in (
+            ("percent", "How much of a task's changelogs is restored."),
+            ("remaining", "Offsets of a task's changelogs that are to be restored."),
+            ("records_per_second", "Records restored per second."),
+            ("seconds_left", "Time until a task is restored, as it looks now."),
+        ):
+            yield Metric(
+                f"restore_{field}", "gauge", text,
+                [({"task": task.id}, made[field]) for task, made in restoring if made[field] is not None],
+            )  # fmt: skip
+        yield Metric(
+            "standby_lag", "gauge", "Changelog records that a standby does not have yet.",
+            [({"task": each.id, "warmup": str(each.warmup).lower()}, each.lag) for each in status.standbys],
+        )  # fmt: skip
+
+
+def exposition(metrics: Iterable[Metric], labels: Mapping[str, str]) -> str:
+    """The text of some metrics, all with these labels; families without samples are left out.
+
+    >>> print(exposition([Metric("lag", "gauge", "Behind.", [({"task": "0_1"}, 3)])], {"application": "a"}), end="")
+    # HELP streamapp_lag Behind.
+    # TYPE streamapp_lag gauge
+    streamapp_lag{application="a",task="0_1"} 3
+    """
+    lines = []
+    for metric in metrics:
+        samples = list(metric.samples)
+        if not samples:
+            continue
+        name = f"streamapp_{metric.name}"
+        lines += [f"# HELP {name} {metric.help}", f"# TYPE {name} {metric.kind}"]
+        for own, value in samples:
+            listed = ",".join(f'{key}="{_escaped(text)}"' for key, text in {**labels, **own}.items())
+            lines.append(
+                f"{name}{{{listed}}} {value:g}"
+                if isinstance(value, float)
+                else f"{name}{{{listed}}} {int(value)}"
+            )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,46 @@
+"""The figures of a worker as Prometheus reads them."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from streamapp.web.source import InputStatus, RestoreStatus, StandbyStatus, TaskStatus
+
+from .conftest import Serve
+from .fakes import FakeSource
+
+SAMPLE = re.compile(r'streamapp_\w+\{(\w+="([^"\\\n]|\\.)*",?)*\} -?[0-9.e+]+')
+
+
+async def test_metrics_of_tasks_restores_and_standbys(serve: Serve) -> None:
+    source = FakeSource()
+    restore = RestoreStatus("counts", "counts-changelog", 2, 0, 250, 1_000)
+    copy = StandbyStatus("0_3", 3, True, (RestoreStatus("counts", "counts-changelog", 3, 0, 5, 12),))
+    tasks = (
+        TaskStatus("0_1", 1, "running", 100, (InputStatus('odd"topic', 1, 90, 100, 4),)),
+        TaskStatus("0_2", 2, "restoring", 0, (InputStatus("flights", 2, None, None),), (restore,)),
+    )
+    source.worker = dataclasses.replace(
+        source.worker, state="restoring", tasks=tasks, standbys=(copy,), paused=True
+    )
+    response = await (await serve(source)).get("/metrics")
+    text = await response.text()
+    assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    samples = [line for line in text.splitlines() if not line.startswith("#")]
+    assert all(SAMPLE.fullmatch(line) for line in samples), samples
+    for line in (
+        'worker_state{application="flights",state="restoring"} 1',
+        'worker_state{application="flights",state="running"} 0',
+        'worker_paused{application="flights"} 1',
+        'task_ready{application="flights",task="0_1"} 1',
+        'task_ready{application="flights",task="0_2"} 0',
+        'input_lag{application="flights",task="0_1",topic="odd\\"topic",partition="1"} 10',
+        'restore_percent{application="flights",task="0_2"} 25',
+        'restore_remaining{application="flights",task="0_2"} 750',
+        'standby_lag{application="flights",task="0_3",warmup="true"} 7',
+    ):
+        assert f"streamapp_{line}" in samples
+    assert "restore_seconds_left{" not in text  # not known yet
+    families = re.findall(r"# TYPE (\w+)", text)
+    assert len(families) == len(set(families))
