@@ -197,7 +197,8 @@ def window_spec(
         value_serde=value_serde,
         persistent=_persistent(context, m),
         logged=m.logging,
-        cached=not emit_final and _cached(context, m),
+        # Final results of time windows are cached too: so windows survive a jump of stream time, as in Kafka Streams.
+        cached=_cached(context, m) and not (emit_final and isinstance(windows, SlidingWindows)),
         retention_ms=retention_ms,
         window_size_ms=size_ms,
         segment_interval_ms=window_segment_ms(retention_ms, m.segment_interval),

@@ -21,7 +21,7 @@ from streamapp.engine.metadata import decode_metadata, encode_metadata
 from streamapp.engine.operator import ProcessFn
 from streamapp.engine.processor import Processor, ProcessorContext, PunctuationType
 from streamapp.engine.punctuation import NEVER, Punctuations, Schedule
-from streamapp.engine.queues import ConsumedRecord, RecordQueue
+from streamapp.engine.queues import ConsumedRecord, HeadHeap, RecordQueue
 from streamapp.engine.timestamps import fail_on_invalid_timestamp
 from streamapp.errors import InvalidStoreError, StreamsError, UnsupportedOperation
 from streamapp.records import NO_HEADERS, Headers, RecordBatch, TopicPartition
@@ -116,7 +116,10 @@ class Task:
         self._run_async = run_async
         self._async_steps: list[AsyncStep] = []
         self._queues: dict[TopicPartition, RecordQueue] = {}
-        self._turns: list[RecordQueue] = []
+        self._heads = HeadHeap()
+        self._arrived: list[
+            RecordQueue
+        ] = []  # not in `_heads`: they had no records, or the last that was chosen
         self._failures = Failures(self)
         self._stream_punctuations = Punctuations()
         self._wall_clock_punctuations = Punctuations()
@@ -176,7 +179,10 @@ class Task:
 
     def enqueue(self, partition: TopicPartition, batch: RecordBatch) -> None:
         """Buffers records of one input partition; keeps references, copies nothing."""
-        self._queue(partition).add(batch)
+        queue = self._queue(partition)
+        if not queue.size and queue not in self._arrived:
+            self._arrived.append(queue)
+        queue.add(batch)
 
     @property
     def buffered(self) -> dict[TopicPartition, int]:
@@ -240,21 +246,19 @@ class Task:
         return True
 
     def _next_queue(self) -> tuple[RecordQueue | None, int]:
-        """The queue whose head is earliest, and the earliest head of the others. Equal heads take turns."""
-        best: RecordQueue | None = None
-        first = second = NEVER
-        for queue in self._turns:
-            time = self._head_time(queue)
-            if time is None:
-                continue
-            if best is None or time < first:
-                best, first, second = queue, time, first
-            elif time < second:
-                second = time
-        if best is not None:
-            self._turns.remove(best)
-            self._turns.append(best)
-        return best, second
+        """The queue whose head is earliest, and the earliest head of the others."""
+        heads = self._heads
+        times = [self._head_time(queue) for queue in self._arrived]
+        for queue, time in zip(self._arrived, times, strict=True):
+            if time is not None:
+                heads.push(queue, time)
+        self._arrived.clear()
+        if heads.earliest is None:
+            return None, NEVER
+        best = heads.pop()
+        self._arrived.append(best)  # it comes back with what it has next
+        second = heads.earliest
+        return best, NEVER if second is None else second
 
     def _head_time(self, queue: RecordQueue) -> int | None:
         if queue.batch is None:
@@ -418,7 +422,6 @@ class Task:
             queue = RecordQueue(partition, source, self._bound[source.name], extractor)
             queue.partition_time = self._partition_times.get(partition, -1)
             self._queues[partition] = queue
-            self._turns.append(queue)
         return queue
 
     # ------------------------------------------------------------------ asynchronous steps

@@ -262,16 +262,18 @@ class _CachedTimes(_Cached, TimeBucketedStore):
     def _visible(
         self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool = False
     ) -> Iterator[tuple[bytes, Row]]:
-        live, observed, suffix = self._min_live(), self._observed, self._suffix
+        stored = super()._visible(low, high, time_from, time_to, reverse)
+        expired_to = min(self._min_live() - 1, time_to)
+        if time_from > expired_to:
+            return stored
+        suffix = self._suffix
         only_cached = []
         for row_key, row in self._held():
-            time = self._time(row_key)
-            if time_from <= time <= time_to and not live <= time <= observed:
+            if time_from <= self._time(row_key) <= expired_to:
                 data = self._row_bytes(row_key)
                 key = data[:-suffix]
                 if (low is None or low <= key) and (high is None or key <= high):
                     only_cached.append((data, row))
-        stored = super()._visible(low, high, time_from, time_to, reverse)
         if not only_cached:
             return stored
 

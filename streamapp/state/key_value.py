@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from streamapp.records import NO_HEADERS, Headers
 from streamapp.state.backend import OrderedBytes
 from streamapp.state.formats import prefix_end
 from streamapp.state.spec import StoreSpec
 from streamapp.state.write_behind import CACHED_ROWS, StoreContext, WriteBehindStore
 
-__all__ = ["KeyValueStore", "PlainTableStore", "TimestampedKeyValueStore"]
+__all__ = ["KeyValueStore", "PlainTableStore", "SubscriptionStore", "TimestampedKeyValueStore"]
 
 
 class KeyValueStore(WriteBehindStore):
@@ -107,6 +108,15 @@ class TimestampedKeyValueStore(KeyValueStore):
     def _entries(self, start: bytes | None, end: bytes | None, reverse: bool) -> Iterator[tuple[Any, Any]]:
         show_key, show = self._show_key, self._values.show
         return ((show_key(key), (show(row[0]), row[1])) for key, row in self._merged(start, end, reverse))
+
+
+class SubscriptionStore(TimestampedKeyValueStore):
+    """The subscriptions of a foreign-key join, which alone among stores by key are logged with headers."""
+
+    def put(self, key: Any, value: Any, timestamp: int | None = None, headers: Headers = NO_HEADERS) -> None:
+        if headers:
+            self._log_headers[key] = headers
+        super().put(key, value, timestamp)
 
 
 class PlainTableStore(TimestampedKeyValueStore):

@@ -9,7 +9,12 @@ from streamapp.state.backend import OrderedBytes
 from streamapp.state.buffers import OuterJoinStore, SuppressBuffer, TimeOrderedBuffer
 from streamapp.state.cache import RecordCache, cached_store
 from streamapp.state.expiring import ExpiringStore
-from streamapp.state.key_value import KeyValueStore, PlainTableStore, TimestampedKeyValueStore
+from streamapp.state.key_value import (
+    KeyValueStore,
+    PlainTableStore,
+    SubscriptionStore,
+    TimestampedKeyValueStore,
+)
 from streamapp.state.lru import LruStore, TimestampedLruStore
 from streamapp.state.session import SessionStore
 from streamapp.state.spec import StoreSpec
@@ -23,7 +28,7 @@ _KINDS: dict[str, type[Store]] = {
     "key_value": KeyValueStore,
     "timestamped": TimestampedKeyValueStore,
     "plain_table": PlainTableStore,
-    "subscription": TimestampedKeyValueStore,
+    "subscription": SubscriptionStore,
     "lru": LruStore,
     "timestamped_lru": TimestampedLruStore,
     "expiring": ExpiringStore,

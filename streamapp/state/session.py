@@ -50,13 +50,15 @@ class SessionStore(TimeBucketedStore):
         return LONG.pack(row_key[2] // self._bucket) + row_bytes
 
     def _encoder(self) -> Callable[[Any], tuple[bytes, bytes | None]]:
-        to_bytes, bucket, live = self._keys.to_bytes, self._bucket, self._min_live()
+        to_bytes, bucket = self._keys.to_bytes, self._bucket
+        live = self._min_live() // bucket  # what expired in a bucket that lives is kept: see `find_closed`
         pack_suffix, pack_bucket = _END_START.pack, LONG.pack
 
         def encode(row_key: Any) -> tuple[bytes, bytes | None]:
             key, start, end = row_key
             data = to_bytes(key) + pack_suffix(end, start)
-            return data, None if end < live else pack_bucket(end // bucket) + data
+            number = end // bucket
+            return data, None if number < live else pack_bucket(number) + data
 
         return encode
 

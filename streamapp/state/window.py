@@ -134,7 +134,7 @@ class TimeBucketedStore(WriteBehindStore):
     ) -> Iterator[tuple[bytes, Row]]:
         """Changelog keys and rows of a range of keys and times, both inclusive, without what has expired."""
         return self._between(
-            low, high, max(time_from, self._min_live(), 0), min(time_to, self._observed), reverse
+            low, high, max(time_from, self._min_live(), 0), min(time_to, self._newest()), reverse
         )
 
     def _between(
@@ -446,12 +446,12 @@ class WindowStore(TimeBucketedStore):
         self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool
     ) -> Iterator[tuple[Any, ...]]:
         show_key, size = self._show_key, self._size
-        if not size:
-            raise InvalidStoreError(
-                f"the rows of store {self.name} cannot be shown as windows: its windows have no length "
-                "(a join of equal timestamps). Fetch them by key"
-            )
         for data, row in self._visible(low, high, time_from, time_to, reverse):
+            if not size:
+                raise InvalidStoreError(
+                    f"the rows of store {self.name} cannot be shown as windows: its windows have no length "
+                    "(a join of equal timestamps). Fetch them by key"
+                )
             start = int.from_bytes(data[-12:-4], "big")
             yield self._show_scanned(Windowed(show_key(data), start, min(start + size, MAX_LONG)), row)
 

@@ -234,7 +234,12 @@ class SubscriptionReceive(Operator):
                     return
             else:
                 combined = keys.encode(key, subscription.primary_key)
-                put(combined, None if subscription.instruction in deletes else subscription, timestamp)
+                put(
+                    combined,
+                    None if subscription.instruction in deletes else subscription,
+                    timestamp,
+                    headers,
+                )
             forward(key, subscription, timestamp, headers)
 
         return receive

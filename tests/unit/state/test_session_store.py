@@ -115,3 +115,13 @@ def test_the_changelog_key_is_key_end_and_start():
     life.store.remove("a", 10, 20)
     key = b"a" + bytes.fromhex("0000000000000014000000000000000a")
     assert life.task.logged == [(key, bytes(7) + b"\1", 30, ()), (key, None, 30, ())]
+
+
+def test_a_removed_session_stays_away_from_the_closed_ones_after_a_commit():
+    life = Life(kind="session", retention_ms=1, time_ordered=True)
+    life.store.put("a", 9, 9, 1)
+    life.commit()
+    life.store.remove("a", 9, 9)
+    life.store.put("a", 9, 20, 2)
+    life.commit()
+    assert list(life.store.find_closed(0, 30)) == [(Windowed("a", 9, 20), 2)]

@@ -1,0 +1,51 @@
+"""The order in which a task takes from its inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamapp.engine.queues import HeadHeap
+
+
+@given(st.lists(st.one_of(st.integers(0, 5), st.none()), max_size=60))
+def test_the_earliest_head_is_always_first(steps: list[int | None]) -> None:
+    """A number: a queue with this head is pushed; None: the first one is popped."""
+    heap = HeadHeap()
+    model: list[int] = []
+    for time in steps:
+        if time is not None:
+            queue: Any = time
+            heap.push(queue, time)
+            model.append(time)
+        elif model:
+            assert heap.earliest == min(model)
+            popped: Any = heap.pop()
+            assert popped == min(model)
+            model.remove(popped)
+    assert heap.earliest == min(model, default=None)
+
+
+def test_equal_heads_of_two_queues_take_turns() -> None:
+    heap = HeadHeap()
+    a: Any = "a"
+    b: Any = "b"
+    heap.push(a, 1)
+    heap.push(b, 1)
+    order: list[Any] = []
+    for _ in range(4):
+        queue = heap.pop()
+        order.append(queue)
+        heap.push(queue, 1)
+    assert order == ["a", "b", "a", "b"]
+
+
+def test_equal_heads_of_many_come_in_the_order_of_a_binary_heap() -> None:
+    """What Java's PriorityQueue gives for the same pushes."""
+    heap = HeadHeap()
+    for name in "abcde":
+        queue: Any = name
+        heap.push(queue, 7)
+    assert [heap.pop() for _ in range(5)] == ["a", "e", "d", "c", "b"]
