@@ -76,8 +76,8 @@ def arrow_type(serde: Serde[Any]) -> pa.DataType | None:
 
 def _of_type(info: mi.Type) -> pa.DataType | None:
     match info:
-        case mi.Metadata(type=inner):
-            return _of_type(inner)
+        case mi.Metadata(type=bare):
+            return _of_type(bare)
         case mi.UnionType(types=types):
             some = [each for each in types if not isinstance(each, mi.NoneType)]
             return _of_type(some[0]) if len(some) == 1 else None
