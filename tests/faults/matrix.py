@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,10 @@ class Case:
     """Nothing else can run on the cluster at the same time."""
     uses_link: bool
     """Breaks the network of link A, which the cases of a cluster share."""
-    sampled: bool
     dead_letters: bool
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    sampled: bool = False
+    """The ordinary tests run it too."""
 
     @property
     def id(self) -> str:
@@ -99,13 +100,10 @@ def scenario(
                         brokers,
                         breaks_brokers,
                         uses_link,
-                        False,
                         dead_letters,
                         arguments,
                     )
-                    if case.id.removeprefix(name) in sampled:
-                        case = Case(**{**vars(case), "sampled": True})
-                    cases.append(case)
+                    cases.append(replace(case, sampled=case.id.removeprefix(name) in sampled))
         return run
 
     return register

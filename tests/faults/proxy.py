@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 __all__ = ["COMMITS", "Link", "Proxy"]
@@ -47,7 +47,8 @@ class Proxy:
 
     def hole(self, *ways: Way) -> None:
         """Connections stay, but nothing comes through."""
-        self._call(lambda: [self._flowing[way].clear() for way in ways or ("up", "down")])
+        for way in ways or ("up", "down"):
+            self._call(self._flowing[way].clear)
 
     def delay(self, seconds: float) -> None:
         """Each request and each response takes so much longer."""
@@ -60,14 +61,15 @@ class Proxy:
     def heal(self) -> None:
         """As if nothing had been."""
         self._refusing, self._delay, self._to_lose = False, 0.0, None
-        self._call(lambda: [event.set() for event in self._flowing.values()])
+        for event in self._flowing.values():
+            self._call(event.set)
 
     def close(self) -> None:
         self._call(self._closed.set)
         self._thread.join(5)
 
-    def _call(self, fn: object) -> None:
-        self._loop.call_soon_threadsafe(fn)  # type: ignore[arg-type]
+    def _call(self, fn: Callable[[], object]) -> None:
+        self._loop.call_soon_threadsafe(fn)
 
     def _cut(self) -> None:
         self._refusing = True
