@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from streamapp.cli.application import APPLICATION, clear_errors, load
-from streamapp.cli.session import session, spark_options
+from streamapp.cli.session import pairs, session, spark_options
 from streamapp.cli.times import CUT, Cut
 
 if TYPE_CHECKING:
@@ -29,9 +29,18 @@ __all__ = ["backfill"]
     show_default=True,
     help="The cut: now, a time (2013-12-01), or offsets (flights:0=1200,flights:1=900).",
 )
+@click.option(
+    "--files",
+    multiple=True,
+    metavar="TOPIC=FOLDER",
+    callback=pairs,
+    help="Parquet files with the beginning of a topic that Kafka does not keep any more; several can be given.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @spark_options
-def backfill(application: str, until: Cut, dry_run: bool, master: str, conf: dict[str, str]) -> None:
+def backfill(
+    application: str, until: Cut, files: dict[str, str], dry_run: bool, master: str, conf: dict[str, str]
+) -> None:
     """Run APPLICATION on Spark over the history of its topics, and hand it over to workers.
 
     Afterwards results, tables and the group's offsets are as if workers had processed everything before the
@@ -43,7 +52,7 @@ def backfill(application: str, until: Cut, dry_run: bool, master: str, conf: dic
     app = load(application)
     console = Console(highlight=False, soft_wrap=True)
     with clear_errors():
-        found = Backfill(app.streams.topology, app.config, until=until, progress=True)
+        found = Backfill(app.streams.topology, app.config, until=until, files=files, progress=True)
         console.print(_ranges(found))
         for line in _intentions(found):
             console.print(line)

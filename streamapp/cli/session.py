@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-__all__ = ["session", "spark_options"]
+__all__ = ["pairs", "session", "spark_options"]
 
 
 def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -17,7 +17,7 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--conf",
         multiple=True,
         metavar="NAME=VALUE",
-        callback=_settings,
+        callback=pairs,
         help="A setting of Spark; several can be given.",
     )
     master = click.option(
@@ -30,12 +30,13 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return master(conf(command))
 
 
-def _settings(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    pairs = [setting.partition("=") for setting in given]
-    wrong = next((name for name, equals, _ in pairs if not equals or not name), None)
+def pairs(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """Callback of an option that takes NAME=VALUE several times."""
+    found = [setting.partition("=") for setting in given]
+    wrong = next((name for name, equals, value in found if not (name and equals and value)), None)
     if wrong is not None:
-        raise click.BadParameter(f"{wrong!r} is not NAME=VALUE, such as spark.driver.memory=4g")
-    return {name: value for name, _, value in pairs}
+        raise click.BadParameter(f"{wrong!r} is not {parameter.metavar}")
+    return {name: value for name, _, value in found}
 
 
 @contextmanager

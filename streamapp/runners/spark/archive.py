@@ -75,7 +75,10 @@ class ParquetSource:
                         "read it with FrameSource(spark.read.parquet(...)), which sorts"
                     )
             rows = sum(file[3] for file in files)
-            parts[TopicPartition(topic, partition)] = ParquetPart(self.path, tuple(f[2] for f in files), rows)
+            offsets = (files[0][0], files[-1][1] + 1) if files else (0, 0)
+            parts[TopicPartition(topic, partition)] = ParquetPart(
+                self.path, tuple(f[2] for f in files), rows, offsets
+            )
         return parts
 
 
@@ -86,6 +89,8 @@ class ParquetPart:
     path: str
     files: tuple[str, ...]
     size: int
+    span: tuple[int, int]
+    """The first offset, and the one behind the last."""
 
     def open(self, partition: TopicPartition) -> ParquetReader:
         return ParquetReader(self, partition)

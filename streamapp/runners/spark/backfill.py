@@ -18,7 +18,7 @@ tasks at the cut and half before it would be wrong. The whole group moves at onc
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,12 +29,14 @@ from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.config import StreamsConfig
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.records import TopicPartition
+from streamapp.runners.spark.backfill_files import History, archives
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.frames import CHANGE, POSITION, RECORD
 from streamapp.runners.spark.handover_group import Committed, Group, Progress, settings_of
 from streamapp.runners.spark.handover_retention import check_retention, first_times
 from streamapp.runners.spark.handover_survey import Survey, Until, fingerprint_group, survey
 from streamapp.runners.spark.handover_write import TaskWriter, compacted_topics, rows_to_write
+from streamapp.runners.spark.inputs import client_of
 from streamapp.runners.spark.runner import Run, SparkRunner
 from streamapp.runners.spark.source import KafkaSource
 from streamapp.topology import Topology
@@ -67,6 +69,10 @@ class Backfill:
     timestamp), offsets by partition, or None: everything there is now. A backfill that was interrupted is
     continued, up to its own cut.
 
+    ``files`` has folders of Parquet files by topic, for history that Kafka does not keep any more: as
+    `ParquetSource` takes them, and with the offsets that the records have, or had, in the topic. Behind their
+    last offset Kafka is read.
+
     >>> backfill = Backfill(topology, config, until=1_385_874_000_000)                     # doctest: +SKIP
     >>> backfill.survey.records                                                            # doctest: +SKIP
     307573
@@ -79,15 +85,19 @@ class Backfill:
         config: StreamsConfig,
         *,
         until: Until = None,
+        files: Mapping[str, str] | None = None,
         spark: SparkSession | None = None,
         progress: bool = False,
     ) -> None:
         self._runner = SparkRunner(topology, config, spark)
         self._config, self._progress = config, progress
         self._group = Group(config)
-        self.survey: Survey = survey(self._runner.plan, until)
+        self._files = files or {}
+        counts = KafkaAdmin(settings_of(config)).partition_counts(self._files)
+        archived, spans = archives(self._files, counts)
+        self.survey: Survey = survey(self._runner.plan, until, spans)
         """What will be done."""
-        self.first_times = first_times(config, self.survey.external)
+        self.first_times = first_times(config, self.survey.external, archived)
         """The timestamp of the first record of each partition that is read."""
         if self.first_times:
             logs = [topic.name for topic in self.survey.plan.internal_topics if topic.kind == "changelog"]
@@ -144,7 +154,15 @@ class Backfill:
         since = {tp: start for tp, (start, _) in external.items()}
         until = {tp: end for tp, (_, end) in external.items()}
         everything = {store.topic: KafkaSource() for store in self.survey.plan.global_stores}
-        return {**everything, **{tp.topic: KafkaSource(since, until) for tp in external}}
+        kafka = {tp.topic: KafkaSource(since, until) for tp in external}
+        counts, client = self.survey.partitions, client_of(self._config)
+        files = {
+            topic: History(
+                path, counts[topic], client, {tp: external[tp] for tp in external if tp.topic == topic}
+            )
+            for topic, path in self._files.items()
+        }
+        return {**everything, **kafka, **files}
 
     def _check_results(self, run: Run, admin: KafkaAdmin) -> None:
         """What only the results show: topics that were chosen for each record, and how old they are."""

@@ -13,18 +13,23 @@ from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.inputs import client_of
-from streamapp.runners.spark.source import KafkaReader, Ranges
+from streamapp.runners.spark.source import KafkaPart, Part, Ranges
 
 __all__ = ["check_retention", "first_times"]
 
 TIMEOUT_SECONDS = 30.0
 
 
-def first_times(config: StreamsConfig, ranges: Ranges) -> dict[TopicPartition, int]:
+def first_times(
+    config: StreamsConfig, ranges: Ranges, archived: Mapping[TopicPartition, Part]
+) -> dict[TopicPartition, int]:
     """The timestamp of the first record of each range that has one."""
     found = {}
     for tp, (start, end) in ranges.items():
-        reader = KafkaReader(client_of(config), tp, start, end)
+        part = archived.get(tp)
+        reader = (part if part is not None and part.size else KafkaPart(client_of(config), start, end)).open(
+            tp
+        )
         while (batch := reader.read()) is not None:
             if batch.timestamps:
                 found[tp] = batch.timestamps[0]

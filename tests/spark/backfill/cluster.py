@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from streamapp import StreamsBuilder, StreamsConfig, Topology
@@ -62,8 +63,18 @@ class Cluster:
     def config(self, application_id: str) -> StreamsConfig:
         return travels.config(application_id, self.servers, str(self.folder / application_id / "state"))
 
-    def backfill(self, application_id: str, until: Any = None) -> Backfill:
-        return Backfill(self.topology(), self.config(application_id), until=until, spark=self.spark)
+    def backfill(
+        self, application_id: str, until: Any = None, files: dict[str, str] | None = None
+    ) -> Backfill:
+        config = self.config(application_id)
+        return Backfill(self.topology(), config, until=until, files=files, spark=self.spark)
+
+    def delete_before(self, topic: str, offset: int) -> None:
+        """As retention would."""
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        partitions = [TopicPartition(topic, p, offset) for p in range(travels.PARTITIONS)]
+        for future in admin.delete_records(partitions).values():
+            future.result()
 
     def environ(self, application_id: str, port: int = 6066) -> dict[str, str]:
         """What makes `travels` an application, for a process."""

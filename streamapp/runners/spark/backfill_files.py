@@ -1,0 +1,101 @@
+"""History that Kafka does not keep any more: a topic's beginning in Parquet files, the rest in Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamapp.errors import ConfigError
+from streamapp.records import RecordBatch, TopicPartition
+from streamapp.runners.spark.archive import ParquetPart, ParquetSource
+from streamapp.runners.spark.source import KafkaPart, Ranges, Reader
+
+__all__ = ["History", "archives"]
+
+
+def archives(
+    files: Mapping[str, str], counts: Mapping[str, int]
+) -> tuple[dict[TopicPartition, ParquetPart], Ranges]:
+    """What lies in the folders of some topics, and from which offset to which. ``counts``: partitions in Kafka."""
+    unknown = sorted(files.keys() - counts.keys())
+    if unknown:
+        raise ConfigError(f"files are given for {', '.join(unknown)}, but Kafka has no such topic")
+    parts = {
+        tp: part
+        for topic, path in files.items()
+        for tp, part in ParquetSource(path, counts[topic]).parts(topic).items()
+    }
+    return parts, {tp: part.span for tp, part in parts.items() if part.files}
+
+
+@dataclass(frozen=True)
+class History(ParquetSource):
+    """An archive (`ParquetSource`) whose ``offset`` is that of the topic, continued by the topic itself.
+
+    Where both have a record, the archive is read.
+    """
+
+    client: Mapping[str, Any] = field(default_factory=dict)
+    ranges: Ranges = field(default_factory=dict)
+
+    def parts(self, topic: str) -> dict[TopicPartition, Any]:
+        return {
+            tp: HistoryPart(part, self.client, *self.ranges[tp]) for tp, part in super().parts(topic).items()
+        }
+
+
+@dataclass(frozen=True)
+class HistoryPart:
+    """The `Part` of one partition."""
+
+    archive: ParquetPart
+    client: Mapping[str, Any]
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+    def open(self, partition: TopicPartition) -> HistoryReader:
+        return HistoryReader(self, partition)
+
+
+class HistoryReader:
+    def __init__(self, part: HistoryPart, partition: TopicPartition) -> None:
+        self._part, self._partition = part, partition
+        self._archive: Reader | None = part.archive.open(partition)
+        self._kafka: Reader | None = None
+
+    def read(self) -> RecordBatch | None:
+        part = self._part
+        if self._archive is not None:
+            batch = self._archive.read()
+            if batch is not None and batch.offsets[0] < part.end:
+                return _between(batch, part.start, part.end)
+            self._archive.close()
+            self._archive = None
+        if self._kafka is None:
+            begin = min(max(part.start, part.archive.span[1]), part.end)
+            self._kafka = KafkaPart(part.client, begin, part.end).open(self._partition)
+        return self._kafka.read()
+
+    def close(self) -> None:
+        for reader in (self._archive, self._kafka):
+            if reader is not None:
+                reader.close()
+
+
+def _between(batch: RecordBatch, start: int, end: int) -> RecordBatch:
+    keep = [index for index, offset in enumerate(batch.offsets) if start <= offset < end]
+    if len(keep) == len(batch.offsets):
+        return batch
+    headers = batch.headers
+    return RecordBatch(
+        [batch.keys[i] for i in keep],
+        [batch.values[i] for i in keep],
+        [batch.timestamps[i] for i in keep],
+        [batch.offsets[i] for i in keep],
+        None if headers is None else [headers[i] for i in keep],
+    )

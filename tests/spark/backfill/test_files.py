@@ -1,0 +1,69 @@
+"""History in files: read where Kafka does not have it any more, as one with what Kafka has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streamapp.records import RecordBatch, TopicPartition
+from streamapp.runners.spark.archive import ParquetSource
+from streamapp.runners.spark.backfill_files import HistoryPart, archives
+from streamapp.runners.spark.source import KafkaReader
+
+from . import travels
+from .cluster import Cluster
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+def archive(cluster: Cluster, topic: str, folder: Path, end: int) -> None:
+    """Writes the records of each partition before an offset into files, two a partition."""
+    for partition in range(travels.PARTITIONS):
+        reader = KafkaReader({"bootstrap.servers": cluster.servers}, TopicPartition(topic, partition), 0, end)
+        rows: list[tuple[bytes, bytes, int, int]] = []
+        while (batch := reader.read()) is not None:
+            rows += zip(batch.keys, batch.values, batch.timestamps, batch.offsets, strict=True)  # type: ignore[arg-type]
+        reader.close()
+        path = folder / f"partition={partition}"
+        path.mkdir(parents=True)
+        for number, part in enumerate((rows[: end // 2], rows[end // 2 :])):
+            columns = dict(zip(("key", "value", "timestamp", "offset"), zip(*part, strict=True), strict=True))
+            pq.write_table(
+                pa.table({name: list(values) for name, values in columns.items()}), path / f"{number}.parquet"
+            )
+
+
+def test_files_and_topic_are_read_as_one(cluster: Cluster, tmp_path: Path) -> None:
+    topic = cluster.topic("flights")
+    cluster.send([event for event in travels.events(flights=150) if event.topic == "flights"])
+    archive(cluster, topic, tmp_path / "flights", 20)
+    parts, spans = archives({topic: str(tmp_path / "flights")}, {topic: travels.PARTITIONS})
+    tp = TopicPartition(topic, 1)
+    assert spans[tp] == (0, 20)
+    client = {"bootstrap.servers": cluster.servers}
+
+    def read(start: int, end: int) -> list[int]:
+        reader = HistoryPart(parts[tp], client, start, end).open(tp)
+        found: list[RecordBatch] = []
+        while (batch := reader.read()) is not None:
+            found.append(batch)
+        reader.close()
+        return [offset for batch in found for offset in batch.offsets]
+
+    assert read(0, 30) == list(range(30))
+    assert read(5, 15) == list(range(5, 15))
+    assert read(22, 30) == list(range(22, 30))
+    assert ParquetSource(str(tmp_path / "flights")).parts(topic)[tp].size == 20
+
+
+def test_a_backfill_begins_in_files_and_goes_on_in_kafka(cluster: Cluster, tmp_path: Path) -> None:
+    topic = cluster.topic("flights")
+    cluster.send(travels.events(flights=150))
+    archive(cluster, topic, tmp_path / "flights", 20)
+    expected = cluster.batch_tables()
+    cluster.delete_before(topic, 15)  # the archive has what is gone, and a little more
+    assert cluster.backfill("filed", files={topic: str(tmp_path / "flights")}).run() is not None
+    assert cluster.live_tables("filed") == expected
