@@ -42,7 +42,10 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         await self.call_thread(self._touch)
 
     async def _touch(self) -> None:
-        with self._ensure_consumer()._fetcher._subscriptions.fetch_context():
+        consumer = self._ensure_consumer()
+        # For the same reason nobody else would be told that the group has refused this member for good.
+        consumer._coordinator.check_errors()
+        with consumer._fetcher._subscriptions.fetch_context():
             pass
 
 

@@ -24,6 +24,7 @@ from streamapp.runners.worker.checks import check_timeouts
 from streamapp.runners.worker.clients import admin_client
 from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.global_stores import GlobalStores
+from streamapp.runners.worker.group import wait_until_free
 from streamapp.runners.worker.livetask import LiveTask, TaskOpener
 from streamapp.runners.worker.membership import FaustMembership, Member
 from streamapp.runners.worker.offsets import changelog_ends, offsets_on_disk
@@ -94,6 +95,7 @@ class StreamsRuntime:
         self._loop_thread = threading.get_ident()
         admin = self._admin = admin_client(self.config)
         topics = self._topics = await self._loop.run_in_executor(None, prepare_topics, self.plan, admin)
+        await self._loop.run_in_executor(None, wait_until_free, self.plan.application_id, admin)
         self._sources = dict(topics.sources)
         self._source_names = frozenset(topic for names in topics.sources.values() for topic in names)
         self._directory = StateDirectory(self.config.state_dir, self.plan.application_id)
