@@ -108,7 +108,12 @@ class ExampleSource(FakeSource):
         delays = {
             name: {"flights": 40 * n + 7, "mean_delay": round(3.4 * n, 1)} for n, name in enumerate(AIRPORTS)
         }
-        self.add_table("delays-by-airport", "timestamped", key_value_stores(self, delays, kind="timestamped"))
+        self.add_table(
+            "delays-by-airport",
+            "timestamped",
+            key_value_stores(self, delays, kind="timestamped"),
+            subtopology=1,
+        )
         hours = {
             p: open_empty("h", "timestamped_window", retention_ms=48 * HOUR, window_size_ms=HOUR)
             for p in range(4)

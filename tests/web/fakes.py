@@ -95,8 +95,7 @@ class FakeSource:
             StringSerde(),
             owners={**held, **(owners or {})},
             local=frozenset(stores),
-            subtopology=0,
-            **info,
+            **{"subtopology": 0, **info},
         )
         self.stores |= {(name, partition): store for partition, store in stores.items()}
 

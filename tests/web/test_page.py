@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+
+from streamapp.web.source import RestoreStatus, StandbyStatus
 
 from .conftest import Serve
 from .example import AIRPORTS, ExampleSource
@@ -27,7 +30,7 @@ class Opened:
         self.page, self.source, self.complaints = page, source, complaints
 
     async def shows(self, selector: str, text: str) -> None:
-        await playwright.expect(self.page.locator(selector).first).to_contain_text(text, timeout=10_000)
+        await playwright.expect(self.page.locator(selector).first).to_contain_text(text, timeout=30_000)
 
 
 @pytest.fixture
@@ -54,13 +57,24 @@ async def test_shows_the_worker_and_follows_it(opened: Opened) -> None:
     await opened.shows("#topology .badge", "lag")
     before = await opened.page.locator("#processed").text_content()
     opened.source.advance(50)
-    await playwright.expect(opened.page.locator("#processed")).not_to_have_text(before)
+    await playwright.expect(opened.page.locator("#processed")).not_to_have_text(before, timeout=30_000)
     opened.source.restore(40)
     await opened.shows("#state", "restoring")
     await opened.shows("#restore", "39.9 %")
     await opened.shows("#partitions", "delays-by-airport: 40 %")
-    await opened.shows("#entries-note", "cannot be read while the worker is restoring")
+    await opened.shows("#entries-note", "is being restored")
     assert [each for each in opened.complaints if "503" not in each] == []
+
+
+async def test_shows_copies_and_a_pause(opened: Opened) -> None:
+    stores = (RestoreStatus("delays-by-airport", "flights-delays-by-airport-changelog", 5, 0, 90, 100),)
+    opened.source.worker = dataclasses.replace(
+        opened.source.worker, paused=True, standbys=(StandbyStatus("1_5", 5, True, stores),)
+    )
+    await opened.shows("#state", "running, paused")
+    await opened.shows("#findings", "no records are processed")
+    await opened.shows("#partitions .standby", "moves here when it is warm, 10 behind")
+    assert opened.complaints == []
 
 
 async def test_draws_every_node_and_table_without_overlap(opened: Opened) -> None:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 
 from confluent_kafka import Consumer, KafkaError
@@ -79,8 +80,11 @@ class ChangelogReader:
     def __init__(self, config: StreamsConfig, admin: AdminClient) -> None:
         self._config = config
         self._admin = admin
-        self._consumer = Consumer(consumer_settings(config))
         self._open: dict[TopicPartition, RestoreProgress] = {}
+
+    @cached_property
+    def _consumer(self) -> Consumer:
+        return Consumer(consumer_settings(self._config))
 
     @property
     def progress(self) -> list[RestoreProgress]:
@@ -92,7 +96,8 @@ class ChangelogReader:
 
     def close(self) -> None:
         self._open.clear()
-        self._consumer.close()
+        if "_consumer" in vars(self):
+            self._consumer.close()
 
     def _begin(self, opened: Iterable[RestoreProgress]) -> None:
         opened = list(opened)

@@ -105,7 +105,8 @@ function showStatus(status) {
   document.title = `${status.application_id} · ${status.state}`;
   text($("application"), status.application_id);
   $("state").dataset.state = status.state;
-  text($("state-text"), status.reason ? `${status.state}: ${status.reason}` : status.state);
+  const state = status.paused ? `${status.state}, paused` : status.state;
+  text($("state-text"), status.reason ? `${state}: ${status.reason}` : state);
   text($("address"), `${status.url} · ${status.state} for ${duration(status.state_seconds)}`);
   const others = status.workers.filter((url) => url !== status.url);
   changed($("others"), others, () => others.flatMap((url) => [h("a", { href: url }, url.replace(/^https?:\/\//, "")), " "]));
@@ -122,7 +123,7 @@ function showStatus(status) {
     ? `${plural(restore.stores, "store")}, ${number(restore.records_per_second)} records/s${left(restore.seconds_left)}`
     : status.state === "running" ? "every local table can be read" : "");
   showFindings(status);
-  showPartitions(status.tasks);
+  showPartitions(status);
 }
 
 function showFindings({ findings, state }) {
@@ -136,17 +137,19 @@ function showFindings({ findings, state }) {
   changed($("findings-summary"), subjects, () => [findings.length ? `${plural(findings.length, "finding")}. ${subjects}` : "Nothing stands out."]);
 }
 
-function showPartitions(tasks) {
+function showPartitions({ tasks, standbys }) {
   const rows = tasks.flatMap((task) => [
     ...task.restoring.map((each) => ({ task, restore: each, weight: Infinity })),
     ...task.inputs.map((each) => ({ task, input: each, weight: each.lag ?? 0 })),
-  ]).sort((a, b) => b.weight - a.weight || a.task.id.localeCompare(b.task.id, "en", { numeric: true }));
+  ]).concat(
+    standbys.flatMap((task) => task.stores.map((each) => ({ task, copy: each, weight: -1 }))),
+  ).sort((a, b) => b.weight - a.weight || a.task.id.localeCompare(b.task.id, "en", { numeric: true }));
   const most = Math.max(1, ...rows.map((row) => row.input?.lag ?? 0));
   const shown = rows.slice(0, MAX_ROWS);
   text($("partitions-note"), rows.length > MAX_ROWS ? `the ${MAX_ROWS} furthest behind of ${rows.length}` : plural(tasks.length, "task"));
   changed($("partitions"), shown, () => shown.length === 0
     ? [h("tr", {}, h("td", { colspan: 6, class: "empty" }, "No partitions are assigned to this worker."))]
-    : shown.map((row) => (row.restore ? restoreRow(row) : inputRow(row, most))));
+    : shown.map((row) => (row.restore ? restoreRow(row) : row.copy ? copyRow(row) : inputRow(row, most))));
 }
 
 function restoreRow({ task, restore }) {
@@ -155,6 +158,13 @@ function restoreRow({ task, restore }) {
     h("th", { scope: "row" }, task.id), h("td", {}, `${restore.topic} ${restore.partition}`),
     h("td", { class: "bar-cell" }, h("progress", { max: 100, value: restore.percent, "aria-label": `Restore of ${restore.store}` }), h("span", {}, about)),
     amount(restore.position), amount(restore.end), amount(null));
+}
+
+function copyRow({ task, copy }) {
+  const about = `${task.warmup ? "moves here when it is warm" : "standby"}, ${copy.lag === 0 ? "caught up" : `${number(copy.lag)} behind`}`;
+  return h("tr", { class: "standby" },
+    h("th", { scope: "row" }, task.id), h("td", {}, `${copy.topic} ${copy.partition}`),
+    h("td", { class: "bar-cell" }, h("span", {}, about)), amount(copy.position), amount(copy.end), amount(null));
 }
 
 function inputRow({ task, input }, most) {
