@@ -8,10 +8,10 @@ the Java application's.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import cmp_to_key
 
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from streamapp.topology.tree_set import TreeSet
 
 __all__ = ["describe_global_store", "describe_subtopology", "java_hash_order"]
 
@@ -33,16 +33,15 @@ def _java_bucket(text: str, capacity: int) -> int:
     return (value ^ (value >> 16)) & (capacity - 1)
 
 
-@dataclass(eq=False)
 class _Described:
-    node: Node
-    size: int = 1
-    predecessors: list[_Described] = field(default_factory=list)
-    successors: list[_Described] = field(default_factory=list)
+    """A node; how many nodes are below it, itself included, grows while its neighbours are being set."""
 
-    @property
-    def name(self) -> str:
-        return self.node.name
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.name = node.name
+        self.size = 1
+        self.predecessors: TreeSet[_Described] = TreeSet(_compare)
+        self.successors: TreeSet[_Described] = TreeSet(_compare)
 
     def grow(self, delta: int) -> None:
         self.size += delta
@@ -58,19 +57,7 @@ def _compare(a: _Described, b: _Described) -> int:
     return -1 if a.name < b.name else 1
 
 
-def _insert(ordered: list[_Described], new: _Described) -> None:
-    """Adds to a sorted set whose order is that of the sizes at the time of the insertion."""
-    for i, present in enumerate(ordered):
-        order = _compare(new, present)
-        if order == 0:
-            return
-        if order < 0:
-            ordered.insert(i, new)
-            return
-    ordered.append(new)
-
-
-def _names(nodes: list[_Described]) -> str:
+def _names(nodes: Iterable[_Described]) -> str:
     return ", ".join(n.name for n in nodes) or "none"
 
 
@@ -106,8 +93,8 @@ def describe_subtopology(number: int, nodes: list[Node]) -> str:
         described = by_name[name]
         for parent in described.node.parents:
             predecessor = by_name[parent]
-            _insert(described.predecessors, predecessor)
-            _insert(predecessor.successors, described)
+            described.predecessors.add(predecessor)
+            predecessor.successors.add(described)
             predecessor.grow(described.size)
     body = sorted(by_name.values(), key=cmp_to_key(_compare))
     return f"Sub-topology: {number}\n" + "".join(f"    {_text(d)}\n" for d in body) + "\n"
