@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
@@ -27,7 +28,10 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-_LEADER_IS_MOVING = (
+_REQUEST_SECONDS = 10.0
+_UNKNOWN_SECONDS = 30.0
+"""How long a topic may be unknown: it was just created, and not every broker has heard of it."""
+_PASSING = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.REPLICA_NOT_AVAILABLE,
@@ -36,7 +40,14 @@ _LEADER_IS_MOVING = (
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError._NOENT,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
 )
+"""A broker has gone, or its partitions are on their way to another."""
 
 
 def client_settings(config: StreamsConfig) -> dict[str, Any]:
@@ -113,16 +124,18 @@ def list_offsets(
 ) -> dict[TopicPartition, int]:
     """The first offset, or the one after the last, of many partitions in one request to each broker.
 
-    Open transactions count as part of the log. Partitions that have no leader for a moment (they were just created, or a
-    broker has gone) are asked for again. Raises `BrokerError`.
+    Open transactions count as part of the log. As long as brokers do not answer, and partitions have no leader, they are
+    asked again. Raises `BrokerError` after ``timeout`` seconds.
     """
     spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
     wanted = {RdTopicPartition(*tp): spec for tp in partitions}
     found: dict[TopicPartition, int] = {}
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
     while wanted:
         asked: Mapping[Any, Any] = admin.list_offsets(
-            wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=timeout
+            wanted,
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=min(timeout, _REQUEST_SECONDS),
         )
         wanted = {}
         for tp, future in asked.items():
@@ -130,11 +143,16 @@ def list_offsets(
                 found[TopicPartition(tp.topic, tp.partition)] = future.result().offset
             except KafkaException as exc:
                 error: KafkaError = exc.args[0]
-                if error.code() not in _LEADER_IS_MOVING or time.monotonic() > deadline:
+                unknown = error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+                limit = min(timeout, _UNKNOWN_SECONDS) if unknown else timeout
+                if error.code() not in _PASSING or time.monotonic() - began > limit:
                     raise BrokerError(
                         f"the end of {tp.topic}-{tp.partition} is not known: {error.str()}"
                     ) from exc
                 wanted[tp] = spec
         if wanted:
             time.sleep(0.1)
+            # librdkafka goes on asking with the leader epoch it knows, which a restarted broker refuses for ever.
+            with suppress(KafkaException):
+                admin.list_topics(timeout=_REQUEST_SECONDS)
     return found

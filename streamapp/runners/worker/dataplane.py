@@ -325,9 +325,8 @@ class DataPlane(threading.Thread):
         positions = {tp: position for live in tasks for tp, position in live.commit_positions().items()}
         # Asked for before the commit: after it, another worker may have taken over, and its records are not in this
         # worker's state.
-        ends = list_offsets(
-            self._admin, [tp for live in tasks for tp in live.changelogs if tp not in positions], latest=True
-        )
+        changelogs = [tp for live in tasks for tp in live.changelogs if tp not in positions]
+        ends = list_offsets(self._admin, changelogs, latest=True, timeout=_REMOTE_SECONDS)
         self._ledger.commit(positions, self._member, _REMOTE_SECONDS, lambda: failpoints.hit("offsets-sent"))
         failpoints.hit("offsets-committed")
         self._committing = False
