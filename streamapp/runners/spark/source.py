@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
+from streamapp.runners.spark.offset_times import TimeSearch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -104,6 +105,7 @@ class KafkaRange:
     """Asks a cluster which offsets a `KafkaSource` means."""
 
     def __init__(self, client: Mapping[str, Any]) -> None:
+        self._settings = client
         self._client = AdminClient({**client, "log_level": 0})
         self._servers = client["bootstrap.servers"]
 
@@ -139,7 +141,14 @@ class KafkaRange:
         if not isinstance(bound, int):
             return {tp: bound.get(tp, offset) for tp, offset in default.items()}
         found = self._offsets(list(default), OffsetSpec.for_timestamp(bound))
-        return {tp: end[tp] if offset < 0 else offset for tp, offset in found.items()}
+        search = TimeSearch(self._settings)
+        try:
+            return {
+                tp: end[tp] if not 0 <= offset < end[tp] else search.first(tp, offset, end[tp], bound)
+                for tp, offset in found.items()
+            }
+        finally:
+            search.close()
 
     def _offsets(self, partitions: Sequence[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
         if not partitions:

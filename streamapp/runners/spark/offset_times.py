@@ -1,0 +1,81 @@
+"""Offsets by time, in topics that were written in transactions.
+
+A broker's answer to "the first offset with at least this time" may be the marker of a transaction: markers carry
+the time of the broker's clock, which is later than any time in history. So the answer is looked at, and if it
+is a marker, the place is searched for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from streamapp.errors import BrokerError
+from streamapp.records import TopicPartition
+
+__all__ = ["TimeSearch"]
+
+TIMEOUT_SECONDS = 30.0
+
+
+class TimeSearch:
+    """Finds records by time; reads one record for each look.
+
+    In a partition whose times are out of order it finds one of the places where an earlier record is followed
+    by one that is late enough.
+    """
+
+    def __init__(self, client: Mapping[str, Any]) -> None:
+        self._consumer = Consumer(
+            {
+                **client,
+                "group.id": "streamapp-times",  # required, never joined
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "fetch.message.max.bytes": 65_536,
+            }
+        )
+
+    def first(self, partition: TopicPartition, start: int, end: int, at_least: int) -> int:
+        """The offset between ``start`` and ``end`` of the first record with a timestamp ``at_least`` so large,
+        or ``end``."""
+        found = self._record(partition, start, end)
+        if found is None or found[1] >= at_least:
+            return end if found is None else found[0]
+        low, high, best = found[0] + 1, end, end
+        while low < high:
+            middle = (low + high) // 2
+            found = self._record(partition, middle, end)
+            if found is None or found[1] >= at_least:
+                high, best = middle, end if found is None else found[0]
+            else:
+                low = found[0] + 1
+        return best
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _record(self, partition: TopicPartition, offset: int, end: int) -> tuple[int, int] | None:
+        """Offset and timestamp of the first record at an offset or behind it."""
+        self._consumer.assign([KafkaPartition(*partition, offset)])
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while time.monotonic() < deadline:
+            message = self._consumer.poll(1.0)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                at = message.offset()
+                return (at, message.timestamp()[1]) if at < end else None
+            if error.code() == KafkaError._PARTITION_EOF:
+                if message.offset() >= end:
+                    return None
+            elif error.fatal() or not error.retriable():
+                raise BrokerError(f"{partition} cannot be read at offset {offset}: {error.str()}")
+        raise BrokerError(f"{partition} has no answer at offset {offset} within {TIMEOUT_SECONDS:g} s")
