@@ -36,6 +36,13 @@ class BranchedKStream(Generic[K, V]):
 
     A record goes to the first branch whose predicate holds; one that no branch takes goes to the default
     branch, or is dropped without one.
+
+    >>> from streamapp.testing import try_out
+    >>> def late(flights):
+    ...     branches = flights.split("by-").branch(lambda tail, delay: delay > 15, "late").no_default_branch()
+    ...     return branches["by-late"]
+    >>> try_out(late, [("N1", 3), ("N2", 20)])
+    [('N2', 20)]
     """
 
     def __init__(self, source: KStream[K, V], name: str | None) -> None:
@@ -48,20 +55,39 @@ class BranchedKStream(Generic[K, V]):
         source._context.graph.add(self._node, source._node)
 
     def branch(self, predicate: Callable[[K, V], bool], name: str | None = None) -> BranchedKStream[K, V]:
-        """Adds a branch. Its key in the result is the split's name + ``name`` (default: its number from
-        1)."""
+        """Adds a branch, behind those that were added before. (``BranchedKStream.branch``, KIP-418)
+
+        Its key in the result is the split's name + ``name`` (default: its number from 1).
+
+        >>> from streamapp import StreamsBuilder, StringSerde
+        >>> words = StreamsBuilder().stream("words", key_serde=StringSerde(), value_serde=StringSerde())
+        >>> list(words.split("by-").branch(lambda key, word: word < "m", "first").no_default_branch())
+        ['by-first']
+        """
         require_function(predicate, self._name, "a predicate of key and value", 2)
         self._add(str(len(self._step.predicates) + 1) if name is None else name, predicate)
         return self
 
     def default_branch(self, name: str | None = None) -> dict[str, KStream[K, V]]:
-        """Adds the branch of all other records (default name: 0) and returns all branches."""
+        """Adds the branch of all other records (default name: 0) and returns all branches. (``BranchedKStream.defaultBranch``)
+
+        >>> from streamapp import StreamsBuilder, StringSerde
+        >>> words = StreamsBuilder().stream("words", key_serde=StringSerde(), value_serde=StringSerde())
+        >>> list(words.split("by-").branch(lambda key, word: word < "m", "first").default_branch("rest"))
+        ['by-first', 'by-rest']
+        """
         self._add("0" if name is None else name, None)
         self._closed = True
         return dict(self._branches)
 
     def no_default_branch(self) -> dict[str, KStream[K, V]]:
-        """Drops all other records and returns the branches."""
+        """Drops all other records and returns the branches. (``BranchedKStream.noDefaultBranch``)
+
+        >>> from streamapp import StreamsBuilder, StringSerde
+        >>> words = StreamsBuilder().stream("words", key_serde=StringSerde(), value_serde=StringSerde())
+        >>> list(words.split("by-").branch(lambda key, word: word < "m").no_default_branch())
+        ['by-1']
+        """
         self._closed = True
         return dict(self._branches)
 

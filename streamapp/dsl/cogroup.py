@@ -36,11 +36,18 @@ MakeOperator = Callable[[str, Aggregator, bool], Operator]
 
 
 class CogroupedKStream(Generic[K, VA]):
-    """Grouped streams, each with its aggregator, that feed one aggregate per key. (Kafka Streams:
-    ``CogroupedKStream``.)
+    """Grouped streams, each with its aggregator, that feed one aggregate per key, in one store. (Kafka Streams:
+    ``CogroupedKStream``, KIP-150.)
 
-    Begins with `KGroupedStream.cogroup`. Records without key or value are dropped, as in each stream's own
-    aggregation.
+    Begins with `KGroupedStream.cogroup`. Records without key or value are dropped and counted, as in each stream's own
+    aggregation. The streams have to be co-partitioned.
+
+    >>> from streamapp.testing import try_out
+    >>> def counted(clicks, views):
+    ...     one, two = clicks.group_by_key(), views.group_by_key()
+    ...     return one.cogroup(lambda k, v, n: n + 1).cogroup(two, lambda k, v, n: n + 1).aggregate(int)
+    >>> try_out(counted, [("ann", "x")], [("ann", "y")])
+    [('ann', 1), ('ann', 2)]
     """
 
     def __init__(self, first: KGroupedStream[K, Any]) -> None:
@@ -51,8 +58,15 @@ class CogroupedKStream(Generic[K, VA]):
     def cogroup(
         self, grouped: KGroupedStream[K, V], aggregator: Callable[[K, V, VA], VA]
     ) -> CogroupedKStream[K, VA]:
-        """Adds a grouped stream and its ``aggregator(key, value, aggregate)``.
-        (``CogroupedKStream.cogroup``)"""
+        """Adds a grouped stream and its ``aggregator(key, value, aggregate)``. (``CogroupedKStream.cogroup``)
+
+        >>> from streamapp.testing import try_out
+        >>> def counted(clicks, views):
+        ...     one, two = clicks.group_by_key(), views.group_by_key()
+        ...     return one.cogroup(lambda k, v, n: n + 1).cogroup(two, lambda k, v, n: n + len(v)).aggregate(int)
+        >>> try_out(counted, [("ann", "x")], [("ann", "four")])
+        [('ann', 1), ('ann', 5)]
+        """
         require_function(
             aggregator, f"cogroup() of {self._first.name}", "an aggregator of key, value and aggregate", 3
         )
@@ -71,7 +85,12 @@ class CogroupedKStream(Generic[K, VA]):
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> KTable[K, VA]:
-        """The table of the aggregates, from ``initializer()`` on. (``CogroupedKStream.aggregate``)"""
+        """The table of the aggregates, from ``initializer()`` on; None deletes a row. (``CogroupedKStream.aggregate``)
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda clicks: clicks.group_by_key().cogroup(lambda k, v, n: n + 1).aggregate(int), [("ann", "x")])
+        [('ann', 1)]
+        """
         require_function(
             initializer, f"aggregate() of {self._first.name}", "an initializer without arguments", 0
         )
@@ -99,7 +118,16 @@ class CogroupedKStream(Generic[K, VA]):
     def windowed_by(
         self, windows: AnyWindows
     ) -> TimeWindowedCogroupedKStream[K, VA] | SessionWindowedCogroupedKStream[K, VA]:
-        """Groups by time as well. (``CogroupedKStream.windowedBy``)"""
+        """Groups by time as well. (``CogroupedKStream.windowedBy``)
+
+        >>> from streamapp import TimeWindows
+        >>> from streamapp.testing import try_out
+        >>> tens = TimeWindows.of_size_with_no_grace(10)
+        >>> def counted(clicks):
+        ...     return clicks.group_by_key().cogroup(lambda k, v, n: n + 1).windowed_by(tens).aggregate(int)
+        >>> [(str(window), count) for window, count in try_out(counted, [("ann", "x", 12)])]
+        [('[ann@10/20]', 1)]
+        """
         if isinstance(windows, SessionWindows):
             return SessionWindowedCogroupedKStream(self, windows)
         if isinstance(windows, TimeWindows | UnlimitedWindows | SlidingWindows):
@@ -216,7 +244,16 @@ class _Bound:
 
 class TimeWindowedCogroupedKStream(Generic[K, VA]):
     """Co-grouped streams by tumbling, hopping, sliding or unlimited windows. (Kafka Streams:
-    ``TimeWindowedCogroupedKStream``.)"""
+    ``TimeWindowedCogroupedKStream``.)
+
+    >>> from streamapp import TimeWindows
+    >>> from streamapp.testing import try_out
+    >>> tens = TimeWindows.of_size_with_no_grace(10)
+    >>> def counted(clicks):
+    ...     return clicks.group_by_key().cogroup(lambda k, v, n: n + 1).windowed_by(tens).aggregate(int)
+    >>> [(str(window), count) for window, count in try_out(counted, [("ann", "x", 1), ("ann", "y", 2)])]
+    [('[ann@0/10]', 1), ('[ann@0/10]', 2)]
+    """
 
     def __init__(
         self, cogrouped: CogroupedKStream[K, VA], windows: TimeWindows | UnlimitedWindows | SlidingWindows
@@ -230,12 +267,33 @@ class TimeWindowedCogroupedKStream(Generic[K, VA]):
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> WindowedKTable[K, Any, VA]:
-        """The table of the aggregates by key and window. (``TimeWindowedCogroupedKStream.aggregate``)"""
+        """The table of the aggregates by key and window. (``TimeWindowedCogroupedKStream.aggregate``)
+
+        Late records of all streams come out of its `WindowedKTable.late_records` together.
+
+        >>> from streamapp import TimeWindows
+        >>> from streamapp.testing import try_out
+        >>> tens = TimeWindows.of_size_with_no_grace(10)
+        >>> def counted(clicks):
+        ...     return clicks.group_by_key().cogroup(lambda k, v, n: n + 1).windowed_by(tens).aggregate(int)
+        >>> [(str(window), count) for window, count in try_out(counted, [("ann", "x", 12)])]
+        [('[ann@10/20]', 1)]
+        """
         return self._cogrouped._windowed(self._windows, initializer, None, materialized, name)
 
 
 class SessionWindowedCogroupedKStream(Generic[K, VA]):
-    """Co-grouped streams by sessions. (Kafka Streams: ``SessionWindowedCogroupedKStream``.)"""
+    """Co-grouped streams by sessions. (Kafka Streams: ``SessionWindowedCogroupedKStream``.)
+
+    >>> from streamapp import SessionWindows
+    >>> from streamapp.testing import try_out
+    >>> sessions = SessionWindows.of_inactivity_gap_with_no_grace(5)
+    >>> def counted(clicks):
+    ...     cogrouped = clicks.group_by_key().cogroup(lambda k, v, n: n + 1)
+    ...     return cogrouped.windowed_by(sessions).aggregate(int, lambda k, one, two: one + two)
+    >>> [(str(window), count) for window, count in try_out(counted, [("ann", "x", 1), ("ann", "y", 2)])][-1]
+    ('[ann@1/2]', 2)
+    """
 
     def __init__(self, cogrouped: CogroupedKStream[K, VA], windows: SessionWindows) -> None:
         self._cogrouped, self._windows = cogrouped, windows
@@ -249,6 +307,16 @@ class SessionWindowedCogroupedKStream(Generic[K, VA]):
         name: str | None = None,
     ) -> WindowedKTable[K, Any, VA]:
         """The table of the aggregates by key and session; ``merger(key, first, second)`` makes one of two.
-        (``SessionWindowedCogroupedKStream.aggregate``)"""
+        (``SessionWindowedCogroupedKStream.aggregate``)
+
+        >>> from streamapp import SessionWindows
+        >>> from streamapp.testing import try_out
+        >>> sessions = SessionWindows.of_inactivity_gap_with_no_grace(5)
+        >>> def counted(clicks):
+        ...     cogrouped = clicks.group_by_key().cogroup(lambda k, v, n: n + 1)
+        ...     return cogrouped.windowed_by(sessions).aggregate(int, lambda k, one, two: one + two)
+        >>> [(str(window), count) for window, count in try_out(counted, [("ann", "x", 12)])]
+        [('[ann@12/12]', 1)]
+        """
         require_function(merger, "aggregate() ", "a merger of key and two aggregates", 3)
         return self._cogrouped._windowed(self._windows, initializer, merger, materialized, name)

@@ -36,8 +36,13 @@ VA = TypeVar("VA")
 class KGroupedStream(Described[K, V]):
     """A stream grouped by key. (Kafka Streams: ``KGroupedStream``.)
 
-    Aggregations without windows drop records whose key or value is None. A result's timestamp is the largest
-    of the records that went in.
+    Aggregations without windows drop, and count, records whose key or value is None. A result's timestamp is the largest
+    of the records that went in; records that come out of order go in like all others. Each aggregation has a store with a
+    changelog, and a repartition topic before it if the key may have changed.
+
+    >>> from streamapp.testing import try_out
+    >>> try_out(lambda delays: delays.group_by_key().reduce(max), [("UA", 5), ("UA", 20), ("UA", 10)])
+    [('UA', 5), ('UA', 20), ('UA', 20)]
     """
 
     def __init__(
@@ -85,8 +90,13 @@ class KGroupedStream(Described[K, V]):
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
-        """Combines the values of each key by ``reducer(aggregate, value)``; the first value is the first
-        result. None deletes the row. (``KGroupedStream.reduce``)"""
+        """Combines the values of each key by ``reducer(aggregate, value)``; the first value is the first result. None deletes the row.
+        (``KGroupedStream.reduce``)
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda words: words.group_by_key().reduce(lambda line, word: line + " " + word), [("a", "to"), ("a", "be")])
+        [('a', 'to'), ('a', 'to be')]
+        """
         require_function(reducer, f"reduce() of {self.name}", "a reducer of aggregate and value", 2)
         return self._aggregate(
             "KSTREAM-REDUCE-",
@@ -104,10 +114,13 @@ class KGroupedStream(Described[K, V]):
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> KTable[K, VA]:
-        """Folds the values of each key: ``aggregator(key, value, aggregate)`` from ``initializer()`` on.
+        """Folds the values of each key: ``aggregator(key, value, aggregate)`` from ``initializer()`` on. None deletes the row.
 
-        None deletes the row. The result needs a value serde (``Materialized(value_serde=...)``).
-        (``KGroupedStream.aggregate``)
+        The result needs a value serde (``Materialized(value_serde=...)``). (``KGroupedStream.aggregate``)
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda words: words.group_by_key().aggregate(int, lambda key, word, n: n + len(word)), [("a", "to"), ("a", "be")])
+        [('a', 2), ('a', 4)]
         """
         require_function(initializer, f"aggregate() of {self.name}", "an initializer without arguments", 0)
         require_function(
@@ -132,7 +145,15 @@ class KGroupedStream(Described[K, V]):
     def windowed_by(
         self, windows: TimeWindows | UnlimitedWindows | SlidingWindows | SessionWindows
     ) -> TimeWindowedKStream[K, V] | SessionWindowedKStream[K, V]:
-        """Groups by time as well. (``KGroupedStream.windowedBy``)"""
+        """Groups by time as well. (``KGroupedStream.windowedBy``)
+
+        >>> from streamapp import TimeWindows
+        >>> from streamapp.testing import try_out
+        >>> tens = TimeWindows.of_size_with_no_grace(10)
+        >>> counts = try_out(lambda words: words.group_by_key().windowed_by(tens).count(), [("a", "to", 1), ("a", "be", 12)])
+        >>> [(str(window), count) for window, count in counts]
+        [('[a@0/10]', 1), ('[a@10/20]', 1)]
+        """
         if isinstance(windows, SessionWindows):
             return SessionWindowedKStream(self, windows)
         if isinstance(windows, TimeWindows | UnlimitedWindows | SlidingWindows):
@@ -143,7 +164,15 @@ class KGroupedStream(Described[K, V]):
         )
 
     def cogroup(self, aggregator: Callable[[K, V, VA], VA]) -> CogroupedKStream[K, VA]:
-        """Begins to aggregate this and other grouped streams into one table. (``KGroupedStream.cogroup``)"""
+        """Begins to aggregate this and other grouped streams into one table. (``KGroupedStream.cogroup``, KIP-150)
+
+        >>> from streamapp.testing import try_out
+        >>> def both(clicks, views):
+        ...     one, two = clicks.group_by_key(), views.group_by_key()
+        ...     return one.cogroup(lambda k, v, sum: sum + 10).cogroup(two, lambda k, v, sum: sum + 1).aggregate(int)
+        >>> try_out(both, [("ann", "x"), ("ann", "y")], [("ann", "z")])
+        [('ann', 10), ('ann', 20), ('ann', 21)]
+        """
         return CogroupedKStream[K, VA](self).cogroup(self, aggregator)
 
     def _aggregate(
@@ -197,7 +226,13 @@ class KGroupedTable(Described[K, V]):
     """A table grouped by another key than its own. (Kafka Streams: ``KGroupedTable``.)
 
     When a row changes, its old value is taken out of its group's aggregate, then the new one is put in. Rows
-    whose new key or value is None do not take part.
+    whose new key or value is None do not take part. A result's timestamp is the largest of the rows that went in. Each
+    aggregation has a store with a changelog, and a repartition topic before it.
+
+    >>> from streamapp.testing import try_out
+    >>> seats = [("ann", "window"), ("ann", "aisle")]
+    >>> try_out(lambda stream: stream.to_table().group_by(lambda who, seat: (seat, who)).count(), seats)
+    [('window', 1), ('window', 0), ('aisle', 1)]
     """
 
     _repartitioned: GroupedTableRepartitionNode | None = None
@@ -216,7 +251,13 @@ class KGroupedTable(Described[K, V]):
         self.repartition_name = repartition_name
 
     def count(self, *, materialized: Materialized | None = None, name: str | None = None) -> KTable[K, int]:
-        """How many rows each group has. (``KGroupedTable.count``)"""
+        """How many rows each group has; a group that loses its last row counts 0. (``KGroupedTable.count``)
+
+        >>> from streamapp.testing import try_out
+        >>> seats = [("ann", "aisle"), ("bob", "aisle"), ("ann", None)]
+        >>> try_out(lambda stream: stream.to_table().group_by(lambda who, seat: (seat, who)).count(), seats)
+        [('aisle', 1), ('aisle', 2), ('aisle', 1)]
+        """
         return self._aggregate(
             "KTABLE-AGGREGATE-",
             lambda store, send_old: TableAggregate(store, zero, add_one, subtract_one, send_old),
@@ -233,8 +274,15 @@ class KGroupedTable(Described[K, V]):
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
-        """Combines the values of each group: ``subtractor(aggregate, old)``, then ``adder(aggregate, new)``.
-        (``KGroupedTable.reduce``)"""
+        """Combines the values of each group: ``subtractor(aggregate, old)``, then ``adder(aggregate, new)``. None deletes the row.
+        (``KGroupedTable.reduce``)
+
+        >>> from operator import add, sub
+        >>> from streamapp.testing import try_out
+        >>> points = [("ann", 3), ("bob", 4), ("ann", 5)]
+        >>> try_out(lambda stream: stream.to_table().group_by(lambda who, n: ("all", n)).reduce(add, sub), points)
+        [('all', 3), ('all', 7), ('all', 9)]
+        """
         require_function(adder, f"reduce() of {self.name}", "an adder of aggregate and value", 2)
         require_function(subtractor, f"reduce() of {self.name}", "a subtractor of aggregate and value", 2)
         return self._aggregate(
@@ -254,8 +302,16 @@ class KGroupedTable(Described[K, V]):
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> KTable[K, VA]:
-        """Folds the rows of each group: ``subtractor(key, old, aggregate)``, then ``adder(key, new,
-        aggregate)``, from ``initializer()`` on. (``KGroupedTable.aggregate``)"""
+        """Folds the rows of each group: ``subtractor(key, old, aggregate)``, then ``adder(key, new, aggregate)``, from
+        ``initializer()`` on. None deletes the row. (``KGroupedTable.aggregate``)
+
+        >>> from streamapp.testing import try_out
+        >>> def together(stream):
+        ...     grouped = stream.to_table().group_by(lambda who, seat: (seat, who))
+        ...     return grouped.aggregate(list, lambda k, who, names: [*names, who], lambda k, who, names: [n for n in names if n != who])
+        >>> try_out(together, [("ann", "aisle"), ("bob", "aisle"), ("ann", None)])
+        [('aisle', ['ann']), ('aisle', ['ann', 'bob']), ('aisle', ['bob'])]
+        """
         require_function(initializer, f"aggregate() of {self.name}", "an initializer without arguments", 0)
         require_function(adder, f"aggregate() of {self.name}", "an adder of key, value and aggregate", 3)
         require_function(

@@ -52,8 +52,12 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
 
     Each method adds one operator and returns a new stream; the stream itself does not change and may be used
     any number of times. Keys and values may be None unless a method says otherwise; timestamps and headers
-    stay with the record. ``name`` names the operator (default: generated, as Kafka Streams does). (Kafka
-    Streams: ``KStream``.)
+    stay with the record. No method makes a topic unless it says so. ``name`` names the operator (default: generated, as Kafka
+    Streams does). Wrong arguments raise `TopologyError` at once. (Kafka Streams: ``KStream``.)
+
+    >>> from streamapp.testing import try_out
+    >>> try_out(lambda words: words.filter(lambda key, word: word > "m"), [("a", "now"), ("a", "here")])
+    [('a', 'now')]
     """
 
     def __init__(
@@ -75,17 +79,35 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
     # ------------------------------------------------------------------ one record at a time
 
     def filter(self, predicate: Callable[[K, V], bool], *, name: str | None = None) -> KStream[K, V]:
-        """Keeps the records for which ``predicate(key, value)`` holds. (``KStream.filter``)"""
+        """Keeps the records for which ``predicate(key, value)`` holds; null keys and values are given to it.
+        (``KStream.filter``)
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda delays: delays.filter(lambda flight, delay: delay > 15), [("UA1", 20), ("UA2", 3)])
+        [('UA1', 20)]
+        """
         require_function(predicate, f"filter() of {self.name}", "a predicate of key and value", 2)
         return self._keep(Filter(predicate), "KSTREAM-FILTER-", name)
 
     def filter_not(self, predicate: Callable[[K, V], bool], *, name: str | None = None) -> KStream[K, V]:
-        """Drops the records for which ``predicate(key, value)`` holds. (``KStream.filterNot``)"""
+        """Drops the records for which ``predicate(key, value)`` holds. (``KStream.filterNot``)
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda delays: delays.filter_not(lambda flight, delay: delay > 15), [("UA1", 20), ("UA2", 3)])
+        [('UA2', 3)]
+        """
         require_function(predicate, f"filter_not() of {self.name}", "a predicate of key and value", 2)
         return self._keep(Filter(predicate, negate=True), "KSTREAM-FILTER-", name)
 
     def map(self, fn: Callable[[K, V], tuple[K2, V2]], *, name: str | None = None) -> KStream[K2, V2]:
-        """One new (key, value) pair for each record; grouping or joining repartitions. (``KStream.map``)"""
+        """One new (key, value) pair for each record, with its timestamp and headers. (``KStream.map``)
+
+        The key may change, so a grouping or join behind it goes through a repartition topic; see `map_values`.
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda flights: flights.map(lambda tail, origin: (origin, tail)), [("N1", "JFK")])
+        [('JFK', 'N1')]
+        """
         require_function(
             fn, f"map() of {self.name}", "a function of key and value that returns (key, value)", 2
         )
@@ -105,6 +127,12 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
         """One new value for each record: ``fn(value)``, or ``fn(key, value)``; called for None too.
 
         Prefer it to `map`: the key stays, so that nothing has to be repartitioned. (``KStream.mapValues``)
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda words: words.map_values(len), [("a", "to be"), ("b", "or")])
+        [('a', 5), ('b', 2)]
+        >>> try_out(lambda words: words.map_values("{}: {}".format, with_key=True), [("a", "to be")])
+        [('a', 'a: to be')]
         """
         what = "a function of key and value" if with_key else "a function of the value"
         require_function(fn, f"map_values() of {self.name}", what, 2 if with_key else 1)
@@ -113,9 +141,13 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
     def flat_map(
         self, fn: Callable[[K, V], Iterable[tuple[K2, V2]]], *, name: str | None = None
     ) -> KStream[K2, V2]:
-        """Any number of (key, value) pairs for each record; grouping or joining repartitions.
+        """Any number of (key, value) pairs for each record, all with its timestamp and headers. (``KStream.flatMap``)
 
-        (``KStream.flatMap``)
+        The key may change, so a grouping or join behind it goes through a repartition topic; see `flat_map_values`.
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda lines: lines.flat_map(lambda key, line: [(word, 1) for word in line.split()]), [("a", "to be")])
+        [('to', 1), ('be', 1)]
         """
         require_function(
             fn, f"flat_map() of {self.name}", "a function of key and value that returns (key, value) pairs", 2
@@ -151,24 +183,56 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
         return self._change_value(FlatMapValues(fn, with_key), "KSTREAM-FLATMAPVALUES-", name)
 
     def select_key(self, fn: Callable[[K, V], K2], *, name: str | None = None) -> KStream[K2, V]:
-        """A new key for each record; grouping or joining repartitions. (``KStream.selectKey``)"""
+        """A new key for each record. (``KStream.selectKey``)
+
+        A grouping or join behind it goes through a repartition topic, where records without key are dropped unless a left or outer
+        join reads them (KIP-962).
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda flights: flights.select_key(lambda tail, flight: flight["to"]), [("N1", {"to": "JFK"})])
+        [('JFK', {'to': 'JFK'})]
+        """
         require_function(
             fn, f"select_key() of {self.name}", "a function of key and value that returns the new key", 2
         )
         return self._change_key(SelectKey(fn), "KSTREAM-KEY-SELECT-", name, self.value_serde)
 
     def peek(self, fn: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
-        """Calls ``fn(key, value)`` with each record in passing. (``KStream.peek``)"""
+        """Calls ``fn(key, value)`` with each record in passing, for its side effect. (``KStream.peek``)
+
+        It is called again for records that are processed again after a failure.
+
+        >>> from streamapp.testing import try_out
+        >>> _ = try_out(lambda words: words.peek(print), [("a", "to be")])
+        a to be
+        """
         require_function(fn, f"peek() of {self.name}", "a function of key and value", 2)
         return self._keep(Peek(fn), "KSTREAM-PEEK-", name)
 
     def foreach(self, fn: Callable[[K, V], object], *, name: str | None = None) -> None:
-        """Calls ``fn(key, value)`` with each record, as the last operator. (``KStream.foreach``)"""
+        """Calls ``fn(key, value)`` with each record, as the last operator. (``KStream.foreach``)
+
+        It is called again for records that are processed again after a failure.
+
+        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> builder.stream("words", key_serde=text, value_serde=text).foreach(print)
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.create_input_topic("words", text, text).pipe_input("a", "to be")
+        a to be
+        """
         require_function(fn, f"foreach() of {self.name}", "a function of key and value", 2)
         self._keep(ForEach(fn), "KSTREAM-FOREACH-", name)
 
     def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
-        """The records of both streams, in no particular order between them. (``KStream.merge``)"""
+        """The records of both streams, in no particular order between them. (``KStream.merge``)
+
+        Serdes are kept if both streams have the same. It repartitions nothing; what follows does if either key may have changed.
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda one, two: one.merge(two), [("a", 1)], [("b", 2)])
+        [('a', 1), ('b', 2)]
+        """
         if not isinstance(other, KStream):
             raise TopologyError(
                 f"{self.name} merges with a KStream, not {other!r}; turn a table into one with to_stream()"
@@ -201,9 +265,19 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
     def process(
         self, supplier: Callable[[], Any], *store_names: str, name: str | None = None
     ) -> KStream[Any, Any]:
-        """Runs a `Processor` of its own for each task, with the named stores. (``KStream.process``)
+        """Runs a `Processor` of its own for each task, with the named stores. (``KStream.process``, KIP-820)
 
-        It may change the key, so that grouping or joining repartitions.
+        ``supplier`` is its class, or a function that returns a new one each time. Stores are named here or brought along by
+        ``supplier.stores``. It may change the key, so that grouping or joining repartitions.
+
+        >>> from streamapp import Processor, Record
+        >>> from streamapp.testing import try_out
+        >>> class Twice(Processor):
+        ...     def process(self, record: Record) -> None:
+        ...         self.context.forward(record)
+        ...         self.context.forward(record._replace(value=record.value + 1))
+        >>> try_out(lambda numbers: numbers.process(Twice), [("a", 1)])
+        [('a', 1), ('a', 2)]
         """
         node = self._processor(supplier, store_names, "KSTREAM-PROCESSOR-", name, fixed_key=False)
         return self._next(node, None, None, True)
@@ -211,9 +285,17 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
     def process_values(
         self, supplier: Callable[[], Any], *store_names: str, name: str | None = None
     ) -> KStream[K, Any]:
-        """Runs a `FixedKeyProcessor` of its own for each task, with the named stores.
+        """Runs a `FixedKeyProcessor` of its own for each task, with the named stores. (``KStream.processValues``, KIP-820)
 
-        It keeps the key, so that nothing has to be repartitioned. (``KStream.processValues``)
+        It has to keep the key (`StreamsError` if it forwards another), so that nothing has to be repartitioned.
+
+        >>> from streamapp import FixedKeyProcessor, Record
+        >>> from streamapp.testing import try_out
+        >>> class Negative(FixedKeyProcessor):
+        ...     def process(self, record: Record) -> None:
+        ...         self.context.forward(record._replace(value=-record.value))
+        >>> try_out(lambda numbers: numbers.process_values(Negative), [("a", 1)])
+        [('a', -1)]
         """
         node = self._processor(supplier, store_names, "KSTREAM-PROCESSVALUES-", name, fixed_key=True)
         return self._next(node, self.key_serde, None, self.repartition_required)
@@ -231,8 +313,18 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
     ) -> None:
         """Writes the records to a topic, or to the topic that ``topic(key, value, context)`` names for each.
 
-        ``partitioner(topic, key, value, partitions)`` may choose the partition; None leaves it to the key's
-        bytes. Windowed keys go by the key without its window. (``KStream.to``)
+        ``context`` is a `RecordContext`. ``partitioner(topic, key, value, partitions)`` may choose the partition; None leaves it to the key's
+        bytes, as Kafka's default partitioner does. Windowed keys go by the key without its window. A result that the serdes do not take
+        is for ``production_exception_handler``. The topic has to exist. (``KStream.to``)
+
+        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> flights = builder.stream("flights", key_serde=text, value_serde=text)
+        >>> flights.to(lambda tail, origin, context: f"flights-{origin}")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.create_input_topic("flights", text, text).pipe_input("N1", "JFK")
+        ...     driver.create_output_topic("flights-JFK", text, text).read_key_value()
+        ('N1', 'JFK')
         """
         node_name = self._context.names.given_or_new(name, "KSTREAM-SINK-")
         if partitioner is not None:
@@ -259,9 +351,17 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
         partitioner: Partitioner | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
-        """Sends the records through an internal topic, ``<application id>-<name>-repartition``.
+        """Sends the records through an internal topic, ``<application id>-<name>-repartition``, by their key.
 
-        ``partitions``: how many it has (default: as many as its input). (``KStream.repartition``)
+        ``partitions``: how many it has (default: as many as its input). What follows is a sub-topology, and a task, of its own. Records
+        without key are dropped unless a left or outer join reads them. (``KStream.repartition``, KIP-221)
+
+        >>> from streamapp import StreamsBuilder, StringSerde
+        >>> builder, text = StreamsBuilder(), StringSerde()
+        >>> flights = builder.stream("flights", key_serde=text, value_serde=text)
+        >>> flights.repartition(name="spread", partitions=8).to("out")
+        >>> [(topic.name, topic.partitions) for topic in builder.build().plan().internal_topics]
+        [('streamapp-spread-repartition', 8)]
         """
         if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
             raise TopologyError(
@@ -295,7 +395,12 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
     ) -> KTable[K, V]:
         """The stream as a table: each record updates the row of its key, None deletes it.
 
-        Records without key are dropped. (``KStream.toTable``)
+        Records without key are dropped and counted. It has a store, with a changelog, if ``materialized`` names one or a join or
+        grouping needs it; if the key may have changed, a repartition topic comes before it. (``KStream.toTable``, KIP-523)
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda gates: gates.to_table(), [("A1", "open"), (None, "lost"), ("A1", None)])
+        [('A1', 'open'), ('A1', None)]
         """
         check_materialized(materialized, f"to_table() of {self.name}")
         context, names = self._context, self._context.names
@@ -331,7 +436,11 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
     ) -> KGroupedStream[K, V]:
         """Groups by the key, to be aggregated. (``KStream.groupByKey``)
 
-        ``name`` names the repartition topic, if one is needed.
+        Where the key may have changed before, the aggregation reads a repartition topic, which ``name`` names.
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda flights: flights.group_by_key().count(), [("UA", 1), ("DL", 1), ("UA", 1)])
+        [('UA', 1), ('DL', 1), ('UA', 2)]
         """
         if name is not None:
             check_name(name)
@@ -354,9 +463,13 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
         value_serde: Serde[V] | None = None,
         name: str | None = None,
     ) -> KGroupedStream[K2, V]:
-        """Groups by a new key ``fn(key, value)``, through a repartition topic. (``KStream.groupBy``)
+        """Groups by a new key ``fn(key, value)``, through a repartition topic that ``name`` names. (``KStream.groupBy``)
 
         Records that get None as their key are dropped.
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda words: words.group_by(lambda key, word: word[0]).count(), [("k", "to"), ("k", "the"), ("k", "be")])
+        [('t', 1), ('t', 2), ('b', 1)]
         """
         require_function(
             fn, f"group_by() of {self.name}", "a function of key and value that returns the new key", 2

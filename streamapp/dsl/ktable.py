@@ -45,7 +45,12 @@ _DERIVED_TTL = "its rows go with those that it is made of; give the ttl to the t
 
 
 class GlobalKTable(Generic[K, V]):
-    """A table that every process keeps whole; only to be joined with. (Kafka Streams: ``GlobalKTable``.)"""
+    """A table that every process keeps whole; only to be joined with. (Kafka Streams: ``GlobalKTable``.)
+
+    >>> from streamapp import StreamsBuilder, StringSerde
+    >>> StreamsBuilder().global_table("airports", key_serde=StringSerde(), value_serde=StringSerde())
+    <GlobalKTable airports-STATE-STORE-0000000000>
+    """
 
     def __init__(self, store_name: str, queryable_store_name: str | None) -> None:
         self.store_name = store_name
@@ -59,8 +64,13 @@ class KTable(Described[K, V]):
     """A table with keys of type K and rows of type V; None deletes a row.
 
     Methods return new tables, which follow the changes of this one. A derived table is kept in a store of
-    its own only if ``materialized`` names it; otherwise its rows are computed when a join asks. (Kafka
-    Streams: ``KTable``.)
+    its own only if ``materialized`` names it; otherwise its rows are computed when a join asks. An update that comes late
+    overwrites the row, unless the table is versioned. (Kafka Streams: ``KTable``.)
+
+    >>> from streamapp.testing import try_out
+    >>> gates = [("A1", "open"), ("A1", "closed"), ("B2", "open")]
+    >>> try_out(lambda stream: stream.to_table().filter(lambda gate, state: state == "open"), gates)
+    [('A1', 'open'), ('A1', None), ('B2', 'open')]
     """
 
     def __init__(
@@ -86,8 +96,15 @@ class KTable(Described[K, V]):
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
-        """The rows for which ``predicate(key, value)`` holds; a row that stops matching is deleted.
-        (``KTable.filter``)"""
+        """The rows for which ``predicate(key, value)`` holds; a row that stops matching is deleted. (``KTable.filter``)
+
+        Deletions are not given to the predicate. They are handed on also where the row was never in the result, unless the table
+        sends old values or is materialized.
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda delays: delays.to_table().filter(lambda k, v: v > 15), [("UA1", 20), ("UA1", 5)])
+        [('UA1', 20), ('UA1', None)]
+        """
         return self._filter(predicate, False, materialized, name)
 
     def filter_not(
@@ -97,7 +114,12 @@ class KTable(Described[K, V]):
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
-        """The rows for which ``predicate(key, value)`` does not hold. (``KTable.filterNot``)"""
+        """The rows for which ``predicate(key, value)`` does not hold. (``KTable.filterNot``)
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda delays: delays.to_table().filter_not(lambda k, v: v > 15), [("UA1", 5), ("UA1", 20)])
+        [('UA1', 5), ('UA1', None)]
+        """
         return self._filter(predicate, True, materialized, name)
 
     @overload
@@ -126,8 +148,14 @@ class KTable(Described[K, V]):
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> KTable[K, V2]:
-        """Rows with new values: ``fn(value)``, or ``fn(key, value)``. Not called for deletions; None deletes.
-        (``KTable.mapValues``)"""
+        """Rows with new values: ``fn(value)``, or ``fn(key, value)``. (``KTable.mapValues``)
+
+        Not called for deletions, which stay deletions; a result of None deletes the row. The row's timestamp stays.
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda words: words.to_table().map_values(str.upper), [("a", "to"), ("a", None)])
+        [('a', 'TO'), ('a', None)]
+        """
         what = "a function of key and value" if with_key else "a function of the value"
         require_function(fn, f"map_values() of {self.name}", what, 2 if with_key else 1)
         spec = self._spec(materialized, "KTABLE-MAPVALUES-", None)
@@ -147,10 +175,18 @@ class KTable(Described[K, V]):
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> KTable[K, Any]:
-        """Rows with values from a `ValueTransformer` of its own for each task, which may use the named
-        stores.
+        """Rows with values from a `ValueTransformer` of its own for each task, which may use the named stores.
 
-        It sees deletions as None. (``KTable.transformValues``)
+        It sees deletions as None, and may be asked again for rows that nothing keeps. It cannot forward. (``KTable.transformValues``, KIP-292)
+
+        >>> from streamapp.testing import try_out
+        >>> class Doubled:
+        ...     def init(self, context): ...
+        ...     def transform(self, key, value):
+        ...         return None if value is None else value * 2
+        ...     def close(self): ...
+        >>> try_out(lambda numbers: numbers.to_table().transform_values(Doubled), [("a", 2)])
+        [('a', 4)]
         """
         node_name = self._context.names.given_or_new(name, "KTABLE-TRANSFORMVALUES-")
         check_supplier(supplier, node_name, "transform", 2)
@@ -171,8 +207,14 @@ class KTable(Described[K, V]):
     def to_stream(
         self, key_selector: Callable[[K, V], Any] | None = None, *, name: str | None = None
     ) -> KStream[Any, V]:
-        """The changes as a stream of new values, None for deletions; with new keys if ``key_selector`` is
-        given. (``KTable.toStream``)"""
+        """The changes as a stream of new values, None for deletions. (``KTable.toStream``)
+
+        With ``key_selector(key, value)`` they get new keys, and what goes by key behind it repartitions.
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda words: words.to_table().to_stream(), [("a", "to"), ("a", None)])
+        [('a', 'to'), ('a', None)]
+        """
         from streamapp.dsl.kstream import KStream
 
         node_name = self._context.names.given_or_new(name, "KTABLE-TOSTREAM-")
@@ -195,7 +237,13 @@ class KTable(Described[K, V]):
     ) -> KGroupedTable[K2, V2]:
         """Groups the rows by ``fn(key, value) -> (group, value)``. (``KTable.groupBy``)
 
-        It goes through a repartition topic, with old and new value of each change.
+        It goes through a repartition topic, with old and new value of each change, so that a row that changes its group leaves the old
+        one. Rows whose new key or value is None do not take part; deletions are not given to the function.
+
+        >>> from streamapp.testing import try_out
+        >>> seats = [("ann", "window"), ("bob", "aisle"), ("ann", "aisle")]
+        >>> try_out(lambda stream: stream.to_table().group_by(lambda who, seat: (seat, who)).count(), seats)
+        [('window', 1), ('aisle', 1), ('window', 0), ('aisle', 2)]
         """
         from streamapp.dsl.grouped import KGroupedTable
 
@@ -234,9 +282,16 @@ class KTable(Described[K, V]):
     ) -> KTable[K, VR]:
         """Joins rows with the other table's: ``joiner(left, right)`` where both sides have a row.
 
-        By the same key, or, with ``foreign_key(value)`` (``foreign_key(key, value)`` if
-        ``foreign_key_with_key``), by the other table's key that it names (KIP-213). The result changes with
-        both tables; its timestamp is the larger one. (``KTable.join``)
+        By the same key, or, with ``foreign_key(value)`` (``foreign_key(key, value)`` if ``foreign_key_with_key``), by the other table's
+        key that it names (KIP-213), through two internal topics. The result changes with both tables; its timestamp is the larger one; it
+        is deleted when either row is. Both tables are materialized for it; by the same key they have to be co-partitioned.
+        (``KTable.join``)
+
+        >>> from streamapp.testing import try_out
+        >>> def described(names, ages):
+        ...     return names.to_table().join(ages.to_table(), "{} is {}".format)
+        >>> try_out(described, [("u1", "Ann"), ("u2", "Bob")], [("u1", 30), ("u1", None)])
+        [('u1', 'Ann is 30'), ('u1', None)]
         """
         return self._join("inner", other, joiner, foreign_key, foreign_key_with_key, materialized, name)
 
@@ -250,8 +305,16 @@ class KTable(Described[K, V]):
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> KTable[K, VR]:
-        """As `join`, but all rows of this table are in the result, without a match with None.
-        (``KTable.leftJoin``)"""
+        """As `join`, but all rows of this table are in the result, without a match with None. (``KTable.leftJoin``)
+
+        With ``foreign_key``, a row whose foreign key is None is joined with None.
+
+        >>> from streamapp.testing import try_out
+        >>> def described(names, ages):
+        ...     return names.to_table().left_join(ages.to_table(), "{} is {}".format)
+        >>> try_out(described, [("u1", "Ann")], [("u1", 30)])
+        [('u1', 'Ann is None'), ('u1', 'Ann is 30')]
+        """
         return self._join("left", other, joiner, foreign_key, foreign_key_with_key, materialized, name)
 
     def outer_join(
@@ -262,8 +325,14 @@ class KTable(Described[K, V]):
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> KTable[K, VR]:
-        """As `join`, but all rows of both tables are in the result, without a match with None.
-        (``KTable.outerJoin``)"""
+        """As `join`, but all rows of both tables are in the result, without a match with None. (``KTable.outerJoin``)
+
+        >>> from streamapp.testing import try_out
+        >>> def described(names, ages):
+        ...     return names.to_table().outer_join(ages.to_table(), "{} is {}".format)
+        >>> try_out(described, [("u1", "Ann")], [("u2", 30)])
+        [('u1', 'Ann is None'), ('u2', 'None is 30')]
+        """
         return self._join("outer", other, joiner, None, False, materialized, name)
 
     # ------------------------------------------------------------------ inside

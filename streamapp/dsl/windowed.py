@@ -113,6 +113,13 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
     Records without key are dropped, as are those whose windows are all closed; sliding windows also drop
     records without value. A result's timestamp is the largest of the window's records. (Kafka Streams:
     ``TimeWindowedKStream``.)
+
+    >>> from streamapp import TimeWindows
+    >>> from streamapp.testing import try_out
+    >>> tens = TimeWindows.of_size_with_no_grace(10)
+    >>> counts = try_out(lambda words: words.group_by_key().windowed_by(tens.advance_by(5)).count(), [("a", "to", 7)])
+    >>> [str(window) for window, _ in counts]
+    ['[a@0/10]', '[a@5/15]']
     """
 
     def __init__(
@@ -172,8 +179,16 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> WindowedKTable[K, V, V]:
-        """Combines the values of each key and window by ``reducer(aggregate, value)``.
-        (``TimeWindowedKStream.reduce``)"""
+        """Combines the values of each key and window by ``reducer(aggregate, value)``; the first value is the first result.
+        (``TimeWindowedKStream.reduce``)
+
+        >>> from streamapp import TimeWindows
+        >>> from streamapp.testing import try_out
+        >>> tens = TimeWindows.of_size_with_no_grace(10)
+        >>> worst = try_out(lambda delays: delays.group_by_key().windowed_by(tens).reduce(max), [("UA", 5, 1), ("UA", 9, 2)])
+        >>> [(str(window), delay) for window, delay in worst]
+        [('[UA@0/10]', 5), ('[UA@0/10]', 9)]
+        """
         require_function(reducer, f"reduce() of {self._grouped.name}", "a reducer of aggregate and value", 2)
         serde = self._grouped.value_serde
         return self._aggregate("KSTREAM-REDUCE-", nothing, Reducing(reducer), None, serde, materialized, name)
@@ -186,8 +201,17 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> WindowedKTable[K, V, VA]:
-        """Folds the values of each key and window: ``aggregator(key, value, aggregate)`` from
-        ``initializer()`` on. (``TimeWindowedKStream.aggregate``)"""
+        """Folds the values of each key and window: ``aggregator(key, value, aggregate)`` from ``initializer()`` on. None deletes
+        the row. (``TimeWindowedKStream.aggregate``)
+
+        >>> from streamapp import TimeWindows
+        >>> from streamapp.testing import try_out
+        >>> tens = TimeWindows.of_size_with_no_grace(10)
+        >>> def total(delays):
+        ...     return delays.group_by_key().windowed_by(tens).aggregate(int, lambda carrier, delay, sum: sum + delay)
+        >>> [(str(window), sum) for window, sum in try_out(total, [("UA", 5, 1), ("UA", 9, 2)])]
+        [('[UA@0/10]', 5), ('[UA@0/10]', 14)]
+        """
         require_function(
             initializer, f"aggregate() of {self._grouped.name}", "an initializer without arguments", 0
         )
@@ -203,6 +227,13 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
     When sessions merge, the result of each is deleted before the merged one comes out, also when a session
     only grows. A result's timestamp is the session's end. Records without key are dropped. (Kafka Streams:
     ``SessionWindowedKStream``.)
+
+    >>> from streamapp import SessionWindows
+    >>> from streamapp.testing import try_out
+    >>> sessions = SessionWindows.of_inactivity_gap_with_no_grace(5)
+    >>> counts = try_out(lambda clicks: clicks.group_by_key().windowed_by(sessions).count(), [("ann", "x", 0), ("ann", "y", 9)])
+    >>> [(str(window), count) for window, count in counts]
+    [('[ann@0/0]', 1), ('[ann@9/9]', 1)]
     """
 
     def __init__(
@@ -222,13 +253,30 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         has passed its end + gap + grace. (``SessionWindowedKStream.emitStrategy``, KIP-825)
 
         ``idle_timeout``: as in `TimeWindowedKStream.emit_strategy`.
+
+        >>> from streamapp import EmitStrategy, SessionWindows
+        >>> from streamapp.testing import try_out
+        >>> sessions = SessionWindows.of_inactivity_gap_with_no_grace(5)
+        >>> def final(clicks):
+        ...     windowed = clicks.group_by_key().windowed_by(sessions)
+        ...     return windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count()
+        >>> [(str(window), n) for window, n in try_out(final, [("ann", "x", 0), ("ann", "y", 3), ("bob", "z", 20)])]
+        [('[ann@0/3]', 2)]
         """
         return SessionWindowedKStream(self._grouped, self._windows, emit, idle_timeout)
 
     def count(
         self, *, materialized: Materialized | None = None, name: str | None = None
     ) -> WindowedKTable[K, V, int]:
-        """How many records each session has. (``SessionWindowedKStream.count``)"""
+        """How many records each session has. (``SessionWindowedKStream.count``)
+
+        >>> from streamapp import SessionWindows
+        >>> from streamapp.testing import try_out
+        >>> sessions = SessionWindows.of_inactivity_gap_with_no_grace(5)
+        >>> counts = try_out(lambda clicks: clicks.group_by_key().windowed_by(sessions).count(), [("ann", "x", 0), ("ann", "y", 3)])
+        >>> [(str(window), count) for window, count in counts]
+        [('[ann@0/0]', 1), ('[ann@0/0]', None), ('[ann@0/3]', 2)]
+        """
         self._burn_count_name(materialized)
         return self._aggregate(
             "KSTREAM-AGGREGATE-", zero, add_one, sum_of_both, LongSerde(), materialized, name
@@ -242,7 +290,15 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         name: str | None = None,
     ) -> WindowedKTable[K, V, V]:
         """Combines the values of each session by ``reducer(aggregate, value)``, which also merges sessions.
-        (``SessionWindowedKStream.reduce``)"""
+        (``SessionWindowedKStream.reduce``)
+
+        >>> from streamapp import SessionWindows
+        >>> from streamapp.testing import try_out
+        >>> sessions = SessionWindows.of_inactivity_gap_with_no_grace(5)
+        >>> worst = try_out(lambda delays: delays.group_by_key().windowed_by(sessions).reduce(max), [("UA", 5, 0), ("UA", 9, 3)])
+        >>> [(str(window), delay) for window, delay in worst]
+        [('[UA@0/0]', 5), ('[UA@0/0]', None), ('[UA@0/3]', 9)]
+        """
         require_function(reducer, f"reduce() of {self._grouped.name}", "a reducer of aggregate and value", 2)
         return self._aggregate(
             "KSTREAM-REDUCE-",
@@ -263,8 +319,18 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> WindowedKTable[K, V, VA]:
-        """Folds the values of each session; ``merger(key, first, second)`` makes one aggregate of two
-        sessions. (``SessionWindowedKStream.aggregate``)"""
+        """Folds the values of each session; ``merger(key, first, second)`` makes one aggregate of two sessions.
+        (``SessionWindowedKStream.aggregate``)
+
+        >>> from streamapp import SessionWindows
+        >>> from streamapp.testing import try_out
+        >>> sessions = SessionWindows.of_inactivity_gap_with_no_grace(5)
+        >>> def total(delays):
+        ...     windowed = delays.group_by_key().windowed_by(sessions)
+        ...     return windowed.aggregate(int, lambda k, delay, sum: sum + delay, lambda k, one, two: one + two)
+        >>> [(str(window), sum) for window, sum in try_out(total, [("UA", 5, 0), ("UA", 9, 10), ("UA", 1, 5)])][-1]
+        ('[UA@0/10]', 15)
+        """
         require_function(
             initializer, f"aggregate() of {self._grouped.name}", "an initializer without arguments", 0
         )

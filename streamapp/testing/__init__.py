@@ -1,6 +1,7 @@
-"""For tests and demonstrations: workers as processes, and whether they have caught up."""
+"""For tests and demonstrations: operators on a few records, workers as processes, and whether they have caught up."""
 
 from streamapp.testing.backlog import Backlog
+from streamapp.testing.trying import try_out
 from streamapp.testing.worker import WorkerProcess
 
-__all__ = ["Backlog", "WorkerProcess"]
+__all__ = ["Backlog", "WorkerProcess", "try_out"]
