@@ -30,8 +30,11 @@ __all__ = ["Committed", "Group", "Progress", "settings_of"]
 
 R = TypeVar("R")
 
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 30.0
+"""Of one request."""
+PATIENCE_SECONDS = 120.0
 _MOVING = (
+    KafkaError._TIMED_OUT,
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -165,7 +168,7 @@ class Group:
 
     def _patiently(self, what: str, call: Callable[[], R]) -> R:
         """Tries again while the group moves to another broker, or Kafka has just begun to keep groups."""
-        deadline = time.monotonic() + TIMEOUT_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 return call()
