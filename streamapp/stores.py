@@ -34,7 +34,12 @@ class Stores:
         logging: bool = True,
         caching: bool = False,
     ) -> StoreSpec:
-        """Plain values by key."""
+        """Plain values by key. (``Stores.keyValueStoreBuilder``)
+
+        >>> from streamapp import LongSerde, StringSerde
+        >>> Stores.key_value("seen", StringSerde(), LongSerde()).persistent
+        True
+        """
         return _spec("key_value", name, key_serde, value_serde, store_type, logging, caching)
 
     @staticmethod
@@ -47,7 +52,12 @@ class Stores:
         logging: bool = True,
         caching: bool = False,
     ) -> StoreSpec:
-        """Values with the timestamp of their last update by key."""
+        """Values with the timestamp of their last update by key. (``Stores.timestampedKeyValueStoreBuilder``)
+
+        >>> from streamapp import LongSerde, StringSerde
+        >>> Stores.timestamped_key_value("seen", StringSerde(), LongSerde()).kind
+        'timestamped'
+        """
         return _spec("timestamped", name, key_serde, value_serde, store_type, logging, caching)
 
     @staticmethod
@@ -60,7 +70,12 @@ class Stores:
         logging: bool = True,
         caching: bool = False,
     ) -> StoreSpec:
-        """Plain values of the keys that were used last, in memory."""
+        """Plain values of the keys that were used last, in memory. (``Stores.lruMap``)
+
+        >>> from streamapp import LongSerde, StringSerde
+        >>> Stores.lru("hot", 1000, StringSerde(), LongSerde()).max_entries
+        1000
+        """
         if max_entries < 0:
             raise ConfigError(f"max_entries of store {name} must not be negative, but is {max_entries}")
         return _spec(
@@ -81,7 +96,16 @@ class Stores:
         logging: bool = True,
         caching: bool = False,
     ) -> StoreSpec:
-        """Values by key and window start, kept for ``retention`` of stream time."""
+        """Values by key and window start, kept for ``retention`` of stream time. (``Stores.windowStoreBuilder``)
+
+        ``retain_duplicates``: a row for each put, not one for each key and start. ``timestamped``: with the timestamp of the update.
+
+        >>> from datetime import timedelta
+        >>> from streamapp import LongSerde, StringSerde
+        >>> day = timedelta(days=1)
+        >>> Stores.window("days", StringSerde(), LongSerde(), retention=7 * day, window_size=day).window_size_ms
+        86400000
+        """
         retention_ms, size_ms = to_ms(retention, "retention"), to_ms(window_size, "window_size")
         if retention_ms < 0 or size_ms < 0:
             raise ConfigError(f"retention and window_size of store {name} must not be negative")
@@ -114,7 +138,12 @@ class Stores:
         logging: bool = True,
         caching: bool = False,
     ) -> StoreSpec:
-        """Values by key and session (start, end), kept for ``retention`` of stream time after their end."""
+        """Values by key and session (start, end), kept for ``retention`` of stream time after their end. (``Stores.sessionStoreBuilder``)
+
+        >>> from streamapp import LongSerde, StringSerde
+        >>> Stores.session("visits", StringSerde(), LongSerde(), retention=60_000).retention_ms
+        60000
+        """
         retention_ms = to_ms(retention, "retention")
         if retention_ms < 0:
             raise ConfigError(f"retention of store {name} must not be negative, but is {retention_ms} ms")
@@ -140,7 +169,13 @@ class Stores:
         segment_interval: Duration | None = None,
         logging: bool = True,
     ) -> StoreSpec:
-        """All versions of a key that were valid within ``history_retention`` of stream time (KIP-889)."""
+        """All versions of a key that were valid within ``history_retention`` of stream time (KIP-889).
+        (``Stores.versionedKeyValueStoreBuilder``)
+
+        >>> from streamapp import LongSerde, StringSerde
+        >>> Stores.versioned("prices", StringSerde(), LongSerde(), history_retention=60_000).kind
+        'versioned'
+        """
         retention_ms = to_ms(history_retention, "history_retention")
         if retention_ms < 0:
             raise ConfigError(

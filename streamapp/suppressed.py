@@ -34,7 +34,11 @@ class BufferConfig:
 
     @classmethod
     def unbounded(cls) -> BufferConfig:
-        """As large as it takes."""
+        """As large as it takes.
+
+        >>> BufferConfig.unbounded().max_records is None
+        True
+        """
         return cls(None, None, "shut_down")
 
     @classmethod
@@ -44,7 +48,11 @@ class BufferConfig:
         max_bytes: int | None = None,
         when_full: Literal["emit_early", "shut_down"] = "emit_early",
     ) -> BufferConfig:
-        """At most so many records and bytes (serialized key, value and record context)."""
+        """At most so many records and bytes (serialized key, value and record context).
+
+        >>> BufferConfig.bounded(max_bytes=1_000_000, when_full="shut_down").max_bytes
+        1000000
+        """
         if max_records is None and max_bytes is None:
             raise ConfigError(
                 "a bounded buffer needs max_records, max_bytes or both; or use BufferConfig.unbounded()"
@@ -52,7 +60,11 @@ class BufferConfig:
         return cls(max_records, max_bytes, when_full)
 
     def with_logging_disabled(self) -> BufferConfig:
-        """The same buffer without changelog: what it holds is lost when a task moves."""
+        """The same buffer without changelog: what it holds is lost when a task moves.
+
+        >>> BufferConfig.unbounded().with_logging_disabled().logging
+        False
+        """
         return replace(self, logging=False)
 
 
@@ -61,6 +73,9 @@ class Suppressed:
     """Which updates of a table are held back. Made by `until_window_closes` or `until_time_limit`.
 
     (Kafka Streams: ``Suppressed``, KIP-328.)
+
+    >>> Suppressed.until_time_limit(1000, BufferConfig.bounded(max_records=100)).until
+    'time_limit'
     """
 
     until: Literal["window_closes", "time_limit"]
@@ -101,6 +116,10 @@ class Suppressed:
 
     @classmethod
     def until_time_limit(cls, limit: Duration, buffer: BufferConfig, name: str | None = None) -> Suppressed:
-        """At most one update per key within ``limit`` of stream time: the last one; negative means zero."""
+        """At most one update per key within ``limit`` of stream time: the last one; negative means zero.
+
+        >>> Suppressed.until_time_limit(1000, BufferConfig.unbounded()).time_limit_ms
+        1000
+        """
         limit_ms = max(0, to_ms(limit, "the time limit of a suppression"))
         return cls("time_limit", buffer, limit_ms, name)

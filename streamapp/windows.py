@@ -26,7 +26,11 @@ _FOREVER_MS = 2**63 - 1
 
 
 class EmitStrategy(Enum):
-    """When a windowed aggregation emits (KIP-825): with each update, or once, when the window is closed."""
+    """When a windowed aggregation emits (KIP-825): with each update, or once, when the window is closed.
+
+    >>> EmitStrategy("on_window_close")
+    <EmitStrategy.ON_WINDOW_CLOSE: 'on_window_close'>
+    """
 
     ON_WINDOW_UPDATE = "on_window_update"
     ON_WINDOW_CLOSE = "on_window_close"
@@ -61,21 +65,38 @@ class TimeWindows:
 
     @classmethod
     def of_size_with_no_grace(cls, size: Duration) -> TimeWindows:
-        """Tumbling windows that are closed as soon as stream time reaches their end."""
+        """Tumbling windows that are closed as soon as stream time reaches their end.
+
+        >>> TimeWindows.of_size_with_no_grace(1000).grace_ms
+        0
+        """
         return cls.of_size_and_grace(size, 0)
 
     @classmethod
     def of_size_and_grace(cls, size: Duration, grace: Duration) -> TimeWindows:
-        """Tumbling windows that accept late records until stream time reaches their end + ``grace``."""
+        """Tumbling windows that accept late records until stream time reaches their end + ``grace``.
+
+        >>> from datetime import timedelta
+        >>> TimeWindows.of_size_and_grace(timedelta(hours=1), timedelta(minutes=5))
+        TimeWindows(size_ms=3600000, advance_ms=3600000, grace_ms=300000)
+        """
         size_ms = to_ms(size, "the window size")
         return cls(size_ms, size_ms, to_ms(grace, "the grace period"))
 
     def advance_by(self, advance: Duration) -> TimeWindows:
-        """The same windows, one starting every ``advance``: hopping windows, which overlap."""
+        """The same windows, one starting every ``advance``: hopping windows, which overlap.
+
+        >>> TimeWindows.of_size_with_no_grace(10).advance_by(5).windows_for(12)
+        [5, 10]
+        """
         return replace(self, advance_ms=to_ms(advance, "the window advance"))
 
     def windows_for(self, timestamp: int) -> list[int]:
-        """The starts of the windows that hold the timestamp, ascending."""
+        """The starts of the windows that hold the timestamp, ascending.
+
+        >>> TimeWindows.of_size_with_no_grace(10).windows_for(12)
+        [10]
+        """
         advance = self.advance_ms
         first = max(0, timestamp - self.size_ms + advance) // advance * advance
         return list(range(first, timestamp + 1, advance))
@@ -100,15 +121,27 @@ class UnlimitedWindows:
 
     @classmethod
     def of(cls) -> UnlimitedWindows:
-        """The window that starts at the epoch."""
+        """The window that starts at the epoch.
+
+        >>> UnlimitedWindows.of().windows_for(12)
+        [0]
+        """
         return cls()
 
     def start_on(self, start_ms: int) -> UnlimitedWindows:
-        """The window that starts at ``start_ms``, milliseconds since the epoch."""
+        """The window that starts at ``start_ms``, milliseconds since the epoch.
+
+        >>> UnlimitedWindows.of().start_on(10).windows_for(12)
+        [10]
+        """
         return UnlimitedWindows(to_ms(start_ms, "the window start"))
 
     def windows_for(self, timestamp: int) -> list[int]:
-        """The start of the window if it holds the timestamp."""
+        """The start of the window if it holds the timestamp.
+
+        >>> UnlimitedWindows.of().start_on(10).windows_for(9)
+        []
+        """
         return [self.start_ms] if timestamp >= self.start_ms else []
 
 
@@ -119,6 +152,9 @@ class SlidingWindows:
     Both bounds are inclusive: a window [t - difference, t] ends at a record, [t + 1, t + 1 + difference]
     starts right after one. It is closed once stream time passes its end + grace. (Kafka Streams:
     ``SlidingWindows``.)
+
+    >>> SlidingWindows.of_time_difference_and_grace(10, grace=5)
+    SlidingWindows(difference_ms=10, grace_ms=5)
     """
 
     difference_ms: int
@@ -131,12 +167,20 @@ class SlidingWindows:
 
     @classmethod
     def of_time_difference_with_no_grace(cls, difference: Duration) -> SlidingWindows:
-        """Sliding windows that accept no late records."""
+        """Sliding windows that accept no late records.
+
+        >>> SlidingWindows.of_time_difference_with_no_grace(10).grace_ms
+        0
+        """
         return cls.of_time_difference_and_grace(difference, 0)
 
     @classmethod
     def of_time_difference_and_grace(cls, difference: Duration, grace: Duration) -> SlidingWindows:
-        """Sliding windows that accept late records until stream time passes their end + ``grace``."""
+        """Sliding windows that accept late records until stream time passes their end + ``grace``.
+
+        >>> SlidingWindows.of_time_difference_and_grace(10, grace=5).difference_ms
+        10
+        """
         return cls(to_ms(difference, "the time difference"), to_ms(grace, "the grace period"))
 
 
@@ -146,6 +190,9 @@ class SessionWindows:
 
     A session reaches from its first to its last record, both included, and is closed once stream time passes
     its end + gap + grace. (Kafka Streams: ``SessionWindows``.)
+
+    >>> SessionWindows.of_inactivity_gap_and_grace(10, grace=5)
+    SessionWindows(gap_ms=10, grace_ms=5)
     """
 
     gap_ms: int
@@ -157,12 +204,20 @@ class SessionWindows:
 
     @classmethod
     def of_inactivity_gap_with_no_grace(cls, gap: Duration) -> SessionWindows:
-        """Sessions that accept no late records."""
+        """Sessions that accept no late records.
+
+        >>> SessionWindows.of_inactivity_gap_with_no_grace(10).grace_ms
+        0
+        """
         return cls.of_inactivity_gap_and_grace(gap, 0)
 
     @classmethod
     def of_inactivity_gap_and_grace(cls, gap: Duration, grace: Duration) -> SessionWindows:
-        """Sessions that accept late records until stream time passes their end + gap + ``grace``."""
+        """Sessions that accept late records until stream time passes their end + gap + ``grace``.
+
+        >>> SessionWindows.of_inactivity_gap_and_grace(10, grace=5).gap_ms
+        10
+        """
         return cls(to_ms(gap, "the inactivity gap"), to_ms(grace, "the grace period"))
 
 
@@ -195,17 +250,29 @@ class JoinWindows:
 
     @property
     def size_ms(self) -> int:
-        """How far the window reaches in all."""
+        """How far the window reaches in all.
+
+        >>> JoinWindows.of_time_difference_with_no_grace(10).size_ms
+        20
+        """
         return self.before_ms + self.after_ms
 
     @classmethod
     def of_time_difference_with_no_grace(cls, difference: Duration) -> JoinWindows:
-        """Records at most ``difference`` apart join; records without a match wait no longer than that."""
+        """Records at most ``difference`` apart join; records without a match wait no longer than that.
+
+        >>> JoinWindows.of_time_difference_with_no_grace(10).grace_ms
+        0
+        """
         return cls.of_time_difference_and_grace(difference, 0)
 
     @classmethod
     def of_time_difference_and_grace(cls, difference: Duration, grace: Duration) -> JoinWindows:
-        """Records at most ``difference`` apart join; records without a match wait ``grace`` longer."""
+        """Records at most ``difference`` apart join; records without a match wait ``grace`` longer.
+
+        >>> JoinWindows.of_time_difference_and_grace(10, grace=5).before_ms
+        10
+        """
         difference_ms = to_ms(difference, "the time difference")
         return cls(difference_ms, difference_ms, to_ms(grace, "the grace period"))
 
@@ -214,20 +281,35 @@ class JoinWindows:
         """Kafka Streams' deprecated ``JoinWindows.of``: 24 hours of grace, and spurious null results.
 
         For topologies taken over from Java; new ones use `of_time_difference_and_grace`.
+
+        >>> JoinWindows.of(10).grace_ms
+        86399980
         """
         difference_ms = to_ms(difference, "the time difference")
         return cls(difference_ms, difference_ms, max(_LEGACY_GRACE_MS - 2 * difference_ms, 0), legacy=True)
 
     def before(self, difference: Duration) -> JoinWindows:
-        """The same window, reaching ``difference`` back; negative: it starts later than the record."""
+        """The same window, reaching ``difference`` back; negative: it starts later than the record.
+
+        >>> JoinWindows.of_time_difference_with_no_grace(10).before(0).size_ms
+        10
+        """
         return replace(self, before_ms=to_ms(difference, "the time before"))
 
     def after(self, difference: Duration) -> JoinWindows:
-        """The same window, reaching ``difference`` forward; negative: it ends earlier than the record."""
+        """The same window, reaching ``difference`` forward; negative: it ends earlier than the record.
+
+        >>> JoinWindows.of_time_difference_with_no_grace(10).after(0).after_ms
+        0
+        """
         return replace(self, after_ms=to_ms(difference, "the time after"))
 
     def grace(self, grace: Duration) -> JoinWindows:
-        """The same legacy window with another grace period."""
+        """The same legacy window with another grace period.
+
+        >>> JoinWindows.of(10).grace(5).grace_ms
+        5
+        """
         if not self.legacy:
             raise TopologyError(
                 "grace() is for windows made by JoinWindows.of; "

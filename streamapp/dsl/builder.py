@@ -65,8 +65,14 @@ class StreamsBuilder:
     ) -> KStream[K, V]:
         """A stream of one topic, of several, or of all whose whole name matches a compiled pattern.
 
-        Two streams of the same topic share one source. ``timestamp_extractor(record, partition_time)`` gives
-        the timestamp in ms (default: the record's own). (Kafka Streams: ``StreamsBuilder.stream``.)
+        Two streams of the same topics share one source. ``timestamp_extractor(record, partition_time)`` gives the timestamp in ms
+        (default: the record's own); a negative one drops the record. Bytes that the serdes do not take are for
+        ``deserialization_exception_handler``. The topics have to exist. (``StreamsBuilder.stream``)
+
+        >>> from streamapp import StreamsBuilder, StringSerde
+        >>> text, builder = {"key_serde": StringSerde(), "value_serde": StringSerde()}, StreamsBuilder()
+        >>> builder.stream(["flights", "charters"], **text, name="all-flights")
+        <KStream all-flights>
         """
         topics, pattern = _topics(topic)
         node_name = self._context.names.given_or_new(name, "KSTREAM-SOURCE-")
@@ -92,11 +98,19 @@ class StreamsBuilder:
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
-        """A topic as a table: the latest value by key; None deletes the row, records without key are dropped.
+        """A topic as a table: the latest value by key; None deletes the row, records without key are dropped and counted.
 
         An update with a smaller timestamp than the row's is applied all the same, as it comes; only versioned
-        tables (``Materialized(history_retention=...)``) put it in its place. (Kafka Streams:
-        ``StreamsBuilder.table``.)
+        tables (``Materialized(history_retention=...)``) put it in its place. It has a store with a changelog if ``materialized`` names
+        one, or a join or grouping needs it; with ``reuse.ktable.source.topics`` the topic is the changelog. (``StreamsBuilder.table``)
+
+        >>> from streamapp import Materialized, StreamsBuilder, StringSerde, TopologyTestDriver
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> gates = builder.table("gates", key_serde=text, value_serde=text, materialized=Materialized("gates"))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.create_input_topic("gates", text, text).pipe_input("A1", "open", timestamp=5)
+        ...     driver.store("gates").get("A1")
+        ('open', 5)
         """
         spec, step, source, node_name = self._table_parts(topic, key_serde, value_serde, materialized, name)
         _check_extractor(timestamp_extractor, node_name)
@@ -129,10 +143,21 @@ class StreamsBuilder:
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> GlobalKTable[K, V]:
-        """A topic as a table that every process keeps whole, so that streams join it by any key.
+        """A topic as a table that every process keeps whole, so that streams join it by any key. (``StreamsBuilder.globalTable``)
 
-        It is read to its end before anything else is processed, and updated at once; it has no changelog
-        of its own. (Kafka Streams: ``StreamsBuilder.globalTable``.)
+        It is read to its end before anything else is processed, and updated at once; records without key are dropped. It has no
+        changelog of its own, and cannot be versioned or have a ttl.
+
+        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> airports = builder.global_table("airports", key_serde=text, value_serde=text)
+        >>> flights = builder.stream("flights", key_serde=text, value_serde=text)
+        >>> named = flights.join(airports, "{} to {}".format, key_selector=lambda tail, flight: flight[-3:])
+        >>> named.foreach(print)
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.create_input_topic("airports", text, text).pipe_input("JFK", "Kennedy")
+        ...     driver.create_input_topic("flights", text, text).pipe_input("N1", "UA1 JFK")
+        N1 UA1 JFK to Kennedy
         """
         check_materialized(materialized, f"the global table of topic {topic}")
         if materialized is not None and materialized.versioned:
@@ -157,8 +182,15 @@ class StreamsBuilder:
         return GlobalKTable(spec.name, wanted.name if materialized is not None else spec.name)
 
     def add_state_store(self, store: StoreSpec) -> StreamsBuilder:
-        """Adds a store for processors that name it (``process``, ``process_values``,
-        ``transform_values``)."""
+        """Adds a store for processors that name it (``process``, ``process_values``, ``transform_values``).
+
+        (``StreamsBuilder.addStateStore``)
+
+        >>> from streamapp import Stores, StreamsBuilder, StringSerde
+        >>> builder = StreamsBuilder().add_state_store(Stores.key_value("seen", StringSerde(), StringSerde()))
+        >>> list(builder.build().stores)
+        ['seen']
+        """
         if not isinstance(store, StoreSpec):
             raise TopologyError(
                 f"add_state_store() takes a StoreSpec, such as Stores.key_value(...) makes, not {store!r}"
@@ -177,7 +209,22 @@ class StreamsBuilder:
         timestamp_extractor: TimestampExtractor | None = None,
         name: str | None = None,
     ) -> StreamsBuilder:
-        """Adds a store that every process fills from a topic by a processor; all processors may read it."""
+        """Adds a store that every process fills from a topic by a processor; all processors may read it, none but this may write.
+
+        Records are given to the processor as they are, null keys included. (``StreamsBuilder.addGlobalStore``)
+
+        >>> from streamapp import Processor, Record, Stores, StreamsBuilder, StringSerde, TopologyTestDriver
+        >>> class Keep(Processor):
+        ...     def process(self, record: Record) -> None:
+        ...         self.context.get_state_store("airports").put(record.key, record.value.title())
+        >>> text = StringSerde()
+        >>> builder = StreamsBuilder().add_global_store(
+        ...     Stores.key_value("airports", text, text), "airports", Keep, key_serde=text, value_serde=text)
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.create_input_topic("airports", text, text).pipe_input("JFK", "kennedy")
+        ...     driver.store("airports").get("JFK")
+        'Kennedy'
+        """
         check_topic_name(topic, "topic")
         if not isinstance(store, StoreSpec):
             raise TopologyError(
@@ -194,7 +241,17 @@ class StreamsBuilder:
         return self
 
     def build(self) -> Topology:
-        """The topology as described so far, optimised as configured. May be called more than once."""
+        """The topology as described so far, optimised as configured. May be called more than once. (``StreamsBuilder.build``)
+
+        Raises `TopologyError` for doubled names, unknown stores, topics that are read twice in different ways and, with
+        ``ensure_explicit_internal_resource_naming``, for internal resources without a given name (KIP-1111).
+
+        >>> from streamapp import StreamsBuilder, StringSerde
+        >>> text, builder = {"key_serde": StringSerde(), "value_serde": StringSerde()}, StreamsBuilder()
+        >>> builder.stream("in", **text).to("out")
+        >>> list(builder.build().nodes)
+        ['KSTREAM-SOURCE-0000000000', 'KSTREAM-SINK-0000000001']
+        """
         config = self._context.config
         graph = self._context.graph.copy()
         optimize(graph, config.optimizations)

@@ -116,22 +116,29 @@ class JoinMethods(Described[K, V]):
     ) -> KStream[K, Any]:
         """Joins each record with matching ones of another stream, or with a row of a table.
 
-        ``joiner(left, right)``, or ``joiner(key, left, right)`` if ``with_key``, makes the result's value.
+        ``joiner(left, right)``, or ``joiner(key, left, right)`` if ``with_key``, makes the result's value. The result keeps the key.
 
-        - With a stream: all pairs with the same key that are as close in time as ``windows`` says. The result
-          has the later timestamp. ``stream_joined`` names the join and its stores.
-        - With a table: the row of the same key when the record is processed. With ``grace``, for versioned
-          tables, records wait that long and are joined with the row as of their timestamp.
-        - With a global table: the row of ``key_selector(key, value)``.
+        - With a stream: all pairs with the same key that are as close in time as ``windows`` says. The result has the larger
+          timestamp. Two window stores with changelogs; ``stream_joined`` names the join and its stores.
+        - With a table: the row of the same key when the record is processed. With ``grace``, for versioned tables, records wait that
+          long and are joined with the row as of their timestamp (KIP-923); then records without key are an error. Updates of the table cause no
+          results; a result has the record's timestamp.
+        - With a global table: the row of ``key_selector(key, value)``; nothing has to be co-partitioned.
 
-        Records without key or match are dropped. (``KStream.join``)
+        Records without key, value or match are dropped; those without key or value are counted. Where the key may have changed, a
+        repartition topic comes first. Late records: see `JoinedKStream.late_records`. (``KStream.join``)
 
-        >>> from streamapp import StreamsBuilder, StringSerde
-        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
-        >>> builder = StreamsBuilder()
-        >>> flights, gates = builder.stream("flights", **text), builder.table("gates", **text)
-        >>> flights.join(gates, lambda flight, gate: f"{flight} at {gate}", name="at-gate")
-        <KStream at-gate>
+        >>> from streamapp import JoinWindows
+        >>> from streamapp.testing import try_out
+        >>> near = JoinWindows.of_time_difference_with_no_grace(10)
+        >>> def pairs(clicks, views):
+        ...     return clicks.join(views, "{} on {}".format, near)
+        >>> try_out(pairs, [("ann", "buy", 5), ("bob", "buy", 5)], [("ann", "home", 8), ("bob", "home", 99)])
+        [('ann', 'buy on home')]
+        >>> def enriched(gates, flights):
+        ...     return flights.join(gates.to_table(), lambda tail, flight, gate: f"{tail}: {flight} at {gate}", with_key=True)
+        >>> try_out(enriched, [("N1", "A4")], [("N1", "UA1"), ("N2", "UA2")])
+        [('N1', 'N1: UA1 at A4')]
         """
         return self._join(
             "inner",
@@ -233,9 +240,16 @@ class JoinMethods(Described[K, V]):
         grace: Duration | None = None,
         name: str | None = None,
     ) -> KStream[K, Any]:
-        """As `join`, but records without key or match are kept: the joiner gets None for the right side.
+        """As `join`, but records without key or match are kept: the joiner gets None for the right side. (``KStream.leftJoin``, KIP-962)
 
-        With a stream they come out once their window is closed, with a table at once. (``KStream.leftJoin``)
+        With a stream, a record without match comes out once its window is closed (its timestamp + window + grace is before stream
+        time), with its own timestamp; one without key at once. With a table, at once. Records without value are dropped and counted.
+
+        >>> from streamapp.testing import try_out
+        >>> def enriched(gates, flights):
+        ...     return flights.left_join(gates.to_table(), "{} at {}".format)
+        >>> try_out(enriched, [("N1", "A4")], [("N1", "UA1"), ("N2", "UA2")])
+        [('N1', 'UA1 at A4'), ('N2', 'UA2 at None')]
         """
         return self._join(
             "left",
@@ -281,10 +295,17 @@ class JoinMethods(Described[K, V]):
         with_key: bool = False,
         stream_joined: StreamJoined | None = None,
     ) -> KStream[K, Any]:
-        """As `join` with a stream, but the records of both sides are kept.
+        """As `join` with a stream, but the records of both sides are kept. (``KStream.outerJoin``, KIP-962)
 
-        Those without key or match come out with None for the other side, once their window is closed.
-        (``KStream.outerJoin``)
+        Those without match come out with None for the other side, once their window is closed; those without key at once.
+
+        >>> from streamapp import JoinWindows
+        >>> from streamapp.testing import try_out
+        >>> near = JoinWindows.of_time_difference_with_no_grace(10)
+        >>> def pairs(clicks, views):
+        ...     return clicks.outer_join(views, "{} on {}".format, near)
+        >>> try_out(pairs, [("ann", "buy", 5)], [("bob", "home", 8), ("eve", "home", 99)])
+        [('ann', 'buy on None'), ('bob', 'None on home')]
         """
         return self._join("outer", other, joiner, windows, with_key=with_key, stream_joined=stream_joined)
 

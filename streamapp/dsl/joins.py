@@ -34,6 +34,15 @@ class StreamJoined:
 
     ``name`` names the join's operators and repartition topics, ``store_name`` its stores and so their
     changelogs. Serdes that are not given are those of the streams.
+
+    >>> from streamapp import StreamsBuilder, StringSerde
+    >>> text, builder = {"key_serde": StringSerde(), "value_serde": StringSerde()}, StreamsBuilder()
+    >>> from streamapp import JoinWindows
+    >>> clicks, views = (builder.stream(topic, **text) for topic in ("clicks", "views"))
+    >>> near = JoinWindows.of_time_difference_with_no_grace(10)
+    >>> _ = clicks.join(views, "{} on {}".format, near, stream_joined=StreamJoined("pairs", "pairs"))
+    >>> [topic.name for topic in builder.build().plan().internal_topics]
+    ['streamapp-pairs-this-join-store-changelog', 'streamapp-pairs-other-join-store-changelog']
     """
 
     name: str | None = None

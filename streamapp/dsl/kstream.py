@@ -541,7 +541,16 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
 
 
 class JoinedKStream(KStream[K, VR], Generic[K, VR, V, V2]):
-    """The result of a join of two streams (values V and V2), and what came too late for it."""
+    """The result of a join of two streams (values V and V2), and what came too late for it.
+
+    >>> from streamapp import JoinWindows
+    >>> from streamapp.testing import try_out
+    >>> near = JoinWindows.of_time_difference_with_no_grace(10)
+    >>> def late_clicks(views, clicks):
+    ...     return clicks.join(views, "{} on {}".format, near).late_records("left")
+    >>> try_out(late_clicks, [("ann", "home", 100)], [("ann", "buy", 95), ("ann", "sell", 50)])
+    [('ann', 'sell')]
+    """
 
     def __init__(
         self,

@@ -51,7 +51,15 @@ def late_stream(
 
 
 class WindowedKTable(KTable[Windowed[K], VA], Generic[K, V, VA]):
-    """The table of a windowed aggregation: rows by key and window, and what came too late for them."""
+    """The table of a windowed aggregation: rows by key and window (`Windowed`), and what came too late for them.
+
+    >>> from streamapp import TimeWindows
+    >>> from streamapp.testing import try_out
+    >>> tens = TimeWindows.of_size_with_no_grace(10)
+    >>> records = [("ann", "in time", 25), ("ann", "late", 3)]
+    >>> try_out(lambda clicks: clicks.group_by_key().windowed_by(tens).count().late_records(), records)
+    [('ann', 'late')]
+    """
 
     _givers: Sequence[Giver]
     _late_serdes: tuple[Serde[Any] | None, Serde[Any] | None]

@@ -65,7 +65,16 @@ class Topology:
         timestamp_extractor: Callable[..., int] | None = None,
         pattern: re.Pattern[str] | None = None,
     ) -> Topology:
-        """Adds a source that reads topics, or all topics that match a pattern. A topic has one source at most."""
+        """Adds a source that reads topics, or all topics that match a pattern. A topic has one source at most.
+
+        ``timestamp_extractor(record, partition_time)`` gives timestamps in ms (default: the records' own). Raises `TopologyError`
+        for a doubled name or topic. (``Topology.addSource``)
+
+        >>> from streamapp import StringSerde, Topology
+        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
+        >>> list(Topology().add_source("in", "flights", "charters", **text).nodes)
+        ['in']
+        """
         self._new_node(name)
         _check_serdes(name, key_serde, value_serde)
         if not topics and pattern is None:
@@ -84,7 +93,16 @@ class Topology:
     def add_processor(self, name: str, supplier: Any, *parents: str) -> Topology:
         """Adds a step. ``supplier`` is called once a task and returns a `Processor` (the DSL gives operators).
 
-        A supplier with an attribute ``stores`` (a sequence of `StoreSpec`) brings its stores with it.
+        A supplier with an attribute ``stores`` (a sequence of `StoreSpec`) brings its stores with it. Raises `TopologyError` for a doubled name or an
+        unknown parent. (``Topology.addProcessor``)
+
+        >>> from streamapp import Processor, Record, Stores, StringSerde, Topology
+        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
+        >>> class Pass(Processor):
+        ...     def process(self, record: Record) -> None:
+        ...         self.context.forward(record)
+        >>> list(Topology().add_source("in", "flights", **text).add_processor("pass", Pass, "in").nodes)
+        ['in', 'pass']
         """
         self._new_node(name)
         if not callable(supplier) and not callable(getattr(supplier, "bind", None)):
@@ -107,10 +125,16 @@ class Topology:
         value_serde: Serde[Any],
         partitioner: Callable[..., int | None] | None = None,
     ) -> Topology:
-        """Adds a sink that writes to a topic, or to what ``topic(key, value, record_context)`` says.
+        """Adds a sink that writes to a topic, or to what ``topic(key, value, record_context)`` says. (``Topology.addSink``)
 
         ``partitioner(topic, key, value, partition_count)`` may choose the partition; without it, or when it
         returns None, Kafka's default partitioner decides by the key's bytes.
+
+        >>> from streamapp import StringSerde, Topology
+        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
+        >>> topology = Topology().add_source("in", "flights", **text)
+        >>> list(topology.add_sink("out", lambda key, value, context: f"copy-of-{context.topic}", "in", **text).nodes)
+        ['in', 'out']
         """
         self._new_node(name)
         _check_serdes(name, key_serde, value_serde)
@@ -122,7 +146,18 @@ class Topology:
         return self
 
     def add_state_store(self, spec: StoreSpec, *processors: str) -> Topology:
-        """Adds a store and connects it to processors. The same spec may be added again."""
+        """Adds a store and connects it to processors. The same spec may be added again, another one of its name not.
+        (``Topology.addStateStore``)
+
+        >>> from streamapp import Processor, Record, Stores, StringSerde, Topology
+        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
+        >>> class Pass(Processor):
+        ...     def process(self, record: Record) -> None:
+        ...         self.context.forward(record)
+        >>> topology = Topology().add_source("in", "flights", **text).add_processor("pass", Pass, "in")
+        >>> list(topology.add_state_store(Stores.key_value("seen", StringSerde(), StringSerde()), "pass").stores)
+        ['seen']
+        """
         if not isinstance(spec, StoreSpec):
             raise TopologyError(
                 f"add_state_store() takes a StoreSpec, such as Stores.key_value(...) makes, not {spec!r}"
@@ -137,7 +172,19 @@ class Topology:
         return self
 
     def connect_processor_and_state_stores(self, processor: str, *stores: str) -> Topology:
-        """Lets a processor use stores; all processors of a store run in the same task."""
+        """Lets a processor use stores; all processors of a store run in the same task.
+        (``Topology.connectProcessorAndStateStores``)
+
+        >>> from streamapp import Processor, Record, Stores, StringSerde, Topology
+        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
+        >>> class Pass(Processor):
+        ...     def process(self, record: Record) -> None:
+        ...         self.context.forward(record)
+        >>> topology = Topology().add_source("in", "flights", **text).add_processor("pass", Pass, "in")
+        >>> _ = topology.add_state_store(Stores.key_value("seen", StringSerde(), StringSerde()))
+        >>> topology.connect_processor_and_state_stores("pass", "seen").nodes["pass"].stores
+        ('seen',)
+        """
         if not stores:
             raise TopologyError(f"name at least one store to connect to {processor}")
         node = self._nodes.get(processor)
@@ -177,7 +224,18 @@ class Topology:
         value_serde: Serde[Any],
         timestamp_extractor: Callable[..., int] | None = None,
     ) -> Topology:
-        """Adds a store that every process fills from all partitions of a topic; all processors may read it."""
+        """Adds a store that every process fills from all partitions of a topic; all processors may read it.
+        (``Topology.addGlobalStore``)
+
+        >>> from streamapp import Processor, Record, Stores, StringSerde, Topology
+        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
+        >>> class Pass(Processor):
+        ...     def process(self, record: Record) -> None:
+        ...         self.context.forward(record)
+        >>> spec = Stores.key_value("airports", StringSerde(), StringSerde())
+        >>> list(Topology().add_global_store(spec, "read", "airports", "keep", Pass, **text).stores)
+        ['airports']
+        """
         if spec.name in self._global_stores or spec.name in self._stores:
             raise TopologyError(f"a different state store has already been added with the name {spec.name}")
         if source == processor:
@@ -236,15 +294,34 @@ class Topology:
 
     @property
     def nodes(self) -> Mapping[str, Node]:
+        """The nodes by name, in the order in which they were added.
+
+        >>> from streamapp import StringSerde, Topology
+        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
+        >>> type(Topology().add_source("in", "flights", **text).nodes["in"]).__name__
+        'SourceNode'
+        """
         return self._nodes
 
     @property
     def stores(self) -> Mapping[str, StoreSpec]:
-        """All stores, the global ones included."""
+        """All stores, the global ones included.
+
+        >>> from streamapp import StringSerde, Topology
+        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
+        >>> dict(Topology().add_source("in", "flights", **text).stores)
+        {}
+        """
         return {**self._stores, **{name: g.spec for name, g in self._global_stores.items()}}
 
     def describe(self) -> str:
-        """Kafka Streams' text of this topology."""
+        """Kafka Streams' text of this topology, letter by letter. (``Topology.describe``)
+
+        >>> from streamapp import StringSerde, Topology
+        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
+        >>> print(Topology().add_source("in", "flights", **text).describe().splitlines()[2])
+            Source: in (topics: [flights])
+        """
         global_processors = {g.processor.name: g for g in self._global_stores.values()}
         text = []
         for number, names in enumerate(self._groups()):
@@ -257,7 +334,13 @@ class Topology:
         return "Topologies:\n " + "".join("  " + t for t in text)
 
     def to_mermaid(self) -> str:
-        """The topology as a Mermaid flowchart."""
+        """The topology as a Mermaid flowchart, which GitHub and most documentation tools draw.
+
+        >>> from streamapp import StringSerde, Topology
+        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
+        >>> Topology().add_source("in", "flights", **text).to_mermaid().splitlines()[0]
+        'flowchart LR'
+        """
         return to_mermaid(self)
 
     def groups(self) -> list[list[Node]]:
@@ -266,7 +349,16 @@ class Topology:
         return [[self._nodes[n] for n in names] for names in self._groups() if names[0] not in global_nodes]
 
     def plan(self, config: StreamsConfig | None = None) -> Plan:
-        """Makes the topology ready to run as one application."""
+        """Makes the topology ready to run as one application; ``config`` (default: that of the builder) has its id.
+
+        Raises `TopologyError` if there is nothing to run.
+
+        >>> from streamapp import StringSerde, Topology
+        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
+        >>> from streamapp import StreamsConfig
+        >>> Topology().add_source("in", "flights", **text).plan(StreamsConfig("copies")).source_topics
+        ('flights',)
+        """
         if config is not None and not isinstance(config, StreamsConfig):
             raise ConfigError(f"plan() takes a StreamsConfig, not {config!r}")
         config = config or self._config
