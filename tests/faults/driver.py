@@ -73,6 +73,8 @@ class Run:
         self._workers: dict[str, Worker] = {}
         self._ports: dict[str, int] = {}
         self._starts = 0
+        self._ended: set[str] = set()
+        """Workers whose end is in the history."""
         self._with_dead_letters = dead_letters
         sinks = [sink for _, _, sink in self.stages]
         rows = [f"{self.source}-rows"] if workload == "join" else []
@@ -177,6 +179,7 @@ class Run:
     ) -> str:
         """Starts a worker; one of the same name has the same state folder and port."""
         self._starts += 1
+        self._ended.discard(name)
         port = self._ports.setdefault(name, free_port())
         where = self.kafka.links[link].bootstrap_servers if link else self.kafka.bootstrap_servers
         settings = {
@@ -249,6 +252,7 @@ class Run:
         self.history.add("exit", worker=name, code=code, wanted=says, said=said)
 
     def _end(self, name: str, seconds: float = PATIENCE) -> int | None:
+        self._ended.add(name)
         try:
             return self._workers[name].wait(seconds)
         except subprocess.TimeoutExpired:
@@ -331,6 +335,10 @@ class Run:
             self._read_changelog()
 
     def close(self) -> None:
+        for name, worker in self._workers.items():
+            if not worker.alive and name not in self._ended:
+                code = worker.process.returncode
+                self.history.add("exit", worker=name, code=code, wanted="to go on", said=False)
         for worker in self._workers.values():
             worker.close()
         self._prober.close()

@@ -227,7 +227,9 @@ def _dishonest(exits: list[Event]) -> Iterator[str]:
     for e in exits:
         if e["wanted"] == "killed":
             continue
-        if e["code"] is None:
+        if e["wanted"] == "to go on":
+            yield f"{e['worker']} ended by itself with {e['code']}"
+        elif e["code"] is None:
             yield f"{e['worker']} did not end: {e['wanted']!r} was wanted"
         elif e["code"] == 0 or not e["said"]:
             yield f"{e['worker']} ended with {e['code']} without saying {e['wanted']!r}"

@@ -138,6 +138,10 @@ def _never_ends(events: list[Event]) -> None:
     next(e for e in only(events, "exit") if e["worker"] == "c")["code"] = None
 
 
+def _ended_by_itself(events: list[Event]) -> None:
+    _add(events, "exit", worker="d", code=1, wanted="to go on", said=False)
+
+
 def _alive_and_idle(events: list[Event]) -> None:
     for second in range(60):
         events.append(
@@ -179,6 +183,7 @@ BAD: dict[str, Callable[[list[Event]], None]] = {
     "I11-poison-twice": _poison_twice,
     "I13-says-nothing": _says_nothing,
     "I13-never-ends": _never_ends,
+    "I13-ended-by-itself": _ended_by_itself,
     "I13-alive-and-idle": _alive_and_idle,
     "I14-wrong-answer": _wrong_answer,
     "I14-absent": _absent,
