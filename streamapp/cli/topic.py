@@ -35,7 +35,9 @@ def create(name: str, partitions: int) -> None:
 
 @topic_group.command()
 @NAME
-@click.option("--separator", default="\t", help="Between key and value; default: a tab. Without one a line has no key.")
+@click.option(
+    "--separator", default="\t", help="Between key and value; default: a tab. Without one a line has no key."
+)
 def write(name: str, separator: str) -> None:
     """Write each line of the standard input to topic NAME: key, separator, value. A key alone deletes (null value)."""
     failed: list[KafkaError] = []
@@ -52,7 +54,9 @@ def write(name: str, separator: str) -> None:
             written += 1
         producer.flush()
         if failed:
-            raise BrokerError(f"{len(failed)} of {written} records were not written to {name}: {failed[0].str()}")
+            raise BrokerError(
+                f"{len(failed)} of {written} records were not written to {name}: {failed[0].str()}"
+            )
     click.echo(f"{written} records written to {name}", err=True)
 
 
