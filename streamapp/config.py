@@ -82,6 +82,8 @@ class StreamsConfig:
     auto_offset_reset: Literal["earliest", "latest"] = "earliest"
 
     state_dir: str = "./data/state"
+    state_cleanup_delay_ms: int = 600_000
+    """How long the state of a task stays on disk after the task has moved away."""
     statestore_cache_max_bytes: int = 10 * 1024 * 1024
     """Record cache over all tasks of a process; 0 sends every update downstream."""
     state_memory_bytes: int = 256 * 1024 * 1024
@@ -118,6 +120,7 @@ class StreamsConfig:
             "state_memory_bytes",
             "max_warmup_replicas",
             "repartition_purge_interval_ms",
+            "state_cleanup_delay_ms",
         ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} must be larger than 0, not {getattr(self, name)}")

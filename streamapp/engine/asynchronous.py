@@ -33,7 +33,6 @@ class _Call:
         "context",
         "done",
         "error",
-        "future",
         "headers",
         "key",
         "lane",
@@ -47,7 +46,6 @@ class _Call:
     ) -> None:
         self.key, self.value, self.timestamp, self.headers = key, value, timestamp, headers
         self.lane, self.context = lane, context
-        self.future: Future[None] | None = None
         self.result: Any = None
         self.error: Exception | None = None
         self.done = False
@@ -80,6 +78,7 @@ class AsyncStep:
         self._timeout, self._on_timeout = timeout, on_timeout
         self._lanes: dict[Any, deque[_Call]] = {}
         self._waiting: deque[_Call] = deque()
+        self._started: list[Future[None]] = []
         self._finished: deque[_Call] = deque()  # appended to by the event loop's thread
         self._running = 0
         self.pending = 0
@@ -91,15 +90,22 @@ class AsyncStep:
         return self._capacity - self.pending
 
     def submit(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Takes a record in."""
+        """Takes a record in; its call begins with the next `start`."""
         lane = _lane(key) if self._order == "key" else None
         call = _Call(key, value, timestamp, headers, lane, self._task.record_context)
         self._lanes.setdefault(lane, deque()).append(call)
         self.pending += 1
-        if self._running < self._capacity:
-            self._start(call)
-        else:
-            self._waiting.append(call)
+        self._waiting.append(call)
+
+    def start(self) -> None:
+        """Begins the calls that there is room for, all at once: waking the event loop costs more than a call."""
+        calls = []
+        while self._waiting and self._running < self._capacity:
+            self._running += 1
+            calls.append(self._waiting.popleft())
+        if calls:
+            self._started = [future for future in self._started if not future.done()]
+            self._started.append(self._task.run_async(self._run_all(calls)))
 
     def emit(self) -> None:
         """Hands on what is done and has nothing in front of it, key by key or all in order."""
@@ -107,8 +113,6 @@ class AsyncStep:
             call = self._finished.popleft()
             call.done = True
             self._running -= 1
-            if self._waiting:
-                self._start(self._waiting.popleft())
             lane = self._lanes[call.lane]
             while lane and lane[0].done:
                 self.pending -= 1
@@ -118,18 +122,15 @@ class AsyncStep:
 
     def cancel(self) -> None:
         """Gives up all calls; their records were not committed."""
-        for lane in self._lanes.values():
-            for call in lane:
-                if call.future is not None:
-                    call.future.cancel()
+        for future in self._started:
+            future.cancel()
         self._lanes.clear()
         self._waiting.clear()
         self._finished.clear()
         self.pending = 0
 
-    def _start(self, call: _Call) -> None:
-        self._running += 1
-        call.future = self._task.run_async(self._run(call))
+    async def _run_all(self, calls: list[_Call]) -> None:
+        await asyncio.gather(*map(self._run, calls))
 
     async def _run(self, call: _Call) -> None:
         try:

@@ -209,6 +209,8 @@ class Task:
             if not taken:
                 break
             done += taken
+        for step in self._async_steps:
+            step.start()
         return done
 
     def _take(self, max_records: int, caught_up: Collection[TopicPartition] | None) -> int:

@@ -20,6 +20,7 @@ NAMES = {
     "client.rack": "eu-1a",
     "group.instance.id": "pod-3",
     "repartition.purge.interval.ms": "60000",
+    "state.cleanup.delay.ms": "1000",
 }
 
 
@@ -31,7 +32,7 @@ def test_kafka_s_names() -> None:
         5,
     )
     assert (config.client_rack, config.group_instance_id) == ("eu-1a", "pod-3")
-    assert config.repartition_purge_interval_ms == 60_000
+    assert (config.repartition_purge_interval_ms, config.state_cleanup_delay_ms) == (60_000, 1_000)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,7 @@ def test_kafka_s_names() -> None:
         {"acceptable_recovery_lag": -1},
         {"max_warmup_replicas": 0},
         {"repartition_purge_interval_ms": 0},
+        {"state_cleanup_delay_ms": 0},
     ],
 )
 def test_what_cannot_be_meant(setting: dict[str, int]) -> None:

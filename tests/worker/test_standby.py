@@ -48,7 +48,7 @@ def test_a_copy_answers_for_a_dead_worker_and_takes_over_without_a_restore(
 
 
 def test_a_task_moves_when_its_new_owner_has_caught_up(cluster: Cluster) -> None:
-    settings = {"acceptable_recovery_lag": 0}
+    settings = {"acceptable_recovery_lag": 0, "state_cleanup_delay_ms": 1_000}
     cluster.feed(3_000)
     first = Member(cluster, "a", **settings)
     cluster.counted()
@@ -61,6 +61,8 @@ def test_a_task_moves_when_its_new_owner_has_caught_up(cluster: Cluster) -> None
     # Those that stay are not closed and opened again.
     for task in (each["id"] for each in first.status()["tasks"]):
         assert first.worker.text().count(f"task {task} is running") == 1
+    first.worker.wait_for("deleted the state of tasks")
+    assert len(list((cluster.folder / "data-a" / "state").glob("*/0_*"))) == 2
     cluster.feed(1_000)
     cluster.counted()
     assert first.worker.terminate() == 0

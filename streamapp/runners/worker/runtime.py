@@ -21,6 +21,7 @@ from streamapp.partitioning import partition_for
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.assignor import RUNNING
 from streamapp.runners.worker.checks import check_timeouts
+from streamapp.runners.worker.cleanup import StateCleaner
 from streamapp.runners.worker.clients import admin_client
 from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.global_stores import GlobalStores
@@ -77,6 +78,7 @@ class StreamsRuntime:
         self._directory: StateDirectory | None = None
         self._admin: AdminClient | None = None
         self._on_disk: dict[TaskId, int] = {}
+        self._cleaning: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread: int | None = None
         self._loop_turns = 0
@@ -132,6 +134,8 @@ class StreamsRuntime:
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
         self._plane.start()
+        cleaner = StateCleaner(self._directory, self.config.state_cleanup_delay_ms)
+        self._cleaning = asyncio.create_task(self._clean_up(self._plane, cleaner))
         limit = self.config.max_poll_interval_ms / 1000
         self._watchdog = Watchdog([self._plane.place, self._loop_place], limit, self._on_hang)
         self._watchdog.start()
@@ -142,6 +146,8 @@ class StreamsRuntime:
         if self._plane is None:
             return
         self._watch_shutdown()
+        if self._cleaning is not None:
+            self._cleaning.cancel()
         if self._watchdog is not None:
             self._watchdog.close()
         future = self._plane.stop()
@@ -161,6 +167,16 @@ class StreamsRuntime:
     def _run_async(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    async def _clean_up(self, plane: DataPlane, cleaner: StateCleaner) -> None:
+        def clean() -> None:
+            for id in cleaner.clean({*plane.tasks, *plane.standbys.tasks}):
+                plane.left.pop(id, None)
+                self._on_disk.pop(id, None)
+
+        while not self._stopping:
+            await asyncio.sleep(min(60.0, self.config.state_cleanup_delay_ms / 1000))
+            await self._settle(plane.call(clean))
 
     def _watch_shutdown(self) -> None:
         """Nothing that hangs may keep a worker process alive that was told to stop."""

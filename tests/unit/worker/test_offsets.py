@@ -1,0 +1,79 @@
+"""How far state on disk is, and how long changelogs are."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streamapp.config import StreamsConfig
+from streamapp.dsl import Materialized, StreamsBuilder
+from streamapp.errors import BrokerError
+from streamapp.records import TopicPartition
+from streamapp.runners.worker import offsets
+from streamapp.runners.worker.offsets import changelog_ends, committed_offsets, offsets_on_disk
+from streamapp.runners.worker.placement import TaskId
+from streamapp.runners.worker.topics import Topics
+from streamapp.serdes import StringSerde
+from streamapp.state.backend import WriteSet
+from streamapp.state.directory import StateDirectory
+from streamapp.state.rocks import RocksBackend
+from streamapp.topology.plan import Plan
+
+TEXT = StringSerde()
+TASKS = [TaskId(0, 0), TaskId(0, 1), TaskId(1, 0)]
+
+
+def plan() -> Plan:
+    """Sub-topology 0 counts; sub-topology 1 has a table whose topic is its changelog."""
+    builder = StreamsBuilder(StreamsConfig("app", topology_optimization="all"))
+    builder.stream("in", key_serde=TEXT, value_serde=TEXT).group_by_key().count(
+        materialized=Materialized("counts", key_serde=TEXT)
+    )
+    builder.table("rows", key_serde=TEXT, value_serde=TEXT, materialized=Materialized("rows-table"))
+    return builder.build().plan()
+
+
+def test_offsets_that_an_earlier_process_left(tmp_path: Path) -> None:
+    with StateDirectory(tmp_path, "app") as directory:
+        backend = RocksBackend(directory.task_path("0_1"))
+        backend.write(WriteSet(offsets={"counts": 40, "forgotten": 5}))
+        backend.close()
+        broken = directory.task_path("0_0")
+        (broken / "CURRENT").write_text("rubbish\n")
+        assert offsets_on_disk(plan(), directory) == {TaskId(0, 1): 40}
+
+
+class Admin:
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    def list_consumer_group_offsets(self, wanted: list[Any], **_: Any) -> dict[str, Future[Any]]:
+        future: Future[Any] = Future()
+        partitions = [
+            SimpleNamespace(topic=tp.topic, partition=tp.partition, offset=self._answer)
+            for tp in wanted[0].topic_partitions
+        ]
+        future.set_result(SimpleNamespace(topic_partitions=partitions))
+        return {"app": future}
+
+
+def test_a_source_topic_counts_as_far_as_it_was_processed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets, "list_offsets", lambda admin, asked, **_: dict.fromkeys(asked, 1_000))
+    topics = Topics({"in": 2, "rows": 1}, {0: ("in",), 1: ("rows",)})
+    ends = changelog_ends(plan(), topics, Admin(7), TASKS)  # type: ignore[arg-type]
+    assert ends == {TaskId(0, 0): 1_000, TaskId(0, 1): 1_000, TaskId(1, 0): 7}
+    nothing = TopicPartition("rows", 0)
+    assert committed_offsets(Admin(-1001), "app", [nothing]) == {nothing: 0}  # type: ignore[arg-type]
+
+
+def test_without_an_answer_every_worker_counts_as_caught_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(*_: Any, **__: Any) -> Any:
+        raise BrokerError("no answer")
+
+    monkeypatch.setattr(offsets, "list_offsets", silent)
+    topics = Topics({"in": 2, "rows": 1}, {0: ("in",), 1: ("rows",)})
+    assert changelog_ends(plan(), topics, Admin(7), TASKS) == dict.fromkeys(TASKS, 0)  # type: ignore[arg-type]
