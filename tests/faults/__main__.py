@@ -57,8 +57,12 @@ def _chosen(case: Case, names: list[str]) -> bool:
 def _run(chosen: list[Case], size: int, port: int, jobs: int, folder: Path) -> Iterator[Result]:
     with FaultyKafka(folder / f"kafka-{size}", size, port) as kafka:
         shared = [case for case in chosen if not case.breaks_brokers]
-        with ThreadPoolExecutor(jobs) as pool:
-            for future in as_completed([pool.submit(run_case, case, kafka, folder) for case in shared]):
+        # Those that share the link wait for each other, and must not keep the others waiting.
+        with ThreadPoolExecutor(1) as linked, ThreadPoolExecutor(max(1, jobs - 1)) as pool:
+            running = [
+                (linked if case.uses_link else pool).submit(run_case, case, kafka, folder) for case in shared
+            ]
+            for future in as_completed(running):
                 yield future.result()
         for case in chosen:
             if case.breaks_brokers:
