@@ -23,7 +23,11 @@ NO_HEADERS: Headers = ()
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic."""
+    """One partition of one topic.
+
+    >>> str(TopicPartition("flights", 3))
+    'flights-3'
+    """
 
     topic: str
     partition: int
@@ -37,6 +41,9 @@ class RecordBatch(NamedTuple):
 
     Keys and values are bytes or None as they are in Kafka, timestamps are milliseconds. ``headers`` is None
     when no record of the batch has any.
+
+    >>> RecordBatch([b"N1"], [b"late"], [500], [7]).headers is None
+    True
     """
 
     keys: Sequence[bytes | None]
@@ -47,7 +54,11 @@ class RecordBatch(NamedTuple):
 
 
 class OutputRecord(NamedTuple):
-    """One record that a task wants to be written. ``partition`` None leaves it to Kafka's default partitioner."""
+    """One record that a task wants to be written. ``partition`` None leaves it to Kafka's default partitioner.
+
+    >>> OutputRecord("delays", b"N1", b"15", 500).partition is None
+    True
+    """
 
     topic: str
     key: bytes | None
@@ -58,7 +69,11 @@ class OutputRecord(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record with typed key and value, as processors and the test driver see it; ``timestamp`` in ms."""
+    """A record with typed key and value, as processors and the test driver see it; ``timestamp`` in ms.
+
+    >>> Record("N1", "late", 500)._replace(value="on time")
+    Record(key='N1', value='on time', timestamp=500, headers=())
+    """
 
     key: Any
     value: Any
@@ -70,6 +85,9 @@ class Windowed(NamedTuple, Generic[K]):
     """A key together with the window that it was aggregated in; ``start`` and ``end`` are ms since the epoch.
 
     The end is exclusive for tumbling, hopping and unlimited windows and inclusive for sliding windows and sessions, as in Kafka Streams.
+
+    >>> print(Windowed("JFK", 0, 3_600_000))
+    [JFK@0/3600000]
     """
 
     key: K

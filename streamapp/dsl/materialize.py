@@ -98,6 +98,7 @@ class Materialized:
 
     @property
     def versioned(self) -> bool:
+        """Whether the table keeps old versions of its rows."""
         return self.history_retention is not None
 
 

@@ -21,7 +21,11 @@ __all__ = [
 
 
 class PunctuationType(Enum):
-    """Which clock a punctuator follows."""
+    """Which clock a punctuator follows.
+
+    >>> PunctuationType("stream_time")
+    <PunctuationType.STREAM_TIME: 'stream_time'>
+    """
 
     STREAM_TIME = "stream_time"
     """Advances with the largest record timestamp of the task; stands still without input."""
@@ -30,7 +34,15 @@ class PunctuationType(Enum):
 
 
 class RecordMetadata(NamedTuple):
-    """Where the record that is being processed comes from."""
+    """Where the record that is being processed comes from.
+
+    >>> from streamapp.testing import try_out
+    >>> class Where(Processor):
+    ...     def process(self, record: Record) -> None:
+    ...         self.context.forward(record._replace(value=self.context.record_metadata))
+    >>> try_out(lambda words: words.process(Where), [("a", "to")])
+    [('a', RecordMetadata(topic='input-0', partition=0, offset=0))]
+    """
 
     topic: str
     partition: int
@@ -38,14 +50,35 @@ class RecordMetadata(NamedTuple):
 
 
 class Cancellable(Protocol):
-    """A scheduled punctuator."""
+    """A scheduled punctuator.
+
+    >>> from streamapp.testing import try_out
+    >>> class Once(Processor):
+    ...     def init(self, context) -> None:
+    ...         self.context = context
+    ...         self.schedule = context.schedule(10, PunctuationType.STREAM_TIME, self.punctuate)
+    ...     def process(self, record: Record) -> None: ...
+    ...     def punctuate(self, time: int) -> None:
+    ...         self.context.forward(Record("time", time, time))
+    ...         self.schedule.cancel()
+    >>> try_out(lambda words: words.process(Once), [("a", "to", 30), ("a", "be", 50)])
+    [('time', 30)]
+    """
 
     def cancel(self) -> None:
         """No further calls."""
 
 
 class ProcessorContext(Protocol):
-    """What a processor may do; given to `Processor.init`."""
+    """What a processor may do; given to `Processor.init`.
+
+    >>> from streamapp.testing import try_out
+    >>> class Times(Processor):
+    ...     def process(self, record: Record) -> None:
+    ...         self.context.forward(record._replace(value=self.context.current_stream_time_ms()))
+    >>> try_out(lambda words: words.process(Times), [("a", "to", 30), ("a", "be", 10)])
+    [('a', 30), ('a', 30)]
+    """
 
     application_id: str
     task_id: str
@@ -99,7 +132,15 @@ class Processor:
 
 
 class FixedKeyProcessor(Processor):
-    """A processor for ``process_values``: it may not change the key, so that no repartitioning is needed behind it."""
+    """A processor for ``process_values``: it may not change the key, so that no repartitioning is needed behind it.
+
+    >>> from streamapp.testing import try_out
+    >>> class Length(FixedKeyProcessor):
+    ...     def process(self, record: Record) -> None:
+    ...         self.context.forward(record._replace(value=len(record.value)))
+    >>> try_out(lambda words: words.process_values(Length), [("a", "to")])
+    [('a', 2)]
+    """
 
 
 def check_same_key(name: str, expected: Any, record: Record) -> None:

@@ -23,7 +23,11 @@ log = logging.getLogger(__name__)
 
 
 def fail_on_invalid_timestamp(record: ConsumedRecord, partition_time: int) -> int:
-    """The record's own timestamp; raises `StreamsError` if it has none. What a source without extractor does."""
+    """The record's own timestamp; raises `StreamsError` if it has none. What a source without extractor does.
+
+    >>> fail_on_invalid_timestamp(ConsumedRecord("flights", 0, 7, 500, "N1", "late", ()), 400)
+    500
+    """
     if record.timestamp < 0:
         raise StreamsError(
             f"{record!r} has a negative timestamp: it was written without one, or by a producer before Kafka 0.10. "
@@ -33,14 +37,22 @@ def fail_on_invalid_timestamp(record: ConsumedRecord, partition_time: int) -> in
 
 
 def log_and_skip_on_invalid_timestamp(record: ConsumedRecord, partition_time: int) -> int:
-    """The record's own timestamp; a record without one is dropped with a warning."""
+    """The record's own timestamp; a record without one is dropped with a warning.
+
+    >>> log_and_skip_on_invalid_timestamp(ConsumedRecord("flights", 0, 7, -1, "N1", "late", ()), 400)
+    -1
+    """
     if record.timestamp < 0:
         log.warning("skipping %r: it has a negative timestamp", record)
     return record.timestamp
 
 
 def use_partition_time_on_invalid_timestamp(record: ConsumedRecord, partition_time: int) -> int:
-    """The record's own timestamp, or, if it has none, the largest one seen in its partition."""
+    """The record's own timestamp, or, if it has none, the largest one seen in its partition.
+
+    >>> use_partition_time_on_invalid_timestamp(ConsumedRecord("flights", 0, 7, -1, "N1", "late", ()), 400)
+    400
+    """
     if record.timestamp >= 0:
         return record.timestamp
     if partition_time < 0:

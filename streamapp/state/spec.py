@@ -33,6 +33,9 @@ class StoreSpec:
     ``timestamped_window`` hold (key, window start) rows, ``session`` (key, start, end) rows, ``versioned`` all
     versions of a key within the history retention. ``list`` (outer joins), ``time_ordered_buffer`` (stream-table joins with
     grace), ``suppress_buffer`` and ``subscription`` (foreign-key joins) are internal to the DSL.
+
+    >>> StoreSpec(name="seen", kind="key_value").logged
+    True
     """
 
     name: str

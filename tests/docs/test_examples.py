@@ -86,3 +86,12 @@ def test_every_python_block_of_the_documentation_is_found() -> None:
     for page in PAGES:
         text = page.read_text()
         assert text.count("```python") == len(_BLOCK.findall(text)), f"{page} has a block that is not closed"
+
+
+def test_links_within_the_documentation_lead_somewhere() -> None:
+    missing = []
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+            if "://" not in target and not (page.parent / target).exists():
+                missing.append(f"{page.relative_to(ROOT)} -> {target}")
+    assert not missing

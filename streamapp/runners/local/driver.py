@@ -103,14 +103,37 @@ class TopologyTestDriver:
         auto_advance_ms: int = 0,
     ) -> TestInputTopic:
         """A topic to write to. Records without a timestamp get ``start_ms`` (default: the wall clock), which moves on by
-        ``auto_advance_ms`` with each of them."""
+        ``auto_advance_ms`` with each of them.
+
+        >>> from streamapp import Materialized, StreamsBuilder, StringSerde
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> words = builder.stream("words", key_serde=text, value_serde=text)
+        >>> words.to("copy")
+        >>> _ = words.group_by_key().count(materialized=Materialized("counts"))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     words = driver.create_input_topic("words", text, text, start_ms=100, auto_advance_ms=10)
+        ...     words.pipe_key_values([("a", "to"), ("a", "be")])
+        ...     driver.store("counts").get("a")
+        (2, 110)
+        """
         start = self._wall_clock if start_ms is None else start_ms
         return TestInputTopic(self, topic, key_serde, value_serde, start, auto_advance_ms)
 
     def create_output_topic(
         self, topic: str, key_serde: Serde[Any], value_serde: Serde[Any]
     ) -> TestOutputTopic:
-        """A topic to read from; each output topic object starts at its first record."""
+        """A topic to read from; each output topic object starts at its first record.
+
+        >>> from streamapp import Materialized, StreamsBuilder, StringSerde
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> words = builder.stream("words", key_serde=text, value_serde=text)
+        >>> words.to("copy")
+        >>> _ = words.group_by_key().count(materialized=Materialized("counts"))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.create_input_topic("words", text, text).pipe_input("a", "to")
+        ...     driver.create_output_topic("copy", text, text).read_value()
+        'to'
+        """
         return TestOutputTopic(self, topic, key_serde, value_serde)
 
     def pipe_raw(
@@ -121,14 +144,36 @@ class TopologyTestDriver:
         timestamp: int,
         headers: Headers = NO_HEADERS,
     ) -> None:
-        """Writes one record as bytes and processes it completely. Raises `StreamsError` if the topology does not read the topic."""
+        """Writes one record as bytes and processes it completely. Raises `StreamsError` if the topology does not read the topic.
+
+        >>> from streamapp import Materialized, StreamsBuilder, StringSerde
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> words = builder.stream("words", key_serde=text, value_serde=text)
+        >>> words.to("copy")
+        >>> _ = words.group_by_key().count(materialized=Materialized("counts"))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.pipe_raw("words", b"a", b"to", timestamp=5)
+        ...     driver.produced["copy"][0].value
+        b'to'
+        """
         if not self._deliver(topic, key, value, timestamp, headers):
             known = ", ".join(self.plan.source_topics) or "none"
             raise StreamsError(f"unknown topic: {topic}; the topology reads {known}")
         self._complete()
 
     def advance_wall_clock_time(self, ms: int) -> None:
-        """Moves the clock; wall-clock punctuators that become due are called, each at most once."""
+        """Moves the clock; wall-clock punctuators that become due are called, each at most once.
+
+        >>> from streamapp import Materialized, StreamsBuilder, StringSerde
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> words = builder.stream("words", key_serde=text, value_serde=text)
+        >>> words.to("copy")
+        >>> _ = words.group_by_key().count(materialized=Materialized("counts"))
+        >>> with TopologyTestDriver(builder.build(), initial_wall_clock_ms=1000) as driver:
+        ...     driver.advance_wall_clock_time(500)
+        ...     driver.wall_clock_ms()
+        1500
+        """
         if ms < 0:
             raise ValueError(f"time cannot go back: {ms} ms")
         self._wall_clock += ms
@@ -141,21 +186,64 @@ class TopologyTestDriver:
         return self._wall_clock
 
     def store(self, name: str) -> Any:
-        """A state store, with its typed reads. Raises `InvalidStoreError` if there is none of that name."""
+        """A state store, with its typed reads. Raises `InvalidStoreError` if there is none of that name.
+
+        >>> from streamapp import Materialized, StreamsBuilder, StringSerde
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> words = builder.stream("words", key_serde=text, value_serde=text)
+        >>> words.to("copy")
+        >>> _ = words.group_by_key().count(materialized=Materialized("counts"))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     list(driver.store("counts").all())
+        []
+        """
         return self._task.store(name)
 
     def query(self, store: str, query: Query) -> Any:
-        """Runs an interactive query (KIP-796) on a store; see `streamapp.query`."""
+        """Runs an interactive query (KIP-796) on a store; see `streamapp.query`.
+
+        >>> from streamapp import Materialized, StreamsBuilder, StringSerde
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> words = builder.stream("words", key_serde=text, value_serde=text)
+        >>> words.to("copy")
+        >>> _ = words.group_by_key().count(materialized=Materialized("counts"))
+        >>> from streamapp.query import KeyQuery
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.create_input_topic("words", text, text).pipe_input("a", "to")
+        ...     driver.query("counts", KeyQuery("a")).value
+        1
+        """
         return execute(self.store(store), query)
 
     @property
     def stores(self) -> dict[str, Any]:
-        """All stores by name, the global ones included."""
+        """All stores by name, the global ones included.
+
+        >>> from streamapp import Materialized, StreamsBuilder, StringSerde
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> words = builder.stream("words", key_serde=text, value_serde=text)
+        >>> words.to("copy")
+        >>> _ = words.group_by_key().count(materialized=Materialized("counts"))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     list(driver.stores)
+        ['counts']
+        """
         return {**self._task.own_stores, **self._global.stores}
 
     @property
     def dropped_records(self) -> int:
-        """How many records were dropped: null keys, late ... (Kafka Streams' ``dropped-records-total``)."""
+        """How many records were dropped: null keys, late ... (Kafka Streams' ``dropped-records-total``).
+
+        >>> from streamapp import Materialized, StreamsBuilder, StringSerde
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> words = builder.stream("words", key_serde=text, value_serde=text)
+        >>> words.to("copy")
+        >>> _ = words.group_by_key().count(materialized=Materialized("counts"))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.create_input_topic("words", text, text).pipe_input(None, "lost")
+        ...     driver.dropped_records
+        1
+        """
         return self._task.metrics.dropped_records + self._global.dropped_records
 
     def close(self) -> None:

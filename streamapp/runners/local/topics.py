@@ -15,7 +15,17 @@ __all__ = ["TestInputTopic", "TestOutputTopic"]
 
 
 class TestInputTopic:
-    """Writes typed records into a topic of the driver; made by `TopologyTestDriver.create_input_topic`."""
+    """Writes typed records into a topic of the driver; made by `TopologyTestDriver.create_input_topic`.
+
+    >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
+    >>> text, builder = StringSerde(), StreamsBuilder()
+    >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
+    >>> driver = TopologyTestDriver(builder.build())
+    >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
+    >>> written.pipe_input("a", "to", timestamp=5)
+    >>> read.read_record()
+    Record(key='a', value='to', timestamp=5, headers=())
+    """
 
     __test__ = False
 
@@ -36,7 +46,17 @@ class TestInputTopic:
     def pipe_input(
         self, key: Any, value: Any, timestamp: int | None = None, headers: Headers = NO_HEADERS
     ) -> None:
-        """Writes one record and processes it completely."""
+        """Writes one record and processes it completely.
+
+        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
+        >>> driver = TopologyTestDriver(builder.build())
+        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
+        >>> written.pipe_input("a", None, 5, headers=(("trace", b"1"),))
+        >>> read.read_record().headers
+        (('trace', b'1'),)
+        """
         if timestamp is None:
             timestamp = self._now
             self._now += self._advance
@@ -45,22 +65,63 @@ class TestInputTopic:
         self._driver.pipe_raw(self.topic, raw_key, raw_value, timestamp, headers)
 
     def pipe_values(self, values: Iterable[Any]) -> None:
-        """Writes values without keys."""
+        """Writes values without keys.
+
+        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
+        >>> driver = TopologyTestDriver(builder.build())
+        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
+        >>> written.pipe_values(["to", "be"])
+        >>> read.read_key_values()
+        [(None, 'to'), (None, 'be')]
+        """
         for value in values:
             self.pipe_input(None, value)
 
     def pipe_key_values(self, pairs: Iterable[tuple[Any, Any]]) -> None:
-        """Writes (key, value) pairs."""
+        """Writes (key, value) pairs.
+
+        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
+        >>> driver = TopologyTestDriver(builder.build())
+        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
+        >>> written.pipe_key_values([("a", "to"), ("b", "be")])
+        >>> read.read_values()
+        ['to', 'be']
+        """
         for key, value in pairs:
             self.pipe_input(key, value)
 
     def advance_time(self, ms: int) -> None:
-        """Moves on the timestamp that records without one get."""
+        """Moves on the timestamp that records without one get.
+
+        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
+        >>> driver = TopologyTestDriver(builder.build())
+        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
+        >>> written.advance_time(50)
+        >>> written.pipe_input("a", "to")
+        >>> read.read_record().timestamp
+        50
+        """
         self._now += ms
 
 
 class TestOutputTopic:
-    """Reads typed records of a topic, each once; made by `TopologyTestDriver.create_output_topic`."""
+    """Reads typed records of a topic, each once; made by `TopologyTestDriver.create_output_topic`.
+
+    >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
+    >>> text, builder = StringSerde(), StreamsBuilder()
+    >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
+    >>> driver = TopologyTestDriver(builder.build())
+    >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
+    >>> written.pipe_key_values([("a", "to"), ("a", "be")])
+    >>> read.queue_size, read.read_key_value(), read.queue_size
+    (2, ('a', 'to'), 1)
+    """
 
     __test__ = False
 
@@ -74,16 +135,44 @@ class TestOutputTopic:
 
     @property
     def queue_size(self) -> int:
-        """How many records have not been read."""
+        """How many records have not been read.
+
+        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
+        >>> driver = TopologyTestDriver(builder.build())
+        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
+        >>> read.queue_size
+        0
+        """
         return len(self._driver.produced.get(self.topic, ())) - self._read
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything has been read."""
+        """Whether everything has been read.
+
+        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
+        >>> driver = TopologyTestDriver(builder.build())
+        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
+        >>> read.is_empty
+        True
+        """
         return self.queue_size == 0
 
     def read_record(self) -> Record:
-        """The next record. Raises `LookupError` when there is none."""
+        """The next record. Raises `LookupError` when there is none.
+
+        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
+        >>> driver = TopologyTestDriver(builder.build())
+        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
+        >>> written.pipe_input("a", "to", 5)
+        >>> read.read_record().timestamp
+        5
+        """
         if self.is_empty:
             raise LookupError(f"no record left to read in topic {self.topic}")
         raw = self._driver.produced[self.topic][self._read]
@@ -93,28 +182,88 @@ class TestOutputTopic:
         return Record(key, value, raw.timestamp or 0, raw.headers)
 
     def read_key_value(self) -> tuple[Any, Any]:
-        """Key and value of the next record."""
+        """Key and value of the next record.
+
+        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
+        >>> driver = TopologyTestDriver(builder.build())
+        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
+        >>> written.pipe_input("a", "to")
+        >>> read.read_key_value()
+        ('a', 'to')
+        """
         record = self.read_record()
         return record.key, record.value
 
     def read_value(self) -> Any:
-        """The value of the next record."""
+        """The value of the next record.
+
+        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
+        >>> driver = TopologyTestDriver(builder.build())
+        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
+        >>> written.pipe_input("a", "to")
+        >>> read.read_value()
+        'to'
+        """
         return self.read_record().value
 
     def read_records(self) -> list[Record]:
-        """All records that have not been read."""
+        """All records that have not been read.
+
+        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
+        >>> driver = TopologyTestDriver(builder.build())
+        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
+        >>> written.pipe_input("a", "to", 5)
+        >>> read.read_records()
+        [Record(key='a', value='to', timestamp=5, headers=())]
+        """
         return [self.read_record() for _ in range(self.queue_size)]
 
     def read_key_values(self) -> list[tuple[Any, Any]]:
-        """Keys and values of all records that have not been read."""
+        """Keys and values of all records that have not been read.
+
+        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
+        >>> driver = TopologyTestDriver(builder.build())
+        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
+        >>> written.pipe_key_values([("a", "to"), ("b", "be")])
+        >>> read.read_key_values()
+        [('a', 'to'), ('b', 'be')]
+        """
         return [(r.key, r.value) for r in self.read_records()]
 
     def read_values(self) -> list[Any]:
-        """The values of all records that have not been read."""
+        """The values of all records that have not been read.
+
+        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
+        >>> driver = TopologyTestDriver(builder.build())
+        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
+        >>> written.pipe_key_values([("a", "to"), ("b", "be")])
+        >>> read.read_values()
+        ['to', 'be']
+        """
         return [r.value for r in self.read_records()]
 
     def read_table(self) -> dict[Any, Any]:
-        """The last value of each key among the records that have not been read; None deletes."""
+        """The last value of each key among the records that have not been read; None deletes.
+
+        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
+        >>> driver = TopologyTestDriver(builder.build())
+        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
+        >>> written.pipe_key_values([("a", "to"), ("b", "be"), ("a", None)])
+        >>> read.read_table()
+        {'b': 'be'}
+        """
         table: dict[Any, Any] = {}
         for record in self.read_records():
             if record.value is None:
