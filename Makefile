@@ -15,7 +15,7 @@ run: $(VENV)/installed
 	$(BIN)/python -m agents.demo $(ARGS)
 
 test: check
-	$(BIN)/pytest tests/unit tests/conformance -m "not broker and not spark" $(ARGS)
+	$(BIN)/pytest tests/unit tests/conformance tests/docs tests/typing -m "not broker and not spark" $(ARGS)
 
 test-all: check
 	scripts/chromium
