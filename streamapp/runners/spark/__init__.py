@@ -1,6 +1,7 @@
 """The Spark runner: batches over history, and records into Kafka."""
 
 from streamapp.runners.spark.archive import ParquetSource
+from streamapp.runners.spark.columns import ColumnSource
 from streamapp.runners.spark.result import BatchResult, OutputTable, OutputTopic, TableRow
 from streamapp.runners.spark.runner import SparkRunner
 from streamapp.runners.spark.session import spark_session
@@ -10,6 +11,7 @@ from streamapp.runners.spark.tables import create_views, live_tables
 
 __all__ = [
     "BatchResult",
+    "ColumnSource",
     "FrameSource",
     "KafkaSource",
     "OutputTable",

@@ -10,6 +10,8 @@ from streamapp.config import StreamsConfig
 from streamapp.errors import ConfigError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.archive import ParquetSource
+from streamapp.runners.spark.columns import ColumnSource
+from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.planner import topics_of
 from streamapp.runners.spark.source import FrameSource, KafkaPart, KafkaRange, KafkaSource, Part
 from streamapp.topology import Plan
@@ -17,11 +19,11 @@ from streamapp.topology import Plan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    Sources = KafkaSource | Mapping[str, KafkaSource | ParquetSource | FrameSource | DataFrame] | None
+    Sources = KafkaSource | Mapping[str, "Source | DataFrame"] | None
 
 __all__ = ["Inputs", "Source", "client_of", "resolve"]
 
-Source = KafkaSource | ParquetSource | FrameSource
+Source = KafkaSource | ParquetSource | FrameSource | ColumnSource
 
 
 @dataclass
@@ -35,6 +37,11 @@ class Inputs:
     """Partition counts of all topics that are read, and of those that are written as far as Kafka has them."""
     totals: dict[TopicPartition, int] = field(default_factory=dict)
     """Records of the topics in ``rows``."""
+    rejected: dict[str, DataFrame] = field(default_factory=dict)
+    """Rows of column sources that are no records."""
+    rejections: int = 0
+    kept: list[DataFrame] = field(default_factory=list)
+    """What lies in Spark's cache until the batch is closed."""
 
     def of(self, topics: tuple[str, ...]) -> dict[TopicPartition, Part]:
         return {tp: part for tp, part in self.parts.items() if tp.topic in topics}
@@ -69,7 +76,7 @@ def resolve(plan: Plan, sources: Sources) -> Inputs:
         missing = [topic for topic in wanted if topic not in by_topic]
         if missing:
             raise ConfigError(
-                f"there is no source for {', '.join(missing)}: give a DataFrame, a ParquetSource or a KafkaSource for "
+                f"there is no source for {', '.join(missing)}: give a DataFrame, a KafkaSource, a ParquetSource or a ColumnSource for "
                 f"each of {', '.join(wanted)}"
             )
         if any(isinstance(source, KafkaSource) for source in by_topic.values()):
@@ -79,6 +86,9 @@ def resolve(plan: Plan, sources: Sources) -> Inputs:
     for topic, source in by_topic.items():
         if isinstance(source, FrameSource):
             external[topic] = _add_rows(found, topic, source)
+        elif isinstance(source, ColumnSource):
+            external[topic] = source.partitions
+            _add_columns(found, topic, source, plan)
         elif isinstance(source, ParquetSource):
             parts = source.parts(topic)
             external[topic] = len(parts)
@@ -106,3 +116,23 @@ def _add_rows(found: Inputs, topic: str, source: FrameSource) -> int:
             f"the frame for {topic} has rows of partition {max(sizes)}, but partitions is {source.partitions}"
         )
     return partitions
+
+
+def _add_columns(found: Inputs, topic: str, source: ColumnSource, plan: Plan) -> None:
+    from pyspark import StorageLevel
+    from pyspark.sql import functions as F
+
+    nodes = [node for sub in plan.subtopologies if (node := sub.source_of(topic))]
+    nodes += [store.source for store in plan.global_stores if store.topic == topic]
+    if not nodes:
+        raise ConfigError(f"the topology does not read {topic}; it reads {', '.join(plan.source_topics)}")
+    encoded = source.rows(topic, nodes[0], plan.config).persist(StorageLevel.MEMORY_AND_DISK)
+    found.kept.append(encoded)
+    with raised_in_tasks():
+        sizes = encoded.groupBy("task", "rejected").count().collect()
+    found.totals.update({TopicPartition(topic, task): size for task, rejected, size in sizes if not rejected})
+    found.rows[topic] = encoded.where(~F.col("rejected")).drop("rejected")
+    rejections = sum(size for _, rejected, size in sizes if rejected)
+    if rejections:
+        found.rejections += rejections
+        found.rejected[topic] = encoded.where("rejected")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,11 @@ from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.frames import COUNTS, INPUT_COLUMNS, OUTPUT, PACK, RECORD, ROW
 from streamapp.runners.spark.inputs import Inputs, client_of, resolve
+from streamapp.runners.spark.native import native_table
 from streamapp.runners.spark.packing import record_headers
 from streamapp.runners.spark.partitioning import exact_partitions
 from streamapp.runners.spark.planner import Group, check_runnable, in_order, topics_of
-from streamapp.runners.spark.progress import Listener, polling, progress_bar
+from streamapp.runners.spark.progress import records_bar
 from streamapp.runners.spark.result import BatchResult, OutputTable, OutputTopic
 from streamapp.runners.spark.session import spark_session, stage_settings
 from streamapp.runners.spark.stage import Resume, Stage
@@ -28,6 +29,7 @@ from streamapp.topology import Plan, Topology
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from streamapp.runners.spark.columns import ColumnSource
     from streamapp.runners.spark.inputs import Sources
 
 __all__ = ["Run", "SparkRunner", "client_of"]
@@ -67,6 +69,14 @@ class SparkRunner:
         """
         return self.compute(sources, progress=progress).result()
 
+    def native(self, table: str, source: ColumnSource) -> DataFrame:
+        """One table, computed by Spark SQL alone and without the engine: for topologies of `Expression` and
+        `Aggregates`. The columns are those of `OutputTable.typed`, except ``partition``.
+
+        Raises `UnsupportedOperation`, with the operator's name, where only the engine can compute it.
+        """
+        return native_table(self._plan, table, source)
+
     def compute(
         self,
         sources: Sources = None,
@@ -100,7 +110,7 @@ class Run:
         self._spark, self._plan, self._inputs, self._resume = spark, plan, inputs, resume
         self._totals = dict(inputs.totals)
         self._now, self._id = now_ms, str(uuid4())
-        self._counted = {"processed": 0, "dropped": 0}
+        self._counted = {"processed": 0, "dropped": inputs.rejections}
         self._writers: dict[str, list[int]] = {}
         self._packed = frozenset(t.name for sub in plan.subtopologies for t in sub.repartition_topics)
         self.frames: dict[int, DataFrame] = {}
@@ -121,7 +131,7 @@ class Run:
         totals = self._row_totals(row_topics, bool(circle))
         with ExitStack() as stack:
             size = sum(part.size for part in parts.values()) + sum(totals.values())
-            listener = stack.enter_context(_bar(self._spark, sub.id, sub.name, size)) if progress else None
+            listener = stack.enter_context(records_bar(self._spark, sub.id, sub.name, size)) if progress else None
             stage = Stage(
                 self._plan,
                 sub,
@@ -187,7 +197,7 @@ class Run:
         return self._counted["dropped"]
 
     def close(self) -> None:
-        for frame in self.frames.values():
+        for frame in (*self.frames.values(), *self._inputs.kept):
             frame.unpersist()
 
     def result(self) -> BatchResult:
@@ -206,12 +216,17 @@ class Run:
             for spec in sub.stores
             if readable(spec)
         }
-        frames = tuple(dict.fromkeys(self.frames.values()))
+        frames = (*dict.fromkeys(self.frames.values()), *self._inputs.kept)
         return BatchResult(topics, tables, self.processed, self.dropped, frames)
 
     def _named_outputs(self) -> list[str]:
         static = [topic for sub in self._plan.subtopologies for topic in sub.sink_topics]
-        return list(dict.fromkeys([*static, *self._writers]))
+        letters = [self._dead_letters] if self._dead_letters and self._inputs.rejected else []
+        return list(dict.fromkeys([*static, *self._writers, *letters]))
+
+    @property
+    def _dead_letters(self) -> str | None:
+        return self._plan.config.dead_letter_queue_topic
 
     def _records(self, topic: str) -> DataFrame:
         """The records of a topic with their order, out of all stages that write it."""
@@ -225,6 +240,9 @@ class Run:
             .select(F.col("name").alias("topic"), F.col("task").alias("partition"), *columns)
             for writer in writers
         ]
+        if topic == self._dead_letters:
+            place = (F.lit(topic).alias("topic"), F.lit(0).alias("partition"), "mx", F.lit(-1).alias("src"))
+            parts += [r.select(*place, *columns[2:]) for r in self._inputs.rejected.values()]
         return reduce(lambda a, b: a.unionAll(b), parts)
 
     def _rows(self, topic: str, number: int, merged: bool) -> DataFrame:
@@ -236,6 +254,8 @@ class Run:
         given = self._inputs.rows.get(topic)
         if given is None:
             frame = self._records(topic).withColumnRenamed("partition", "task")
+        elif "mx" in given.columns:  # a column source: in the order of time
+            frame = given.withColumn("src", F.col("task"))
         else:
             so_far = F.max("timestamp").over(Window.partitionBy("task").orderBy("seq"))
             mx = so_far if merged else F.lit(0)
@@ -259,7 +279,7 @@ class Run:
         rows = self._inputs.rows.get(topic)
         if rows is None:
             return
-        table = rows.orderBy("task", "seq").toArrow()
+        table = rows.orderBy("task", *(["mx"] if "mx" in rows.columns else []), "seq").toArrow()
         for batch in table.to_batches():
             keys, values, times, offsets = (
                 batch.column(name).to_pylist() for name in ("key", "value", "timestamp", "seq")
@@ -269,15 +289,3 @@ class Run:
                 batch.column("task").to_pylist(), keys, values, times, offsets, headers, strict=True
             ):
                 yield TopicPartition(topic, partition), RecordBatch(*([field] for field in record))
-
-
-@contextmanager
-def _bar(spark: SparkSession, subtopology: int, name: str, total: int) -> Iterator[Listener]:
-    """A bar over the records of what runs in the body."""
-    listener = Listener(spark.conf.get("spark.driver.host", "localhost") or "localhost")
-    with progress_bar() as bar:
-        line = bar.add_task(f"{subtopology}: {name}", total=total)
-        with polling(lambda: bar.update(line, completed=listener.processed(subtopology))):
-            yield listener
-        bar.update(line, completed=total)
-    listener.close()

@@ -1,0 +1,195 @@
+"""Tables that Spark computes by itself, on columns, without the engine: for topologies that say what they compute.
+
+What is understood: a `ColumnSource`, filters and new keys by `Expression`, grouping, and a count or `Aggregates`, with or
+without tumbling or hopping windows. A `ColumnSource` is in the order of time, so nothing is late; and what is asked for is
+what the table holds in the end. That leaves sums by key, which Spark does on columns many times faster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streamapp import expressions as ex
+from streamapp.dsl.aggregation import add_one
+from streamapp.engine.operators.aggregate import StreamAggregate
+from streamapp.engine.operators.stateless import DropNullKeys, Filter, PassThrough, SelectKey
+from streamapp.engine.operators.windows import WindowAggregate
+from streamapp.errors import StreamsError, UnsupportedOperation
+from streamapp.runners.spark.columns import ColumnSource
+from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from streamapp.topology.plan import Plan
+from streamapp.windows import TimeWindows
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["native_table"]
+
+
+def native_table(plan: Plan, name: str, source: ColumnSource) -> DataFrame:
+    """The contents of a table, with the columns of `OutputTable.typed` except ``partition``.
+
+    Raises `UnsupportedOperation`, with the operator's name, for what only the engine can compute.
+    """
+    from pyspark.sql import functions as F
+
+    nodes = {node.name: node for sub in plan.subtopologies for node in sub.nodes}
+    owners = [n for n in nodes.values() if isinstance(n, ProcessorNode) and name in n.stores]
+    if not owners:
+        known = ", ".join(spec.name for sub in plan.subtopologies for spec in sub.stores)
+        raise StreamsError(f"there is no table {name}; the topology has {known or 'none'}")
+    aggregate = owners[0]
+    operator = aggregate.operator
+    if not isinstance(operator, StreamAggregate | WindowAggregate):
+        raise _only_engine(aggregate, "it is no count or aggregate of a stream")
+    spec = next(spec for spec in plan.store_subtopology[name].stores if spec.name == name)
+    if spec.kind not in ("timestamped", "timestamped_window") or spec.max_entries or spec.ttl_ms:
+        raise _only_engine(aggregate, "its store drops rows, or keeps their versions")
+    steps, topic = _upstream(aggregate, nodes)
+    source.check(topic)
+    rows = source.frame
+    if source.corrupt is not None:
+        raise _only_engine(aggregate, "rows that could not be parsed go where the error policy says")
+    given = source.value_columns
+    single = isinstance(source.value, str)
+    fields = {n: rows[n] for n in given}
+    key: Column = rows[source.key] if source.key is not None else F.lit(None).cast("string")
+    keep = F.lit(True)
+    for step in reversed(steps):
+        match step.operator:
+            case Filter(predicate=ex.Expression() as predicate, negate=negate):
+                holds = _column(predicate, key, fields, step)
+                keep = keep & F.coalesce(~holds if negate else holds, F.lit(negate))
+            case SelectKey(mapper=ex.Expression() as mapper):
+                key = _column(mapper, key, fields, step)
+            case PassThrough() | DropNullKeys():
+                pass
+            case _:
+                raise _only_engine(
+                    step, "it has a Python function, which only says what it computes as an expression"
+                )
+    if single:
+        keep = keep & rows[given[0]].isNotNull()
+    chosen = rows.where(keep & key.isNotNull())
+    parts = _aggregates(aggregate, operator.aggregator, key, fields)
+    time = source.time_column()
+    timestamp = F.timestamp_millis(F.max(time)).alias("timestamp")
+    value = parts["value"] if operator.aggregator is add_one else F.struct(*parts.values())
+    if isinstance(operator, StreamAggregate):
+        return chosen.groupBy(key.alias("key")).agg(value.alias("value"), timestamp)
+    return _windowed(chosen, aggregate, key, time, value, timestamp, spec.retention_ms)
+
+
+def _windowed(
+    rows: DataFrame,
+    node: ProcessorNode,
+    key: Column,
+    time: Column,
+    value: Column,
+    timestamp: Column,
+    retention_ms: int,
+) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    windows = node.operator.windows
+    if not isinstance(windows, TimeWindows):
+        raise _only_engine(node, "its windows are neither tumbling nor hopping")
+    size, advance = windows.size_ms, windows.advance_ms
+    last = time - F.pmod(time, F.lit(advance))
+    if size > advance:
+        first = F.greatest(F.lit(0), last - F.lit((size - 1) // advance * advance))
+        starts = F.explode(F.sequence(first, last, F.lit(advance).cast("bigint")))
+        rows = rows.withColumn("_start", starts).where(F.col("_start") + F.lit(size) > time)
+    else:
+        rows = rows.withColumn("_start", last)
+    span = rows.agg(F.min("_start"), F.max(time)).collect()[0]
+    if span[0] is not None and span[0] <= span[1] - retention_ms:
+        raise StreamsError(
+            f"{node.name}: the rows span {span[1] - span[0]:,} ms, but the table keeps windows for {retention_ms:,} ms. Give it "
+            "a longer retention, or fewer rows: which of the old windows it still had would depend on the engine's order"
+        )
+    start, end = F.col("_start"), F.col("_start") + F.lit(size)
+    grouped = rows.groupBy(key.alias("key"), start.alias("_start")).agg(value.alias("value"), timestamp)
+    return grouped.select(
+        "key",
+        "value",
+        F.timestamp_millis(start).alias("window_start"),
+        F.timestamp_millis(end).alias("window_end"),
+        "timestamp",
+    )
+
+
+def _upstream(node: ProcessorNode, nodes: dict[str, Node]) -> tuple[list[ProcessorNode], str]:
+    """The steps above a node, nearest first, through repartition topics; and the topic they begin with."""
+    steps: list[ProcessorNode] = []
+    at: Node = node
+    while True:
+        if len(at.parents) > 1:
+            raise _only_engine(at, "several streams come together in it")
+        if isinstance(at, SourceNode):
+            if at.timestamp_extractor is not None and not _internal(at, nodes):
+                raise _only_engine(at, "it takes the times of records from a Python function")
+            writers = [n for n in nodes.values() if isinstance(n, SinkNode) and n.topic in at.topics]
+            if len(at.topics) != 1 or len(writers) > 1:
+                raise _only_engine(at, "several streams come together in it")
+            if not writers:
+                return steps, at.topics[0]
+            at = writers[0]
+            continue
+        at = nodes[at.parents[0]]
+        if isinstance(at, ProcessorNode):
+            steps.append(at)
+
+
+def _internal(source: SourceNode, nodes: dict[str, Node]) -> bool:
+    return any(isinstance(n, SinkNode) and n.topic in source.topics for n in nodes.values())
+
+
+def _aggregates(
+    node: ProcessorNode, aggregator: Any, key: Column, fields: dict[str, Column]
+) -> dict[str, Column]:
+    from pyspark.sql import functions as F
+
+    if aggregator is add_one:
+        return {"value": F.count("*")}
+    if not isinstance(aggregator, ex.Aggregates):
+        raise _only_engine(node, "it aggregates by a Python function; Aggregates(...) says what it computes")
+    found = {}
+    for name, part in aggregator.parts.items():
+        column = F.lit(1) if part.of is None else _column(part.of, key, fields, node)
+        number = {"count": F.count, "sum": F.sum, "min": F.min, "max": F.max, "avg": F.avg}[part.kind](column)
+        found[name] = number.alias(name)
+    return found
+
+
+def _column(expression: ex.Expression, key: Column, fields: dict[str, Column], node: Node) -> Column:
+    from pyspark.sql import functions as F
+
+    def column(each: ex.Expression) -> Column:
+        match each:
+            case ex.Key():
+                return key
+            case ex.Constant(constant=constant):
+                return F.lit(constant)
+            case ex.Field(name=name):
+                if name not in fields:
+                    raise StreamsError(
+                        f"{node.name} asks for the field {name}; the columns are {', '.join(fields)}"
+                    )
+                return fields[name]
+            case ex.Binary(symbol=symbol, left=left, right=right):
+                function = ex.OPERATORS[symbol]
+                return function(column(left), column(right))
+            case ex.Both(left=left, right=right):
+                return column(left) & column(right)
+            case ex.Not(inner=inner):
+                return ~column(inner)
+            case ex.IsNull(inner=inner):
+                return column(inner).isNull()
+        raise AssertionError(each)
+
+    return column(expression)
+
+
+def _only_engine(node: Node, why: str) -> UnsupportedOperation:
+    return UnsupportedOperation(node.name, "Spark SQL", why, "SparkRunner.batch computes it with the engine")
