@@ -140,7 +140,10 @@ def list_offsets(
         wanted = {}
         for tp, future in asked.items():
             try:
-                found[TopicPartition(tp.topic, tp.partition)] = future.result().offset
+                offset = future.result().offset
+                if offset < 0:  # a partition whose leader has gone comes back without offset and without error
+                    raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+                found[TopicPartition(tp.topic, tp.partition)] = offset
             except KafkaException as exc:
                 error: KafkaError = exc.args[0]
                 unknown = error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
@@ -154,5 +157,5 @@ def list_offsets(
             time.sleep(0.1)
             # librdkafka goes on asking with the leader epoch it knows, which a restarted broker refuses for ever.
             with suppress(KafkaException):
-                admin.list_topics(timeout=_REQUEST_SECONDS)
+                admin.list_topics(timeout=min(timeout, _REQUEST_SECONDS))
     return found

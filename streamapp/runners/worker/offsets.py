@@ -22,7 +22,7 @@ __all__ = ["changelog_ends", "committed_offsets", "offsets_on_disk"]
 
 logger = logging.getLogger(__name__)
 _SECONDS = 10.0
-"""For an answer of the brokers. The leader of the group waits for it while it assigns."""
+"""For an answer of the brokers."""
 
 
 def offsets_on_disk(plan: Plan, directory: StateDirectory) -> dict[TaskId, int]:
@@ -50,8 +50,10 @@ def changelog_ends(
     """The ends of the changelogs of the tasks that have state, all stores of a task together.
 
     A changelog that is a source topic counts as far as it was processed. When the brokers do not say, all are 0: every
-    worker then counts as caught up.
+    worker then counts as caught up. The leader of the group waits for this while it assigns, and sends no heartbeats: the
+    time for it is a small part of a session.
     """
+    seconds = min(_SECONDS, plan.config.session_timeout_ms / 1000 / 8)
     of_task: dict[TaskId, list[TopicPartition]] = {}
     bounded: set[TopicPartition] = set()
     for task in tasks:
@@ -62,8 +64,8 @@ def changelog_ends(
             bounded.update(tp for tp in changelogs if tp.topic in topics.sources[sub.id])
     try:
         own = [tp for changelogs in of_task.values() for tp in changelogs if tp not in bounded]
-        ends = list_offsets(admin, own, latest=True, timeout=_SECONDS)
-        ends.update(committed_offsets(admin, plan.application_id, bounded))
+        ends = list_offsets(admin, own, latest=True, timeout=seconds)
+        ends.update(committed_offsets(admin, plan.application_id, bounded, seconds))
     except BrokerError as error:
         logger.warning("tasks are placed without regard to how far the workers' state is: %s", error)
         ends = {}
@@ -71,13 +73,13 @@ def changelog_ends(
 
 
 def committed_offsets(
-    admin: AdminClient, group: str, partitions: Collection[TopicPartition]
+    admin: AdminClient, group: str, partitions: Collection[TopicPartition], seconds: float = _SECONDS
 ) -> dict[TopicPartition, int]:
     """What a group has committed; 0 where it has not. Raises `BrokerError`."""
     if not partitions:
         return {}
     wanted = ConsumerGroupTopicPartitions(group, [RdTopicPartition(*tp) for tp in partitions])
-    (future,) = admin.list_consumer_group_offsets([wanted], request_timeout=_SECONDS).values()
+    (future,) = admin.list_consumer_group_offsets([wanted], request_timeout=seconds).values()
     try:
         found = future.result().topic_partitions
     except KafkaException as error:
