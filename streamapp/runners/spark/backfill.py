@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -37,6 +38,7 @@ from streamapp.runners.spark.handover_retention import check_retention, first_ti
 from streamapp.runners.spark.handover_survey import Survey, Until, fingerprint_group, survey
 from streamapp.runners.spark.handover_write import TaskWriter, compacted_topics, rows_to_write
 from streamapp.runners.spark.inputs import client_of
+from streamapp.runners.spark.progress import records_bar
 from streamapp.runners.spark.runner import Run, SparkRunner
 from streamapp.runners.spark.source import KafkaSource
 from streamapp.topology import Topology
@@ -207,9 +209,13 @@ class Backfill:
         plan = self.survey.plan
         for sub in plan.subtopologies:
             first = {task: self.survey.inputs(sub, task)[0] for task in range(self.survey.tasks(sub))}
-            writer = TaskWriter(self._config, self.survey.job, sub.id, first, compacted_topics(sub))
             frame = rows_to_write(run.frames[sub.id], plan, sub)
-            with raised_in_tasks():
+            writer = TaskWriter(self._config, self.survey.job, sub.id, first, compacted_topics(sub))
+            with ExitStack() as stack:
+                if self._progress:
+                    bar = records_bar(frame.sparkSession, sub.id, f"write {sub.name}", frame.count())
+                    writer = replace(writer, reporter=stack.enter_context(bar).reporter)
+                stack.enter_context(raised_in_tasks())
                 for row in frame.mapInArrow(writer, "rows bigint, written bigint").collect():
                     rows, written = rows + row[0], written + row[1]
         return rows, written

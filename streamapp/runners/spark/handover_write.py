@@ -20,6 +20,7 @@ from streamapp.records import TopicPartition
 from streamapp.runners.spark.frames import CHANGE, RECORD
 from streamapp.runners.spark.handover_group import Committed, Group, Progress
 from streamapp.runners.spark.inputs import client_of
+from streamapp.runners.spark.progress import Reporter
 from streamapp.topology import Plan, Subtopology
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["TaskWriter", "compacted_topics", "rows_to_write"]
 
 ROWS_PER_TRANSACTION = 1_000_000
+ROWS_PER_REPORT = 1_000
 TRANSACTION_TIMEOUT_MS = 600_000
 TIMEOUT_SECONDS = 60.0
 
@@ -67,6 +69,7 @@ class TaskWriter:
     first_inputs: Mapping[int, TopicPartition]
     compacted: Mapping[str, str]
     """`compacted_topics` of the sub-topology."""
+    reporter: Reporter | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -89,6 +92,7 @@ class TaskWriter:
         producer = self._producer(task)
         start, done = self._so_far(group, first)
         member = Consumer({**client_of(self.config), "group.id": group.name}).consumer_group_metadata()
+        tell = self.reporter.start(f"{self.subtopology}_{task}") if self.reporter else None
         rows = checksum = 0
         position = done.rows
 
@@ -104,6 +108,8 @@ class TaskWriter:
         produce = producer.produce
         for topic, partition, key, value, timestamp, headers in self._wanted(_rows(batches), done.logs):
             rows += 1
+            if tell and not rows % ROWS_PER_REPORT:
+                tell(rows)
             checksum = zlib.crc32(value or b"", zlib.crc32(key or b"", checksum))
             if rows <= done.rows:
                 if rows == done.rows and checksum != done.checksum:

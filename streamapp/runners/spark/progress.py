@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
@@ -18,10 +19,14 @@ from rich.progress import (
     Task,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 from rich.text import Text
 
-__all__ = ["Listener", "Reporter", "polling", "progress_bar"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Listener", "Reporter", "polling", "progress_bar", "records_bar"]
 
 INTERVAL_SECONDS = 0.3
 
@@ -33,7 +38,7 @@ class RateColumn(ProgressColumn):
 
 
 def progress_bar() -> Progress:
-    """A bar with counts, rate and time on standard error; silent where that is not a terminal."""
+    """A bar with counts, rate, time and time left on standard error; silent where that is not a terminal."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -41,6 +46,7 @@ def progress_bar() -> Progress:
         MofNCompleteColumn(),
         RateColumn(),
         TimeElapsedColumn(),
+        TimeRemainingColumn(),
     )
     return Progress(*columns, console=console, disable=not console.is_terminal)
 
@@ -122,3 +128,15 @@ class Listener:
 
     def close(self) -> None:
         self._socket.close()
+
+
+@contextmanager
+def records_bar(spark: SparkSession, subtopology: int, name: str, total: int) -> Iterator[Listener]:
+    """A bar over the records of what runs in the body."""
+    listener = Listener(spark.conf.get("spark.driver.host", "localhost") or "localhost")
+    with progress_bar() as bar:
+        line = bar.add_task(f"{subtopology}: {name}", total=total)
+        with polling(lambda: bar.update(line, completed=listener.processed(subtopology))):
+            yield listener
+        bar.update(line, completed=total)
+    listener.close()
