@@ -51,10 +51,10 @@ def run(
 
     app = load(application)
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
     folder = checkpoint or f"data/checkpoint/{app.config.application_id}"
     with clear_errors(), session(app.config.application_id, master, conf) as spark:
+        for number in (signal.SIGINT, signal.SIGTERM):  # after Spark has set its own, which cancels what runs
+            signal.signal(number, lambda *_: stop.set())
         click.echo(f"starting {app.config.application_id} on {master}, checkpoint {folder}", err=True)
         with SparkStream(
             app.streams.topology,
