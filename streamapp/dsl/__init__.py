@@ -8,8 +8,9 @@ from streamapp.dsl.cogroup import (
     TimeWindowedCogroupedKStream,
 )
 from streamapp.dsl.grouped import KGroupedStream, KGroupedTable
+from streamapp.dsl.joined import JoinedKStream
 from streamapp.dsl.joins import StreamJoined
-from streamapp.dsl.kstream import JoinedKStream, KStream
+from streamapp.dsl.kstream import KStream
 from streamapp.dsl.ktable import GlobalKTable, KTable
 from streamapp.dsl.late import WindowedKTable
 from streamapp.dsl.materialize import Materialized

@@ -6,13 +6,12 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from streamapp.dsl.stream import Described, require_function
+from streamapp.dsl.stateless_methods import StatelessMethods
+from streamapp.dsl.stream import require_function
 from streamapp.durations import Duration, to_ms
 from streamapp.engine.asynchronous import Order
-from streamapp.engine.operator import Operator
 from streamapp.engine.operators.asynchronous import AsyncMap
 from streamapp.errors import TopologyError
-from streamapp.serdes.base import Serde
 
 if TYPE_CHECKING:
     from streamapp.dsl.kstream import KStream
@@ -27,7 +26,7 @@ V2 = TypeVar("V2")
 _TIMEOUT = timedelta(seconds=5)
 
 
-class AsyncMethods(Described[K, V]):
+class AsyncMethods(StatelessMethods[K, V]):
     """Steps whose function is a coroutine: a lookup over HTTP, a query of a database."""
 
     def map_async(
@@ -109,14 +108,6 @@ class AsyncMethods(Described[K, V]):
         operator = _operator("map_values_async", fn, with_key, False, concurrency, order, timeout, on_timeout)
         return self._change_value(operator, "KSTREAM-MAPVALUES-ASYNC-", name)
 
-    def _change_value(self, operator: Operator, prefix: str, name: str | None) -> KStream[K, Any]:
-        raise NotImplementedError
-
-    def _change_key(
-        self, operator: Operator, prefix: str, name: str | None, value_serde: Serde[Any] | None
-    ) -> KStream[Any, Any]:
-        raise NotImplementedError
-
 
 def _operator(
     method: str,
@@ -128,7 +119,7 @@ def _operator(
     timeout: Duration,
     on_timeout: Any,
 ) -> AsyncMap:
-    require_function(fn, f"{method}()", "a coroutine function (async def)")
+    require_function(fn, f"{method}()", "a coroutine function (async def)", 2 if with_key else 1)
     if on_timeout is not None:
         require_function(on_timeout, f"{method}(on_timeout=...)", "a function that gives the result instead")
     if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:

@@ -15,7 +15,8 @@ from streamapp.serdes.base import Serde
 from streamapp.windows import JoinWindows
 
 if TYPE_CHECKING:
-    from streamapp.dsl.kstream import JoinedKStream, KStream
+    from streamapp.dsl.joined import JoinedKStream
+    from streamapp.dsl.kstream import KStream
 
 __all__ = ["JoinMethods"]
 

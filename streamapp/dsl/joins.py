@@ -22,7 +22,8 @@ from streamapp.state.spec import StoreSpec
 from streamapp.windows import JoinWindows
 
 if TYPE_CHECKING:
-    from streamapp.dsl.kstream import JoinedKStream, KStream
+    from streamapp.dsl.joined import JoinedKStream
+    from streamapp.dsl.kstream import KStream
     from streamapp.dsl.ktable import GlobalKTable, KTable
 
 __all__ = ["StreamJoined", "join_global_table", "join_streams", "join_table"]
@@ -74,7 +75,7 @@ def join_streams(
     kind: Literal["inner", "left", "outer"],
 ) -> JoinedKStream[Any, Any, Any, Any]:
     """Two window stores, a join on each side of them, and a merger (``KStreamImplJoin``)."""
-    from streamapp.dsl.kstream import JoinedKStream
+    from streamapp.dsl.joined import JoinedKStream
 
     if not isinstance(windows, JoinWindows):
         raise TopologyError(f"joining {left.name} with {right.name} needs JoinWindows, got {windows!r}")
