@@ -23,6 +23,7 @@ __all__ = ["changelog_ends", "committed_offsets", "offsets_on_disk"]
 logger = logging.getLogger(__name__)
 _SECONDS = 10.0
 """For an answer of the brokers."""
+_FAR = 2**62
 
 
 def offsets_on_disk(plan: Plan, directory: StateDirectory) -> dict[TaskId, int]:
@@ -49,8 +50,8 @@ def changelog_ends(
 ) -> dict[TaskId, int]:
     """The ends of the changelogs of the tasks that have state, all stores of a task together.
 
-    A changelog that is a source topic counts as far as it was processed. When the brokers do not say, all are 0: every
-    worker then counts as caught up. The leader of the group waits for this while it assigns, and sends no heartbeats: the
+    A changelog that is a source topic counts as far as it was processed. When the brokers do not say, all are
+    far away: tasks then stay with those that run them or have a warm copy. The leader of the group waits for this while it assigns, and sends no heartbeats: the
     time for it is a small part of a session.
     """
     seconds = min(_SECONDS, plan.config.session_timeout_ms / 1000 / 8)
@@ -67,9 +68,9 @@ def changelog_ends(
         ends = list_offsets(admin, own, latest=True, timeout=seconds)
         ends.update(committed_offsets(admin, plan.application_id, bounded, seconds))
     except BrokerError as error:
-        logger.warning("tasks are placed without regard to how far the workers' state is: %s", error)
-        ends = {}
-    return {task: sum(ends.get(tp, 0) for tp in changelogs) for task, changelogs in of_task.items()}
+        logger.warning("tasks stay where they are, as far as workers are there: %s", error)
+        return dict.fromkeys(of_task, _FAR)
+    return {task: sum(ends[tp] for tp in changelogs) for task, changelogs in of_task.items()}
 
 
 def committed_offsets(

@@ -15,7 +15,7 @@ from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker import offsets
 from streamapp.runners.worker.offsets import changelog_ends, committed_offsets, offsets_on_disk
-from streamapp.runners.worker.placement import TaskId
+from streamapp.runners.worker.placement import Candidate, TaskId, place
 from streamapp.runners.worker.topics import Topics
 from streamapp.serdes import StringSerde
 from streamapp.state.backend import WriteSet
@@ -70,10 +70,14 @@ def test_a_source_topic_counts_as_far_as_it_was_processed(monkeypatch: pytest.Mo
     assert committed_offsets(Admin(-1001), "app", [nothing]) == {nothing: 0}  # type: ignore[arg-type]
 
 
-def test_without_an_answer_every_worker_counts_as_caught_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_answer_tasks_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(*_: Any, **__: Any) -> Any:
         raise BrokerError("no answer")
 
     monkeypatch.setattr(offsets, "list_offsets", silent)
     topics = Topics({"in": 2, "rows": 1}, {0: ("in",), 1: ("rows",)})
-    assert changelog_ends(plan(), topics, Admin(7), TASKS) == dict.fromkeys(TASKS, 0)  # type: ignore[arg-type]
+    ends = changelog_ends(plan(), topics, Admin(7), TASKS)  # type: ignore[arg-type]
+    runs = Candidate(frozenset(TASKS), dict.fromkeys(TASKS, 0))
+    restores = Candidate(lags={task: end - 50 for task, end in ends.items()})
+    assert place(TASKS, ends, {"a": runs, "b": restores}).active == {"a": set(TASKS), "b": set()}
+    assert place(TASKS, ends, {"b": restores, "c": Candidate()}).active["b"]  # the other one has gone
