@@ -76,8 +76,11 @@ class Watcher(_Repeating):
             if message.error() is None:
                 self._record(message)
         if time.monotonic() - self._sampled >= _SAMPLE_SECONDS:
-            with suppress(KafkaException):
+            try:
                 self._sample()
+            except KafkaException:  # a broker has gone: who leads its partitions now?
+                with suppress(KafkaException):
+                    self._group.list_topics(timeout=5)
             self._sampled = time.monotonic()
 
     def _record(self, message: Any) -> None:

@@ -57,7 +57,8 @@ def output_too_large(run: Run) -> None:
     run.start("a")
     run.feed(100)
     run.caught_up()
-    set_config(run, run.sink, "max.message.bytes", "60")
+    # Less than a batch of two, more than a transaction marker, without which no transaction ends.
+    set_config(run, run.sink, "max.message.bytes", "100")
     run.feed(100)
     run.fails("a", f"a record could not be written to {run.sink}")
     set_config(run, run.sink, "max.message.bytes", "1000000")
