@@ -37,12 +37,20 @@ class RocksMemory:
     """Memory that all tasks of a process share: one block cache and one limit on write buffers, in bytes.
 
     Index and filter blocks are in the cache too, so the two numbers bound what RocksDB takes, however many
-    tasks and stores there are. (The limit on write buffers starts flushes; it never stalls a write.)
+    tasks and stores there are. The limit on write buffers starts flushes in the background; where those fall behind, a write
+    that finds one and a half times the limit in use waits until what it wrote to is flushed.
     """
 
     def __init__(self, block_cache_bytes: int = 128 * _MIB, write_buffer_bytes: int = 64 * _MIB) -> None:
         self.cache = Cache(block_cache_bytes)
+        # RocksDB's own stall (True) waits for any database to flush, and none need be flushing.
         self.write_buffers = WriteBufferManager(write_buffer_bytes, False)
+        self._most = write_buffer_bytes * 3 // 2
+
+    @property
+    def overfull(self) -> bool:
+        """The write buffers take more than the flushes in the background keep free."""
+        return int(self.write_buffers.get_usage()) > self._most
 
     @property
     def used_bytes(self) -> int:
@@ -68,7 +76,8 @@ class RocksBackend:
 
     def __init__(self, path: str | os.PathLike[str], memory: RocksMemory | None = None) -> None:
         self.path = os.fspath(path)
-        self._options = _options(memory or RocksMemory())
+        self._memory = memory or RocksMemory()
+        self._options = _options(self._memory)
         self._tables: dict[str, _RocksTable] = {}
         self._closed = False
         try:
@@ -118,6 +127,9 @@ class RocksBackend:
             put(store.encode(), _OFFSET.pack(offset))  # into the column family "default"
         try:
             self._db.write(writes)
+            if self._memory.overfull:
+                for table in [*self._tables.values(), self._offsets]:
+                    table.flush()
         except Exception as error:
             raise state_error(self.path, error) from error
 
@@ -183,6 +195,10 @@ class _RocksTable:
                 yield key(), value()
                 advance()
         rows.status()
+
+    def flush(self) -> None:
+        """Waits until the write buffers are in a file."""
+        self._rows.flush(True)
 
     def close(self) -> None:
         self._rows.close()

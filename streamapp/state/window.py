@@ -98,7 +98,6 @@ class TimeBucketedStore(WriteBehindStore):
         """Advances the observed stream time; False, and counted, if a row of that time is too old to keep."""
         if time > self._observed:
             self._observed = time
-            return True
         oldest = self._observed - self._retention
         if time > oldest or (not self._exact and time // self._segment >= oldest // self._segment):
             return True
