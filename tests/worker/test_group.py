@@ -6,10 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka.errors import GroupAuthorizationFailedError, InconsistentGroupProtocolError
 from confluent_kafka import Consumer, ConsumerGroupState
 
-from streamapp.errors import BrokerError
-from streamapp.runners.worker.group import wait_until_free
+from streamapp.errors import BrokerError, StreamsError
+from streamapp.runners.worker.group import wait_until_free, watch_membership
 
 from .conftest import Cluster, until
 
@@ -50,3 +51,36 @@ def test_strangers_that_stay_are_named() -> None:
 )
 def test_workers_and_empty_groups_are_not_waited_for(admin: Any) -> None:
     wait_until_free("app", admin, patience=0)
+
+
+class Coordinator:
+    """Is refused in these ways, one after the other."""
+
+    def __init__(self, *refusals: Exception | None) -> None:
+        self.refusals = list(refusals)
+
+    def check_errors(self) -> None:
+        refusal = self.refusals.pop(0)
+        if refusal is not None:
+            raise refusal
+
+
+async def _no_time(seconds: float) -> None:
+    pass
+
+
+async def test_a_member_that_is_refused_tries_again_while_strangers_are_there() -> None:
+    failures: list[StreamsError] = []
+    strangers, forbidden = InconsistentGroupProtocolError(), GroupAuthorizationFailedError("app")
+    coordinator = Coordinator(None, strangers, strangers, None, forbidden)
+    await watch_membership(coordinator, failures.append, _no_time)
+    assert coordinator.refusals == []
+    assert "has refused this worker: GroupAuthorizationFailedError" in str(failures[0])
+
+
+async def test_strangers_that_stay_end_the_worker() -> None:
+    failures: list[StreamsError] = []
+    await watch_membership(
+        Coordinator(InconsistentGroupProtocolError()), failures.append, _no_time, patience=0
+    )
+    assert "still has members of another kind" in str(failures[0])

@@ -7,6 +7,7 @@ see them. What Faust is told about them is only what the group needs.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -14,6 +15,7 @@ from aiokafka import TopicPartition as AioTopicPartition
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
+from streamapp.runners.worker.group import watch_membership
 from streamapp.runners.worker.static import hold_identity
 
 __all__ = ["StreamsTransport"]
@@ -32,9 +34,11 @@ class _RebalanceListener(driver.ConsumerRebalanceListener):  # type: ignore[misc
 class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     async def on_start(self) -> None:
         await super().on_start()
+        coordinator = self._ensure_consumer()._coordinator
+        self.add_future(watch_membership(coordinator, self.app.streams.on_fenced, asyncio.sleep))
         instance_id = self.app.conf.consumer_group_instance_id
         if instance_id is not None:
-            hold_identity(self._ensure_consumer()._coordinator, instance_id, self.app.streams.on_fenced)
+            hold_identity(coordinator, instance_id, self.app.streams.on_fenced)
 
     async def keep_alive(self) -> None:
         """A worker without plain agents fetches nothing here, which aiokafka would take for a hanging
@@ -42,10 +46,7 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         await self.call_thread(self._touch)
 
     async def _touch(self) -> None:
-        consumer = self._ensure_consumer()
-        # For the same reason nobody else would be told that the group has refused this member for good.
-        consumer._coordinator.check_errors()
-        with consumer._fetcher._subscriptions.fetch_context():
+        with self._ensure_consumer()._fetcher._subscriptions.fetch_context():
             pass
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from aiokafka.errors import InconsistentGroupProtocolError
 from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from streamapp.errors import BrokerError
+from streamapp.errors import BrokerError, StreamsError
 
-__all__ = ["wait_until_free"]
+__all__ = ["wait_until_free", "watch_membership"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,41 @@ def wait_until_free(group: str, admin: AdminClient, *, patience: float = 120.0, 
             logger.warning("the group %s has %s: waiting until they have left it", group, listed)
             told = True
         time.sleep(pause)
+
+
+async def watch_membership(
+    coordinator: Any,
+    failed: Callable[[StreamsError], None],
+    sleep: Callable[[float], Awaitable[None]],
+    *,
+    patience: float = 120.0,
+    pause: float = 5.0,
+) -> None:
+    """Looks every ``pause`` seconds whether the group has refused this member, which aiokafka tells only those who fetch.
+
+    Strangers in the group (those of Java's newer group protocol cannot be seen before) are given ``patience`` seconds
+    to leave it; after any other refusal, or then, ``failed`` is called, and the watch is over.
+    """
+    refused_since: float | None = None
+    while True:
+        await sleep(pause)
+        try:
+            coordinator.check_errors()  # which makes aiokafka try once more
+        except InconsistentGroupProtocolError:
+            refused_since = refused_since or time.monotonic()
+            if time.monotonic() - refused_since < patience:
+                logger.warning("the group has members of another kind: trying again until they have left it")
+                continue
+            failed(
+                BrokerError(
+                    "the consumer group still has members of another kind. Stop the application that they belong to, with "
+                    "all its instances, before this one takes over; or give this one another application_id"
+                )
+            )
+            return
+        except Exception as exc:
+            failed(BrokerError(f"the consumer group has refused this worker: {exc!r}"))
+            return
 
 
 def _strangers(group: str, admin: AdminClient) -> Sequence[str]:
