@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamapp.engine.failures import Failures, ProcessingFailed
 from streamapp.engine.operator import Operator, ProcessFn, TaskContext
+from streamapp.engine.operators.forward import nowhere
 from streamapp.engine.operators.processor import ProcessorOperator
 from streamapp.engine.sink import bind_sink
 from streamapp.errors import StreamsError
@@ -92,7 +93,7 @@ def _children_first(nodes: tuple[Node, ...], children: dict[str, list[str]]) -> 
 def fan_out(children: list[ProcessFn]) -> ProcessFn:
     """One function that calls all children in order; the child itself if there is only one."""
     if not children:
-        return _nowhere
+        return nowhere
     if len(children) == 1:
         return children[0]
     if len(children) == 2:
@@ -109,10 +110,6 @@ def fan_out(children: list[ProcessFn]) -> ProcessFn:
             child(key, value, timestamp, headers)
 
     return each
-
-
-def _nowhere(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-    pass
 
 
 def _named(function: ProcessFn, name: str, failures: Failures) -> ProcessFn:

@@ -31,6 +31,9 @@ __all__ = ["RecordCache", "cached_store"]
 _ENTRY_BYTES = 70  # what Kafka Streams counts for an entry beside key, value and topic, roughly
 
 
+_NO_VALUE = bytes(8)  # is counted for a deletion
+
+
 def _length(value: Any) -> int:
     return len(value) if value.__class__ is bytes or value.__class__ is str else 8
 
@@ -65,6 +68,11 @@ class _Cached(WriteBehindStore):
     def set_flush_listener(self, listener: FlushListener) -> None:
         self._listener = listener
 
+    def let_through(self) -> None:
+        """Nobody hears of updates: writes need no news, unless each of them is logged as it leaves the cache."""
+        if not self._log_at_flush:
+            self.put_row = self._write  # type: ignore[method-assign]
+
     def put_row(self, row_key: Any, row: Row) -> None:
         task, news = self._task, self._news
         known = news.pop(row_key, None)
@@ -73,7 +81,7 @@ class _Cached(WriteBehindStore):
             size = _ENTRY_BYTES + _length(row[0])
         else:
             before = known[0]
-            size = 0 if self._shown else _length(row[0]) - _length(known[1][0])
+            size = 0 if self._shown else len(row[0] or _NO_VALUE) - len(known[1][0] or _NO_VALUE)
         news[row_key] = (before, row, task.topic, task.offset, task.timestamp, task.headers)
         self._write(row_key, row)
         if size:
@@ -182,10 +190,15 @@ class _CachedTimes(_Cached, TimeBucketedStore):
             self._index(self._by_key, row_key, row)
 
     def row(self, row_key: Any) -> Row:
+        known = self._news.get(row_key)
+        if known is not None:
+            return known[1]
         if self._time(row_key) >= self._min_live():
             return self._dirty.get(row_key) or self._read(row_key)
-        known = self._news.get(row_key)
-        return known[1] if known is not None else self._rows.get(row_key, MISSING)
+        return self._rows.get(row_key, MISSING)
+
+    def let_through(self) -> None:
+        """Here what the cache holds is also what reads see."""
 
     def _leaves(self, row_key: Any, before: Row, row: Row) -> Any:
         old = None if self._time(row_key) < self._min_live() else before[0]

@@ -51,12 +51,13 @@ class Codec:
     convert kept forms.
     """
 
-    __slots__ = ("from_bytes", "keep", "kept_class", "serialize", "show", "to_bytes")
+    __slots__ = ("from_bytes", "immutable", "keep", "kept_class", "serialize", "show", "to_bytes")
 
     def __init__(self, serde: Serde[Any] | None, store: str, side: str) -> None:
         if serde is None:
             raise SerializationError(f"store {store!r} has no {side} serde: set {side}_serde")
         self.kept_class = _KEPT_CLASSES.get(type(serde))
+        self.immutable = serde.immutable
         serialize, deserialize = serde.serialize, serde.deserialize
 
         def to_bytes(value: Any) -> bytes:
@@ -75,6 +76,26 @@ class Codec:
         else:
             self.keep, self.show = lambda value: deserialize(to_bytes(value)), _identity
             self.to_bytes, self.from_bytes = serialize, deserialize
+
+    def remembering_show(self, limit: int) -> Callable[[Any], Any]:
+        """``show`` for whoever reads the same rows often: immutable values are not decoded again and again.
+
+        ``limit``: how many values may be remembered.
+        """
+        if self.kept_class is not None or not self.immutable:
+            return self.show
+        known: dict[Any, Any] = {}
+        show = self.show
+
+        def remembering(kept: Any) -> Any:
+            value = known.get(kept)  # the kept bytes are the same object each time, and know their hash
+            if value is None:
+                if len(known) >= limit:
+                    known.clear()
+                value = known[kept] = show(kept)
+            return value
+
+        return remembering
 
 
 def prefix_end(prefix: bytes) -> bytes | None:

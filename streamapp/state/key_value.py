@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from streamapp.records import NO_HEADERS, Headers
@@ -104,6 +104,22 @@ class TimestampedKeyValueStore(KeyValueStore):
         if row[0] is None:
             return None
         return row if self._shown else (self._values.show(row[0]), row[1])
+
+    def reader(self) -> Callable[[Any], tuple[Any, int] | None]:
+        """``get`` for a join, which reads more than is written."""
+        as_it_is = type(self).get is not TimestampedKeyValueStore.get  # a subclass does more than to read
+        if self._shown or as_it_is or not self._values.immutable:
+            return self.get
+        key_class, keep_key, read, dirty = self._key_class, self._keep_key, self._read, self._dirty
+        show = self._values.remembering_show(self._cached_rows)
+
+        def get(key: Any) -> tuple[Any, int] | None:
+            if key.__class__ is not key_class:
+                key = keep_key(key)
+            value, timestamp = dirty.get(key) or read(key)
+            return None if value is None else (show(value), timestamp)
+
+        return get
 
     def _entries(self, start: bytes | None, end: bytes | None, reverse: bool) -> Iterator[tuple[Any, Any]]:
         show_key, show = self._show_key, self._values.show

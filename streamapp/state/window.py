@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 from streamapp.errors import InvalidStoreError
@@ -145,8 +146,8 @@ class TimeBucketedStore(WriteBehindStore):
         suffix, time_of, bucket = self._suffix, self._time_of, self._bucket
         for rows in self._bucket_rows(time_from // bucket, time_to // bucket, within, reverse):
             if self._by_time:
-                rows.sort(key=lambda entry: self._scan_order(entry[0]))
-            for data, row in reversed(rows) if reverse else rows:
+                rows = iter(sorted(rows, key=lambda entry: self._scan_order(entry[0]), reverse=reverse))
+            for data, row in rows:
                 if time_from <= time_of(data) <= time_to:
                     key = data[:-suffix]
                     if (low is None or low <= key) and (high is None or key <= high):
@@ -249,7 +250,7 @@ class TimeBucketedStore(WriteBehindStore):
 
     def _bucket_rows(
         self, first: int, last: int, within: tuple[bytes, bytes | None] | None, reverse: bool = False
-    ) -> Iterator[list[tuple[bytes, Row]]]:
+    ) -> Iterator[Iterator[tuple[bytes, Row]]]:
         """The rows of each bucket from first to last that holds any; ``within``: a range of key bytes."""
         step = -1 if reverse else 1
         bucket: int | None = last if reverse else first
@@ -260,12 +261,13 @@ class TimeBucketedStore(WriteBehindStore):
             else:
                 start = prefix + within[0]
                 end = LONG.pack(bucket + 1) if within[1] is None else prefix + within[1]
-            rows = [(key[8:], row) for key, row in self._merged(start, end)]
-            if rows:
-                yield rows
+            rows = ((key[8:], row) for key, row in self._merged(start, end, reverse))
+            head = next(rows, None)
+            if head is not None:
+                yield chain((head,), rows)
             bucket += step
             # Few buckets are tried one by one; over a long gap the next one with rows is looked up.
-            if not rows and (bucket - first if reverse else last - bucket) > 3:
+            if head is None and (bucket - first if reverse else last - bucket) > 3:
                 bucket = self._next_bucket(bucket, first, last, reverse)
 
     def _next_bucket(self, bucket: int, first: int, last: int, reverse: bool) -> int | None:

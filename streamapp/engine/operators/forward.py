@@ -9,7 +9,15 @@ from streamapp.engine.operator import NodeContext
 from streamapp.records import Headers
 from streamapp.state.versioned import NOT_PUT
 
-__all__ = ["NOT_PUT", "TableForward", "TableWrite", "table_forwarder", "table_writer"]
+__all__ = [
+    "NOT_PUT",
+    "TableForward",
+    "TableWrite",
+    "emit_nothing",
+    "nowhere",
+    "table_forwarder",
+    "table_writer",
+]
 
 TableForward = Callable[[Any, Any, Any, int, Headers], None]
 """Takes key, new value, old value, timestamp in ms and headers of one update."""
@@ -24,10 +32,18 @@ class TableWrite(Protocol):
     ) -> None: ...
 
 
+def nowhere(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+    """What a node without children hands its records to."""
+
+
+def emit_nothing(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
+    """In place of an update's forward where something else emits: a cache, or the close of a window."""
+
+
 def table_forwarder(ctx: NodeContext, store: Any, send_old: bool) -> TableForward:
     """What an operator calls after it has written its store: hands the change to the children.
 
-    A cached store tells them itself, when it is flushed; the function then does nothing.
+    A cached store tells them itself, when it is flushed; the function is then `emit_nothing`.
     """
     forward = ctx.forward
 
@@ -40,12 +56,11 @@ def table_forwarder(ctx: NodeContext, store: Any, send_old: bool) -> TableForwar
     forward_change = with_old if send_old else without_old
     if not store.cached:
         return forward_change
-    store.set_flush_listener(forward_change)
-
-    def leave_it_to_the_cache(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
-        pass
-
-    return leave_it_to_the_cache
+    if forward is nowhere:
+        store.let_through()
+    else:
+        store.set_flush_listener(forward_change)
+    return emit_nothing
 
 
 def table_writer(ctx: NodeContext, store: Any, send_old: bool) -> TableWrite:

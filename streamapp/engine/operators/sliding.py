@@ -8,8 +8,7 @@ from typing import Any
 
 from streamapp.engine.operator import NodeContext, ProcessFn
 from streamapp.engine.operators.closing import ClosingOperator, bind_idle
-from streamapp.engine.operators.forward import TableForward, table_forwarder
-from streamapp.engine.operators.windows import emit_nothing
+from streamapp.engine.operators.forward import TableForward, emit_nothing, table_forwarder
 from streamapp.errors import StreamsError
 from streamapp.records import NO_HEADERS, Headers, Windowed
 from streamapp.windows import SlidingWindows

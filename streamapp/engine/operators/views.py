@@ -57,7 +57,8 @@ class StoreView(TableView):
         return (self.store,)
 
     def bind(self, ctx: NodeContext) -> ValueGetter:
-        get: ValueGetter = ctx.store(self.store).get
+        store = ctx.store(self.store)
+        get: ValueGetter = store.reader() if store.kind == "timestamped" else store.get
         return get
 
     def bind_as_of(self, ctx: NodeContext) -> AsOfGetter:

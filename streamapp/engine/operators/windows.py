@@ -8,17 +8,13 @@ from typing import Any
 
 from streamapp.engine.operator import NodeContext, ProcessFn
 from streamapp.engine.operators.closing import ClosingOperator, bind_idle
-from streamapp.engine.operators.forward import TableForward, table_forwarder
+from streamapp.engine.operators.forward import TableForward, emit_nothing, table_forwarder
 from streamapp.records import NO_HEADERS, Headers, Windowed
 from streamapp.windows import TimeWindows, UnlimitedWindows
 
-__all__ = ["WindowAggregate", "emit_nothing"]
+__all__ = ["WindowAggregate"]
 
 _new_tuple = tuple.__new__
-
-
-def emit_nothing(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
-    """In place of an update's forward where only final results are emitted."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +42,7 @@ class WindowAggregate(ClosingOperator):
         forward: TableForward = (
             emit_nothing if self.emit_final else table_forwarder(ctx, store, self.send_old)
         )
+        emits = forward is not emit_nothing
         observed = -1
 
         def stream_time() -> int:
@@ -79,7 +76,8 @@ class WindowAggregate(ClosingOperator):
                         new_timestamp = timestamp
                 new = aggregator(key, value, old)
                 put(key, new, start, timestamp if new is None else new_timestamp)
-                forward(_new_tuple(Windowed, (key, start, end)), new, old, new_timestamp, headers)
+                if emits:
+                    forward(_new_tuple(Windowed, (key, start, end)), new, old, new_timestamp, headers)
             if emit_closed is not None:
                 emit_closed(close_time, headers)
 

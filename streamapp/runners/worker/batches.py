@@ -26,23 +26,23 @@ def split(messages: list[Message]) -> tuple[list[tuple[TopicPartition, RecordBat
     # They come in runs of one partition, which sorting takes advantage of; it keeps the order within a
     # partition.
     messages.sort(key=Message.partition)
-    messages.sort(key=Message.topic)
+    if len(set(map(Message.topic, messages))) > 1:
+        messages.sort(key=Message.topic)
     batches = []
     start = 0
     while start < len(messages):
         origin = _origin(messages[start])
         end = bisect_right(messages, origin, start, key=_origin)
         run = messages if end - start == len(messages) else messages[start:end]
-        headers = list(map(Message.headers, run))
         batches.append(
             (
                 TopicPartition(*origin),
                 RecordBatch(
                     list(map(Message.key, run)),
                     list(map(Message.value, run)),
-                    [m.timestamp()[1] for m in run],
+                    [time for _, time in map(Message.timestamp, run)],
                     list(map(Message.offset, run)),
-                    [tuple(h) if h else () for h in headers] if any(headers) else None,
+                    [tuple(m.headers() or ()) for m in run] if any(map(Message.headers, run)) else None,
                 ),
             )
         )

@@ -27,6 +27,7 @@ __all__ = ["ProductionError", "RecordProducer"]
 logger = logging.getLogger(__name__)
 
 
+_NO_HEADERS: list[tuple[str, bytes | None]] = []
 _REMOTE_SECONDS = 60.0
 _FAULTS_OF_THE_RECORD = (
     KafkaError.MSG_SIZE_TOO_LARGE,
@@ -127,8 +128,8 @@ class RecordProducer:
             -1 if partition is None else partition,
             None,
             None,
-            0 if timestamp is None else timestamp,
-            list(headers) if headers else [],
+            timestamp or 0,
+            list(headers) if headers else _NO_HEADERS,
         )
         try:
             self._produce(*arguments)

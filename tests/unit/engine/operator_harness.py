@@ -28,6 +28,9 @@ class FakeStore:
     def get(self, key: Any) -> tuple[Any, int] | None:
         return self.rows.get(key)
 
+    def reader(self) -> Any:
+        return self.get
+
     def put(self, key: Any, value: Any, timestamp: int) -> None:
         if value is None:
             self.rows.pop(key, None)
