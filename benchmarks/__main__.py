@@ -66,12 +66,13 @@ def throughput(
                 console.print(f"[red]{run}[/red]")
                 continue
             runs.append(run)
+            _save(results / "throughput.json", [asdict(run) | {"cpu_us": run.cpu_us} for run in runs])
             console.print(
                 f"{run.workload} {run.peer:18} {run.cpu_us:8.2f} µs  {run.events_per_second:10,.0f}/s"
             )
     console.print(throughput_table(runs))
-    _save(results / "throughput.json", [asdict(run) | {"cpu_us": run.cpu_us} for run in runs])
     plot(runs, results / "throughput.png")
+    console.print(f"Written to {results}")
 
 
 @main.command(name="latency")
@@ -151,7 +152,6 @@ def _save(file: Path, rows: list[dict[str, Any]]) -> None:
         "system": platform.system(),
     }
     file.write_text(json.dumps({"machine": machine, "results": rows}, indent=1))
-    console.print(f"Written to {file}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +51,6 @@ class Run:
     @property
     def events_per_second(self) -> float:
         return self.events / self.seconds
-
-    def as_json(self) -> str:
-        derived = {"cpu_us": self.cpu_us, "events_per_second": self.events_per_second, "at": time.time()}
-        return json.dumps(asdict(self) | derived)
 
 
 class RunFailed(Exception):
