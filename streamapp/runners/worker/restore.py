@@ -229,7 +229,8 @@ def start_offset(task: LiveTask, tp: TopicPartition, local: int, first: int, end
         )
     store = task.changelogs[tp]
     topic = task.subtopology.changelog_topics[store]
-    if local < first and topic.config.get("cleanup.policy") == "compact":
+    marker = 1 if local else 0  # of the last commit; it comes after the offset that was noted
+    if local + marker < first and topic.config.get("cleanup.policy") == "compact":
         raise TaskCorruptedError(
             f"task {task.id}: the changelog {tp} begins at offset {first}, and the local state of {store} is at {local}: what "
             "lay between was deleted, by retention or on request, and the table cannot be restored. Restore the topic; or, to "
