@@ -272,3 +272,27 @@ def test_stores_share_the_limit_and_give_back_what_they_hold():
 def test_without_a_byte_nothing_is_cached():
     assert not Life(cache=RecordCache(0), kind="timestamped", cached=True).store.cached
     assert Life(cache=RecordCache(1), kind="timestamped", cached=True).store.cached
+
+
+def test_a_cache_that_nobody_listens_to_holds_nothing_and_logs_the_same():
+    listened, _ = cached_life(log_each=False, kind="timestamped")
+    alone = Life(False, RecordCache(10_000), kind="timestamped", cached=True)
+    alone.store.let_through()
+    for life in (listened, alone):
+        for at, (key, value) in enumerate([("a", 1), ("b", 2), ("a", 3)]):
+            life.store.put(key, value, at)
+        life.commit()
+    assert alone.task.logged == listened.task.logged
+    assert alone.store.get("a") == (3, 2)
+    alone.store.put("a", 4, 4)
+    assert alone.cache.used == 0
+
+
+def test_each_write_that_is_logged_as_it_leaves_the_cache_still_waits_there():
+    life = Life(True, RecordCache(10_000), kind="timestamped", cached=True)
+    life.store.let_through()
+    life.store.put("a", 1, 1)
+    assert life.task.logged == []
+    life.store.put("a", 2, 2)
+    life.store.flush()
+    assert [timestamp for _, _, timestamp, _ in life.task.logged] == [2]

@@ -9,6 +9,7 @@ from store_harness import Life, TaggedSerde
 
 from streamapp.errors import InvalidStoreError, SerializationError
 from streamapp.serdes import BytesSerde, DoubleSerde, LongSerde, StringSerde
+from streamapp.serdes.base import Serde
 
 KEYS = st.sampled_from(["", "a", "a\0", "aa", "ab", "b", "ü", "z"])
 VALUES = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))
@@ -257,3 +258,41 @@ def test_a_timestamped_store_with_a_limit_is_an_lru_store():
 def test_an_unknown_kind_is_refused():
     with pytest.raises(InvalidStoreError, match="unknown kind 'heap'"):
         Life(kind="heap")
+
+
+class CountingSerde(Serde[tuple[str, ...]]):
+    """Values that cannot change, and how often one was decoded."""
+
+    immutable = True
+
+    def __init__(self) -> None:
+        self.decoded = 0
+
+    def serialize(self, value: tuple[str, ...]) -> bytes:
+        return ",".join(value).encode()
+
+    def deserialize(self, data: bytes) -> tuple[str, ...]:
+        self.decoded += 1
+        return tuple(data.decode().split(","))
+
+
+def test_a_reader_decodes_a_row_once_and_sees_every_write():
+    serde = CountingSerde()
+    life = Life(kind="timestamped", value_serde=serde)
+    life.store.put("a", ("x", "y"), 1)
+    life.commit()
+    read = life.store.reader()
+    assert [read("a"), read("a"), read("b")] == [(("x", "y"), 1), (("x", "y"), 1), None]
+    assert serde.decoded == 1
+    life.store.put("a", ("z",), 2)
+    assert read("a") == (("z",), 2)
+    life.store.put("a", None, 3)
+    assert read("a") is None
+
+
+def test_a_reader_of_values_that_can_change_gives_each_caller_its_own():
+    life = Life(kind="timestamped", value_serde=TaggedSerde())
+    life.store.put("a", ["x"], 1)
+    read = life.store.reader()
+    read("a")[0].append("y")
+    assert read("a") == (["x"], 1)
