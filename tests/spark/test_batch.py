@@ -15,9 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamapp import (
     BufferConfig,
+    EmitStrategy,
     JoinWindows,
     KStream,
     LongSerde,
+    Materialized,
     Processor,
     PunctuationType,
     Record,
@@ -156,6 +158,15 @@ def suppressed(builder: StreamsBuilder) -> None:
     final.to("out", key_serde=TimeWindowedSerde(TEXT, 20 * SECOND), value_serde=NUMBER)
 
 
+def late(builder: StreamsBuilder) -> None:
+    windows = TimeWindows.of_size_with_no_grace(5 * SECOND)
+    builder.stream("in").group_by_key().windowed_by(windows).count().late_records().to("out")
+
+
+def expiring(builder: StreamsBuilder) -> None:
+    builder.table("in", materialized=Materialized(ttl=20 * SECOND)).to_stream().to("out")
+
+
 def stream_table(builder: StreamsBuilder) -> None:
     table = builder.table("table")
     builder.stream("in").left_join(table, lambda left, right: f"{left}-{right}").to("out")
@@ -179,6 +190,8 @@ def global_join(builder: StreamsBuilder) -> None:
         (stateless, {"in": LEFT}, ()),
         (windowed, {"in": LATE}, ()),
         (suppressed, {"in": LATE}, ()),
+        (late, {"in": LATE}, ()),
+        (expiring, {"in": LATE}, ()),
         (stream_table, {"in": LEFT, "table": RIGHT}, ()),
         (stream_stream, {"in": LEFT, "table": RIGHT}, ()),
         (global_join, {"in": LEFT, "table": RIGHT}, ("table",)),
@@ -366,6 +379,15 @@ def test_wall_clock_punctuators_are_refused_before_anything_runs(spark: SparkSes
     built = topology(lambda builder: builder.stream("in").process(Ticking, name="ticking"))
     with pytest.raises(UnsupportedOperation, match=r"ticking cannot run on Spark in batch.*STREAM_TIME"):
         SparkRunner(built, CONFIG, spark).batch(frames(spark, {"in": []}, 1))
+
+
+def test_windows_that_close_when_it_is_quiet_are_refused_too(spark: SparkSession) -> None:
+    def idle(builder: StreamsBuilder) -> None:
+        windowed = builder.stream("in").group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(SECOND))
+        windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE, idle_timeout=SECOND).count(name="hourly")
+
+    with pytest.raises(UnsupportedOperation, match=r"hourly cannot run on Spark in batch.*idle_timeout"):
+        SparkRunner(topology(idle), CONFIG, spark).batch(frames(spark, {"in": []}, 1))
 
 
 def test_a_topic_without_source_is_named(spark: SparkSession) -> None:

@@ -64,7 +64,7 @@ class BatchTask(Task):
                 node,
                 "Spark in batch",
                 "it asks for the wall clock, and a batch runs through history at a pace of its own",
-                "Use PunctuationType.STREAM_TIME, or run this topology on workers",
+                "Use PunctuationType.STREAM_TIME and no idle_timeout, or run this topology on workers",
             )
         return super().schedule(node, interval_ms, type, callback)
 
