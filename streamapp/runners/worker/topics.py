@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from streamapp.errors import BrokerError, TopologyError
-from streamapp.runners.worker.clients import unreachable
+from streamapp.runners.worker.clients import NO_TIMEOUT, answer, unreachable
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["Topics", "prepare_topics"]
@@ -77,10 +77,10 @@ def _committed_topics(plan: Plan, admin: AdminClient, timeout: float) -> set[str
     """The topics of which the group has committed some offset that is not the first."""
     group = plan.application_id
     (future,) = admin.list_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(group)], request_timeout=timeout
+        [ConsumerGroupTopicPartitions(group)], request_timeout=NO_TIMEOUT
     ).values()
     try:
-        return {tp.topic for tp in future.result().topic_partitions or () if tp.offset > 0}
+        return {tp.topic for tp in answer(future, timeout).topic_partitions or () if tp.offset > 0}
     except KafkaException as exc:
         if exc.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
             return set()
@@ -138,9 +138,9 @@ def _create(plan: Plan, admin: AdminClient, counts: Mapping[str, int], timeout: 
         )
         for name, count in counts.items()
     ]
-    for name, future in admin.create_topics(new, request_timeout=timeout).items():
+    for name, future in admin.create_topics(new, request_timeout=NO_TIMEOUT).items():
         try:
-            future.result()
+            answer(future, timeout)
             logger.info("created topic %s with %d partitions", name, counts[name])
         except KafkaException as exc:
             # Another worker that starts at the same time was faster.
