@@ -84,7 +84,10 @@ class SessionStore(TimeBucketedStore):
         self.put_row((key, start, end), (value, self._task.timestamp if timestamp is None else timestamp))
 
     def remove(self, key: Any, start: int, end: int, timestamp: int | None = None) -> None:
+        observed = self._observed
         self.put(key, start, end, None, timestamp)
+        if self._exact and not self.cached:
+            self._observed = observed  # in memory a removal says nothing of the time, unlike a put of None
 
     def put_row(self, row_key: Any, row: Row) -> None:
         if self._takes(row_key, row):
@@ -96,7 +99,7 @@ class SessionStore(TimeBucketedStore):
     def _takes(self, row_key: Any, row: Row) -> bool:
         end = row_key[2]
         removal = row[0] is None
-        if end > self._observed and not (removal and self._exact):
+        if end > self._observed:
             self._observed = end
         # A removal is never too late: a session that expired is removed when a later one swallows it.
         return removal or end > self._observed - self._retention or self._observe(end)
