@@ -30,7 +30,8 @@ class StreamsWorker(faust.Worker):  # type: ignore[misc]
         try:
             super().execute_from_commandline()
         finally:
-            reason = self._refused or self.crash_reason
+            streams = vars(self.app).get("streams")
+            reason = self._refused or self.crash_reason or (streams and streams.failure)
             if isinstance(reason, StreamsError):
                 print(f"Error: {reason}", file=sys.stderr, flush=True)
                 sys.exit(1)

@@ -158,7 +158,10 @@ class StreamsRuntime:
             await asyncio.wait_for(asyncio.wrap_future(future), self._shutdown_timeout)
         except Exception as exc:
             if self._failure is None:
-                logger.error("the last commit failed (%r): what it held will be processed again", exc)
+                self._failure = StreamsError(
+                    f"the last commit failed ({exc!r}): what it held will be processed again"
+                )
+                logger.error("%s", self._failure)
             self._plane.abandon()
         await asyncio.get_running_loop().run_in_executor(None, self._plane.join, 5.0)
         if not self._plane.is_alive() and self._directory is not None:
@@ -337,6 +340,11 @@ class StreamsRuntime:
         if plane.suspended:
             return "rebalancing"
         return "running" if all(live.running for live in list(plane.tasks.values())) else "restoring"
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended the worker, or kept its last commit from being done."""
+        return self._failure
 
     @property
     def reason(self) -> str | None:
