@@ -131,7 +131,9 @@ class Run:
         totals = self._row_totals(row_topics, bool(circle))
         with ExitStack() as stack:
             size = sum(part.size for part in parts.values()) + sum(totals.values())
-            listener = stack.enter_context(records_bar(self._spark, sub.id, sub.name, size)) if progress else None
+            listener = (
+                stack.enter_context(records_bar(self._spark, sub.id, sub.name, size)) if progress else None
+            )
             stage = Stage(
                 self._plan,
                 sub,
