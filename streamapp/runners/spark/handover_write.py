@@ -141,10 +141,10 @@ class TaskWriter:
                 **client_of(self.config),
                 "transactional.id": f"{self.config.application_id}-backfill-{self.subtopology}_{task}",
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                # Not compressed: readers such as aiokafka need libraries for most codecs.
                 "linger.ms": 50,
                 "batch.num.messages": 10_000,
                 "batch.size": 1_000_000,
-                "compression.type": "lz4",
                 "queue.buffering.max.messages": 200_000,
                 "delivery.report.only.error": True,
             }

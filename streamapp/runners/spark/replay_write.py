@@ -47,8 +47,8 @@ class TopicWriter:
                 **self.client,
                 "transactional.id": f"{self.topic}-replay-{task}",
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                # Not compressed: readers such as aiokafka need libraries for most codecs.
                 "linger.ms": 50,
-                "compression.type": "lz4",
                 "delivery.report.only.error": True,
             }
         )
