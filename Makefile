@@ -30,6 +30,7 @@ bench: $(VENV)/installed
 
 check: $(VENV)/installed
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

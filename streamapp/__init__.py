@@ -170,7 +170,11 @@ __all__ = [
     "wallclock_timestamp",
 ]
 
-_LAZY = {"App": "streamapp.app", "AvroSerde": "streamapp.serdes.avro", "SparkRunner": "streamapp.runners.spark"}
+_LAZY = {
+    "App": "streamapp.app",
+    "AvroSerde": "streamapp.serdes.avro",
+    "SparkRunner": "streamapp.runners.spark",
+}
 """Describing and testing a topology needs neither Faust nor Spark, so they are imported when first asked for."""
 
 

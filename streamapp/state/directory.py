@@ -15,7 +15,14 @@ from typing import Any
 
 from streamapp.errors import ConfigError, LockError, ProcessorStateError
 
-__all__ = ["FORMAT_VERSION", "DiskFullError", "StateDamagedError", "StateDirectory", "known_fingerprint", "state_error"]
+__all__ = [
+    "FORMAT_VERSION",
+    "DiskFullError",
+    "StateDamagedError",
+    "StateDirectory",
+    "known_fingerprint",
+    "state_error",
+]
 
 FORMAT_VERSION = 1
 """Version of the bytes in local state; raised whenever a release cannot read what an older one wrote."""

@@ -79,7 +79,9 @@ def test_what_cannot_be_right_is_refused_at_once(arguments: dict[str, object], m
 
 
 def test_a_transaction_has_to_outlive_the_commit_interval() -> None:
-    with pytest.raises(ConfigError, match="set a shorter commit_interval_ms or a longer transaction_timeout_ms"):
+    with pytest.raises(
+        ConfigError, match="set a shorter commit_interval_ms or a longer transaction_timeout_ms"
+    ):
         StreamsConfig("flights", processing_guarantee="exactly_once_v2", commit_interval_ms=10_000)
     StreamsConfig("flights", commit_interval_ms=10_000)
 
