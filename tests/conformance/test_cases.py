@@ -8,11 +8,8 @@ from typing import Any
 import pytest
 
 from .compare import LEVELS, compare
-from .corpus import family, load
 from .gaps import GAPS
 from .outcome import execute
-
-FAMILY_GAPS = [(name, level) for name, level in GAPS if "/" not in name]
 
 
 def test_case(case: dict[str, Any], record_property: Callable[[str, object], None]) -> None:
@@ -21,8 +18,8 @@ def test_case(case: dict[str, Any], record_property: Callable[[str, object], Non
     record_property("conformance", (name, [level for level in LEVELS if differences[level]]))
     problems, known = [], []
     for level, lines in differences.items():
-        if lines and ((name, level) in GAPS or (family(name), level) in GAPS):
-            known.append(GAPS.get((name, level)) or GAPS[family(name), level])
+        if lines and (name, level) in GAPS:
+            known.append(GAPS[name, level])
         elif lines:
             problems += [f"level {level} ({LEVELS[level]}):", *lines]
         elif (name, level) in GAPS:
@@ -31,9 +28,3 @@ def test_case(case: dict[str, Any], record_property: Callable[[str, object], Non
         pytest.fail("\n".join([f"{name}: {case['about']}", *problems]), pytrace=False)
     if known:
         pytest.xfail("; ".join(known))
-
-
-@pytest.mark.parametrize(("name", "level"), FAMILY_GAPS)
-def test_gap_of_a_family_is_still_there(name: str, level: int) -> None:
-    cases = [case for case in load() if family(case["name"]) == name]
-    assert any(compare(case, execute(case))[level] for case in cases), "take it off the list of gaps"
