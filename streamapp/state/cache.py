@@ -62,14 +62,17 @@ class _Cached(WriteBehindStore):
         self._write = super().put_row
         self._stored = super().row
         self._listener: FlushListener | None = None
+        self._of_table = False
+        """A table's: what was not there and is not there now does not leave the cache, whether or not somebody listens."""
         # Logged as it leaves the cache.
         self._log_at_flush, self._log_each = self._log_each, False
 
     def set_flush_listener(self, listener: FlushListener) -> None:
-        self._listener = listener
+        self._listener, self._of_table = listener, True
 
     def let_through(self) -> None:
         """Nobody hears of updates: writes need no news, unless each of them is logged as it leaves the cache."""
+        self._of_table = True
         if not self._log_at_flush:
             self.put_row = self._write  # type: ignore[method-assign]
 
@@ -103,7 +106,7 @@ class _Cached(WriteBehindStore):
         try:
             for row_key, (before, row, topic, offset, timestamp, headers) in news.items():
                 old, new = self._leaves(row_key, before, row), row[0]
-                if listener is not None and new is None and old is None:
+                if new is None and old is None and self._of_table:
                     continue
                 task.topic, task.offset, task.timestamp, task.headers = topic, offset, timestamp, headers
                 if self._log_at_flush:
@@ -199,6 +202,7 @@ class _CachedTimes(_Cached, TimeBucketedStore):
 
     def let_through(self) -> None:
         """Here what the cache holds is also what reads see."""
+        self._of_table = True
 
     def _leaves(self, row_key: Any, before: Row, row: Row) -> Any:
         old = None if self._time(row_key) < self._min_live() else before[0]
@@ -208,7 +212,7 @@ class _CachedTimes(_Cached, TimeBucketedStore):
         if row[0] is not None:
             self._rows[row_key] = row
             self._count(row, 1)
-        if row[0] is not None or old is not None or self._listener is None:
+        if row[0] is not None or old is not None or not self._of_table:
             self._takes(row_key, row)
         return old
 

@@ -156,37 +156,42 @@ class SparkStream:
                 raise StreamsError("the stream has been stopped")
             started = time.monotonic()
             results: list[Any] = []
-            ends = self._new()
+            ends, more = self._new()
             waiting = ends.keys() | self._left()
             while waiting:
                 topics = {tp.topic for tp in waiting}
                 for sub in self._plan.subtopologies:
                     if topics & set(self._topics[sub.id]):
-                        results += self._run_stage(sub, ends)
+                        results += self._run_stage(sub, ends, more)
                 waiting = self._left()
             active = [row for row in results if row.processed]
             sums = {name: sum(row[name] for row in results) for name in ("processed", "dropped", "restored")}
             self._on_batch(BatchMetrics(batch, **sums, tasks=len(active), seconds=time.monotonic() - started))
 
-    def _new(self) -> dict[TopicPartition, int]:
-        """The source partitions that have records for this micro-batch, and where it ends in them."""
+    def _new(self) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition]]:
+        """The source partitions that have records for this micro-batch, and where it ends in them; and those
+        of them that have more."""
         inside = {topic.name for topic in self._plan.internal_topics}
         outside = {topic for topics in self._topics.values() for topic in topics} - inside
         every = [TopicPartition(topic, p) for topic in outside for p in range(self._partitions[topic])]
         committed = Group(self._config).read(every)
-        found = {}
+        found, more = {}, set()
         for tp, (first, end) in KafkaRange(client_of(self._config)).resolve(KafkaSource(), every).items():
             start = committed[tp].offset if tp in committed else first
             if start < end:
                 found[tp] = min(end, start + self._most)
-        return found
+                if found[tp] < end:
+                    more.add(tp)
+        return found, frozenset(more)
 
-    def _run_stage(self, sub: Subtopology, ends: Mapping[TopicPartition, int]) -> list[Any]:
+    def _run_stage(
+        self, sub: Subtopology, ends: Mapping[TopicPartition, int], more: frozenset[TopicPartition]
+    ) -> list[Any]:
         assert self._seat is not None
         topics = self._topics[sub.id]
         tasks = max(self._partitions[topic] for topic in topics)
         mine = {tp: end for tp, end in ends.items() if tp.topic in topics}
-        stage = StreamStage(self._plan, sub, topics, self._partitions, mine, self._seat.proof())
+        stage = StreamStage(self._plan, sub, topics, self._partitions, mine, more, self._seat.proof())
         with raised_in_tasks():
             rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(stage, RESULT).collect()
         return list(rows)

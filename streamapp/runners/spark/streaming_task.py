@@ -51,6 +51,9 @@ class StreamStage:
     ends: Mapping[TopicPartition, int]
     """Where the micro-batch ends in the source topics that have something new. Repartition topics are read to
     their ends."""
+    more: frozenset[TopicPartition]
+    """Those that go on behind the end: until the next micro-batch they hold the other inputs of their task back,
+    so that a join sees its sides in the order of time, as on a worker."""
     member: bytes
     """Proof, for the group, that this run is the one that may commit."""
 
@@ -192,13 +195,14 @@ class _Attempt:
         readers = {
             tp: KafkaReader(self._client, tp, *span) for tp, span in ranges.items() if span[0] < span[1]
         }
-        ended = set(ranges) - set(readers)
+        ended = set(ranges) - set(readers) - self._stage.more
         while True:
             for tp in [tp for tp in readers if not task.buffered.get(tp)]:
                 batch = readers[tp].read()
                 if batch is None:
                     readers.pop(tp).close()
-                    ended.add(tp)
+                    if tp not in self._stage.more:
+                        ended.add(tp)
                 else:
                     task.enqueue(tp, batch)
             if not task.process(caught_up=ended) and not readers:
@@ -209,12 +213,13 @@ class _Attempt:
     ) -> None:
         task.flush()
         failpoints.hit("stream-state-flushed")
-        metadata = task.commit_metadata
-        entries = [
-            KafkaPartition(*tp, end, metadata=metadata.get(tp, ""))
+        metadata, left = task.commit_metadata, task.buffered
+        positions = {
+            tp: task.positions.get(tp, start) if left.get(tp) else end
             for tp, (start, end) in ranges.items()
             if start < end
-        ]
+        }
+        entries = [KafkaPartition(*tp, at, metadata=metadata.get(tp, "")) for tp, at in positions.items()]
         out.producer.send_offsets_to_transaction(entries, self._stage.member, TIMEOUT_SECONDS)
         failpoints.hit("stream-offsets-sent")
         out.producer.commit_transaction(TIMEOUT_SECONDS)
