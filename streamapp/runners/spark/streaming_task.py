@@ -205,8 +205,10 @@ class _Attempt:
                         ended.add(tp)
                 else:
                     task.enqueue(tp, batch)
-            if not task.process(caught_up=ended) and not readers:
-                return
+            if not task.process(caught_up=ended) and all(task.buffered.get(tp) for tp in readers):
+                break  # all is done, or what is left waits for an input that goes on in the next micro-batch
+        for reader in readers.values():
+            reader.close()
 
     def _commit(
         self, task: BatchTask, out: _Output, ranges: Mapping[TopicPartition, tuple[int, int]]
