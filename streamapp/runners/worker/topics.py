@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from streamapp.errors import BrokerError, TopologyError
-from streamapp.runners.worker.clients import NO_TIMEOUT, answer, unreachable
+from streamapp.runners.worker.clients import NO_TIMEOUT, answer, consumer_settings, unreachable
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["Topics", "prepare_topics"]
@@ -38,7 +39,7 @@ def prepare_topics(plan: Plan, admin: AdminClient, timeout: float = 10.0) -> Top
     offsets of their input are still there, `CopartitionError` for topics that are joined but do not match.
     """
     # Looked up before the topics: a worker that starts at the same time creates topics first and commits later.
-    committed = _committed_topics(plan, admin, timeout)
+    committed = _committed_topics(plan, _existing(plan, admin, timeout), 3 * timeout)
     existing = _existing(plan, admin, timeout)
     missing = sorted(topic for topic in plan.source_topics if topic not in existing)
     if missing:
@@ -73,18 +74,31 @@ def _existing(plan: Plan, admin: AdminClient, timeout: float) -> dict[str, int]:
     return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.partitions}
 
 
-def _committed_topics(plan: Plan, admin: AdminClient, timeout: float) -> set[str]:
-    """The topics of which the group has committed some offset that is not the first."""
-    group = plan.application_id
-    (future,) = admin.list_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(group)], request_timeout=NO_TIMEOUT
-    ).values()
+def _committed_topics(plan: Plan, existing: Mapping[str, int], timeout: float) -> set[str]:
+    """The topics of which the group has committed some offset that is not the first.
+
+    A consumer asks, not an admin client: on a cluster whose group coordinator is not there yet, librdkafka ended the
+    process with a segmentation fault now and then.
+    """
+    topics = {topic for sub in plan.subtopologies for topic in _sources(sub, existing, {})}
+    wanted = [TopicPartition(t, p) for t in topics if t in existing for p in range(existing[t])]
+    consumer = Consumer(consumer_settings(plan.config))
+    deadline = time.monotonic() + timeout
     try:
-        return {tp.topic for tp in answer(future, timeout).topic_partitions or () if tp.offset > 0}
-    except KafkaException as exc:
-        if exc.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-            return set()
-        raise unreachable(plan.config, exc) from exc
+        while True:
+            try:
+                found = consumer.committed(wanted, timeout=timeout) if wanted else []
+                errors = [tp.error for tp in found if tp.error is not None]
+                if not errors:
+                    return {tp.topic for tp in found if tp.offset > 0}
+                problem = KafkaException(errors[0])
+            except KafkaException as exc:
+                problem = exc
+            if time.monotonic() > deadline:
+                raise unreachable(plan.config, problem) from problem
+            time.sleep(0.1)
+    finally:
+        consumer.close()
 
 
 def _check_changelogs(
