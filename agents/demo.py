@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -68,8 +68,9 @@ def _run(once: bool, until: datetime | None, data: Path, kafka_port: int, web_po
             kafka = stack.enter_context(kafka_cluster(data / "kafka", kafka_port))
             tell(kafka.bootstrap_servers)
 
-        with phase("Flights") as tell:
-            _start_spark(data / "spark.log")
+        with phase("Flights", shows_bar=True) as tell:
+            with console.status("Spark starts"):
+                _start_spark(data / "spark.log")
             with progress_bar() as bar:
                 line = bar.add_task("  events", total=None)
                 published = ingest(
@@ -103,7 +104,11 @@ def _run(once: bool, until: datetime | None, data: Path, kafka_port: int, web_po
 def _compare(kafka: KafkaSettings, worker: WorkerProcess) -> bool:
     """Whether the worker's tables are Spark's, once everything has been processed."""
     streams = agents.app.streams
-    with phase("Processing") as tell, Backlog(streams.plan, kafka) as backlog, progress_bar() as bar:
+    with (
+        phase("Processing", shows_bar=True) as tell,
+        Backlog(streams.plan, kafka) as backlog,
+        progress_bar() as bar,
+    ):
         line = bar.add_task("  events", total=None)
         while not backlog.empty():
             worker.check()
@@ -114,7 +119,7 @@ def _compare(kafka: KafkaSettings, worker: WorkerProcess) -> bool:
     config = agents.app.config.replace(
         bootstrap_servers=kafka.bootstrap_servers, client_properties=kafka.librdkafka()
     )
-    with phase("Spark") as tell:
+    with phase("Spark", shows_bar=True) as tell:
         spark = batch_tables(streams.topology, config)
         tell("the same topology, in batch, over the same events")
     comparisons = compare(worker_tables(worker, spark), spark)
@@ -137,10 +142,13 @@ Ctrl-C stops everything."""
 
 
 @contextmanager
-def phase(name: str) -> Iterator[Any]:
-    """One line in the terminal when the body is through: its name, what it told, and how long it took."""
+def phase(name: str, *, shows_bar: bool = False) -> Iterator[Any]:
+    """One line in the terminal when the body is through: its name, what it told, and how long it took.
+
+    Until then there is a spinner, or the bar that the body shows: a terminal has room for one of them.
+    """
     started, told = time.monotonic(), [""]
-    with console.status(name):
+    with nullcontext() if shows_bar else console.status(name):
         yield lambda text: told.__setitem__(0, text)
     console.print(f"[bold]{name:12}[/bold]{told[0]}  [dim]{time.monotonic() - started:.1f} s[/dim]")
 

@@ -115,9 +115,7 @@ def ingest(
     else:
         kafka = KafkaSettings.from_env(bootstrap_servers=bootstrap_servers)
     topics = [TopicSpec(d.topic, d.partitions, _topic_config(d)) for d in DATASETS.values()]
-    results = TopicSpec(
-        LATE_DEPARTURES, 4, KEEP
-    )  # the application's output: Kafka does not make topics by itself
+    results = TopicSpec(LATE_DEPARTURES, 4, KEEP)  # the application's: Kafka does not make topics by itself
     KafkaAdmin(kafka).ensure_topics([TopicSpec(REJECTED, 1, KEEP), results, *topics])
     folder = Path(tempfile.mkdtemp(prefix="flights-")) if raw is None else raw
     try:
