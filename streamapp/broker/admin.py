@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, NamedTuple
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from streamapp.broker.requests import ask
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
@@ -58,7 +60,7 @@ class KafkaAdmin:
         ]
         if new:
             # Another worker that starts at the same time may have been faster; then its counts are checked.
-            self._each("create", self._client.create_topics(new), KafkaError.TOPIC_ALREADY_EXISTS)
+            self._each("create", self._client.create_topics, new, KafkaError.TOPIC_ALREADY_EXISTS)
             self._wait_until(
                 lambda: self._writable(wanted.keys()), f"topics {', '.join(wanted)} have leaders"
             )
@@ -72,8 +74,7 @@ class KafkaAdmin:
     def delete_topics(self, topics: Collection[str]) -> None:
         """Delete topics and return when they are gone; one that doesn't exist is fine."""
         if topics:
-            deletions = self._client.delete_topics(list(topics))
-            self._each("delete", deletions, KafkaError.UNKNOWN_TOPIC_OR_PART)
+            self._each("delete", self._client.delete_topics, list(topics), KafkaError.UNKNOWN_TOPIC_OR_PART)
             self._wait_until(
                 lambda: not self.partition_counts(topics), f"topics {', '.join(topics)} are gone"
             )
@@ -93,10 +94,10 @@ class KafkaAdmin:
         deadline = time.monotonic() + self._timeout
         while wanted:
             asked = {ClientPartition(*partition): OffsetSpec.latest() for partition in wanted}
-            answers = self._client.list_offsets(asked, isolation_level=level, request_timeout=self._timeout)
+            request = partial(self._client.list_offsets, isolation_level=level)
             fine = _NO_LEADER_YET if time.monotonic() < deadline else ()
-            for at, answer in self._each("read the end of", answers, *fine).items():
-                found[TopicPartition(at.topic, at.partition)] = answer.offset
+            for at, end in self._each("read the end of", request, asked, *fine).items():
+                found[TopicPartition(at.topic, at.partition)] = end.offset
             wanted -= found.keys()
             if wanted:
                 time.sleep(0.05)
@@ -134,16 +135,19 @@ class KafkaAdmin:
                 "those of a cluster that runs."
             ) from error
 
-    def _each(self, verb: str, futures: Mapping[Any, Future[Any]], *fine: int) -> dict[Any, Any]:
+    def _each(
+        self, verb: str, request: Callable[..., Mapping[Any, Future[Any]]], what: Any, *fine: int
+    ) -> dict[Any, Any]:
         results, problems = {}, []
-        for subject, future in futures.items():
+        for subject, answer in ask(request, what, seconds=self._timeout).items():
             try:
-                results[subject] = future.result(self._timeout)
+                results[subject] = answer.result()
             except KafkaException as error:
-                if error.args[0].code() not in fine:
+                code = error.args[0].code()
+                if code == KafkaError._TIMED_OUT:
+                    problems.append(f"{subject}: no answer within {self._timeout:g} seconds")
+                elif code not in fine:
                     problems.append(f"{subject}: {error.args[0].str()}")
-            except TimeoutError:
-                problems.append(f"{subject}: no answer within {self._timeout:g} seconds")
         if problems:
             raise BrokerError(f"Kafka at {self._servers} could not {verb} {'; '.join(problems)}")
         return results

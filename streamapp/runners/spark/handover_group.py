@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
+from streamapp.broker.requests import ask
 from streamapp.broker.settings import KafkaSettings
 from streamapp.config import StreamsConfig
 from streamapp.engine.metadata import BACKFILL
@@ -105,11 +106,11 @@ class Group:
         """Who is in the group, each with ``client_id`` and ``host``."""
         admin = AdminClient({**client_of(self._config), "log_level": 0})
 
-        def ask() -> list[Any]:
-            found = admin.describe_consumer_groups([self.name], request_timeout=TIMEOUT_SECONDS)
+        def look() -> list[Any]:
+            found = ask(admin.describe_consumer_groups, [self.name], seconds=TIMEOUT_SECONDS)
             return list(found[self.name].result().members)
 
-        return self._patiently("the members", ask)
+        return self._patiently("the members", look)
 
     def check_empty(self, but: str | None = None) -> None:
         """Raises `ConfigError` if anybody runs the application, except clients called ``but``."""

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource
 
+from streamapp.broker.requests import ask
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
@@ -65,7 +66,7 @@ def _retentions(config: StreamsConfig, topics: list[str]) -> dict[str, int]:
     admin = AdminClient({**client_of(config), "log_level": 0})
     asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
     found = {}
-    for resource, answer in admin.describe_configs(asked, request_timeout=TIMEOUT_SECONDS).items():
+    for resource, answer in ask(admin.describe_configs, asked, seconds=TIMEOUT_SECONDS).items():
         try:
             settings = answer.result()
         except KafkaException as error:

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from streamapp.broker.requests import ask
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
 from streamapp.runners.spark.offset_times import TimeSearch
@@ -155,7 +156,7 @@ class KafkaRange:
             return {}
         asked = {KafkaPartition(*tp): spec for tp in partitions}
         level = IsolationLevel.READ_COMMITTED
-        found = self._client.list_offsets(asked, isolation_level=level, request_timeout=TIMEOUT_SECONDS)
+        found = ask(self._client.list_offsets, asked, seconds=TIMEOUT_SECONDS, isolation_level=level)
         try:
             return {TopicPartition(tp.topic, tp.partition): f.result().offset for tp, f in found.items()}
         except KafkaException as error:

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from streamapp.broker.requests import ask
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 
 __all__ = [
-    "NO_TIMEOUT",
     "admin_client",
-    "answer",
     "client_settings",
     "committed_metadata",
     "consumer_settings",
@@ -30,11 +28,6 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
-
-NO_TIMEOUT = 3_600.0
-"""For requests of admin clients, in seconds: librdkafka 2.x ends the process when one times out while it looks for a
-broker (an assertion, or a segmentation fault). So requests may take as long as they like, and `answer` stops waiting."""
 
 _REQUEST_SECONDS = 10.0
 _UNKNOWN_SECONDS = 30.0
@@ -127,15 +120,6 @@ def committed_metadata(committed: RdTopicPartition) -> str:
         return exc.object[: exc.start].decode()
 
 
-def answer(future: Future[T], seconds: float) -> T:
-    """The result of a request of an admin client, made with ``request_timeout=NO_TIMEOUT``. Raises `KafkaException` as the
-    request does, and after ``seconds``."""
-    try:
-        return future.result(max(0.0, seconds))
-    except TimeoutError:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
-
-
 def list_offsets(
     admin: AdminClient, partitions: Iterable[TopicPartition], *, latest: bool, timeout: float = 60.0
 ) -> dict[TopicPartition, int]:
@@ -149,19 +133,17 @@ def list_offsets(
     found: dict[TopicPartition, int] = {}
     began = time.monotonic()
     while wanted:
-        asked: Mapping[Any, Any] = admin.list_offsets(
+        asked = ask(
+            admin.list_offsets,
             wanted,
+            seconds=min(timeout, _REQUEST_SECONDS),
             isolation_level=IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=NO_TIMEOUT,
         )
-        answered_by = time.monotonic() + min(timeout, _REQUEST_SECONDS)
         wanted = {}
         for tp, future in asked.items():
             try:
-                offset = answer(future, answered_by - time.monotonic()).offset
-                if (
-                    offset < 0
-                ):  # a partition whose leader has gone comes back without offset and without error
+                offset = future.result().offset
+                if offset < 0:  # so a partition whose leader has gone comes back, without an error
                     raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
                 found[TopicPartition(tp.topic, tp.partition)] = offset
             except KafkaException as exc:

@@ -11,8 +11,8 @@ from aiokafka.errors import InconsistentGroupProtocolError
 from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from streamapp.broker.requests import ask
 from streamapp.errors import BrokerError, StreamsError
-from streamapp.runners.worker.clients import NO_TIMEOUT, answer
 
 __all__ = ["wait_until_free", "watch_membership"]
 
@@ -83,8 +83,7 @@ async def watch_membership(
 def _strangers(group: str, admin: AdminClient) -> Sequence[str]:
     """The client ids of the members that are not workers."""
     try:
-        described = admin.describe_consumer_groups([group], request_timeout=NO_TIMEOUT)
-        found: Any = answer(described[group], 10.0)
+        found = ask(admin.describe_consumer_groups, [group], seconds=10.0)[group].result()
     except KafkaException:
         return ()  # what there is to say about it, joining the group will say
     if found.state in _EMPTY or found.partition_assignor in ("", _OURS):

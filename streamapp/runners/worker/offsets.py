@@ -9,9 +9,10 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import AdminClient
 
+from streamapp.broker.requests import ask
 from streamapp.errors import BrokerError, ProcessorStateError
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.clients import NO_TIMEOUT, answer, list_offsets
+from streamapp.runners.worker.clients import list_offsets
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.topics import Topics
 from streamapp.state.directory import StateDirectory
@@ -80,9 +81,9 @@ def committed_offsets(
     if not partitions:
         return {}
     wanted = ConsumerGroupTopicPartitions(group, [RdTopicPartition(*tp) for tp in partitions])
-    (future,) = admin.list_consumer_group_offsets([wanted], request_timeout=NO_TIMEOUT).values()
+    (answer,) = ask(admin.list_consumer_group_offsets, [wanted], seconds=seconds).values()
     try:
-        found = answer(future, seconds).topic_partitions
+        found = answer.result().topic_partitions
     except KafkaException as error:
         raise BrokerError(f"the committed offsets of {group} are not known: {error}") from error
     return {TopicPartition(tp.topic, tp.partition): max(0, tp.offset) for tp in found}

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import AdminClient
 
+from streamapp.broker.requests import NO_TIMEOUT
 from streamapp.records import TopicPartition
 
 __all__ = ["RepartitionPurge"]
@@ -44,7 +45,8 @@ class RepartitionPurge:
         due = {tp: offset for tp, offset in self._committed.items() if offset > self._purged.get(tp, 0)}
         self._committed.clear()
         if due:
-            self._asked = self._admin.delete_records([RdTopicPartition(*tp, at) for tp, at in due.items()])
+            below = [RdTopicPartition(*tp, at) for tp, at in due.items()]
+            self._asked = self._admin.delete_records(below, request_timeout=NO_TIMEOUT)
 
     def _note_answers(self) -> None:
         for tp, future in self._asked.items():

@@ -11,8 +11,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from streamapp.broker.requests import ask
 from streamapp.errors import BrokerError, TopologyError
-from streamapp.runners.worker.clients import NO_TIMEOUT, answer, consumer_settings, unreachable
+from streamapp.runners.worker.clients import consumer_settings, unreachable
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["Topics", "prepare_topics"]
@@ -152,9 +153,9 @@ def _create(plan: Plan, admin: AdminClient, counts: Mapping[str, int], timeout: 
         )
         for name, count in counts.items()
     ]
-    for name, future in admin.create_topics(new, request_timeout=NO_TIMEOUT).items():
+    for name, answer in ask(admin.create_topics, new, seconds=timeout).items():
         try:
-            answer(future, timeout)
+            answer.result()
             logger.info("created topic %s with %d partitions", name, counts[name])
         except KafkaException as exc:
             # Another worker that starts at the same time was faster.

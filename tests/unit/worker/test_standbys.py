@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from streamapp.broker.requests import NO_TIMEOUT
 from streamapp.config import StreamsConfig
 from streamapp.dsl import Materialized, StreamsBuilder
 from streamapp.engine.task import Task
@@ -199,7 +200,8 @@ class Purger:
         self.asked: list[dict[tuple[str, int], int]] = []
         self.futures: list[Future[Any]] = []
 
-    def delete_records(self, partitions: list[Any]) -> dict[Any, Future[Any]]:
+    def delete_records(self, partitions: list[Any], *, request_timeout: float) -> dict[Any, Future[Any]]:
+        assert request_timeout == NO_TIMEOUT
         self.asked.append({(tp.topic, tp.partition): tp.offset for tp in partitions})
         self.futures = [Future() for _ in partitions]
         return dict(zip(partitions, self.futures, strict=True))
