@@ -22,7 +22,7 @@ def check_port(port: int) -> None:
     if not _is_free(port):
         raise BrokerError(
             f"Port {port} is in use, so Kafka cannot listen on it. Stop what uses it, choose another port "
-            "with --port, or, if a Kafka of yours runs there, use it: set STREAMAPP_BOOTSTRAP_SERVERS."
+            "with --port (--kafka-port where there are several), or, if a Kafka of yours runs there, use it: set STREAMAPP_BOOTSTRAP_SERVERS."
         )
 
 
