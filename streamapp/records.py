@@ -9,10 +9,14 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar  # with defaults; what type checkers know of it is enough
 
     K = TypeVar("K", default=Any, covariant=True)
+    V = TypeVar("V", default=Any, covariant=True)
 else:
     from typing import TypeVar
 
     K = TypeVar("K", covariant=True)
+    V = TypeVar("V", covariant=True)
+K2 = TypeVar("K2")
+V2 = TypeVar("V2")
 
 __all__ = ["NO_HEADERS", "Headers", "OutputRecord", "Record", "RecordBatch", "TopicPartition", "Windowed"]
 
@@ -68,17 +72,35 @@ class OutputRecord(NamedTuple):
     partition: int | None = None
 
 
-class Record(NamedTuple):
+class Record(NamedTuple, Generic[K, V]):
     """A record with typed key and value, as processors and the test driver see it; ``timestamp`` in ms.
 
-    >>> Record("N1", "late", 500)._replace(value="on time")
-    Record(key='N1', value='on time', timestamp=500, headers=())
+    It is immutable: each ``with_`` method gives another record, with the rest of this one's.
+
+    >>> Record("N1", "late", 500).with_value("on time").with_timestamp(600)
+    Record(key='N1', value='on time', timestamp=600, headers=())
     """
 
-    key: Any
-    value: Any
+    key: K
+    value: V
     timestamp: int = 0
     headers: Headers = NO_HEADERS
+
+    def with_key(self, key: K2) -> Record[K2, V]:
+        """With another key, which may be of another type."""
+        return Record(key, self.value, self.timestamp, self.headers)
+
+    def with_value(self, value: V2) -> Record[K, V2]:
+        """With another value, which may be of another type."""
+        return Record(self.key, value, self.timestamp, self.headers)
+
+    def with_timestamp(self, timestamp: int) -> Record[K, V]:
+        """With another timestamp, in ms."""
+        return Record(self.key, self.value, timestamp, self.headers)
+
+    def with_headers(self, headers: Headers) -> Record[K, V]:
+        """With other headers, in place of those that it has."""
+        return Record(self.key, self.value, self.timestamp, headers)
 
 
 class Windowed(NamedTuple, Generic[K]):

@@ -22,6 +22,7 @@ from streamapp.engine.operators.stateless import (
     Peek,
     SelectKey,
 )
+from streamapp.engine.processor import FixedKeyProcessor, Processor
 from streamapp.names import check_name
 from streamapp.serdes.base import Serde
 
@@ -189,8 +190,8 @@ class StatelessMethods(Described[K, V]):
         self._keep(ForEach(fn), "KSTREAM-FOREACH-", name)
 
     def process(
-        self, supplier: Callable[[], Any], *store_names: str, name: str | None = None
-    ) -> KStream[Any, Any]:
+        self, supplier: Callable[[], Processor[K, V, K2, V2]], *store_names: str, name: str | None = None
+    ) -> KStream[K2, V2]:
         """Runs a `Processor` of its own for each task, with the named stores. (``KStream.process``, KIP-820)
 
         ``supplier`` is its class, or a function that returns a new one each time. Stores are named here or brought along by
@@ -201,7 +202,7 @@ class StatelessMethods(Described[K, V]):
         >>> class Twice(Processor):
         ...     def process(self, record: Record) -> None:
         ...         self.context.forward(record)
-        ...         self.context.forward(record._replace(value=record.value + 1))
+        ...         self.context.forward(record.with_value(record.value + 1))
         >>> try_out(lambda numbers: numbers.process(Twice), [("a", 1)])
         [('a', 1), ('a', 2)]
         """
@@ -209,8 +210,8 @@ class StatelessMethods(Described[K, V]):
         return self._next(node, None, None, True)
 
     def process_values(
-        self, supplier: Callable[[], Any], *store_names: str, name: str | None = None
-    ) -> KStream[K, Any]:
+        self, supplier: Callable[[], FixedKeyProcessor[K, V, V2]], *store_names: str, name: str | None = None
+    ) -> KStream[K, V2]:
         """Runs a `FixedKeyProcessor` of its own for each task, with the named stores. (``KStream.processValues``, KIP-820)
 
         It has to keep the key (`StreamsError` if it forwards another), so that nothing has to be repartitioned.
@@ -219,7 +220,7 @@ class StatelessMethods(Described[K, V]):
         >>> from streamapp.testing import try_out
         >>> class Negative(FixedKeyProcessor):
         ...     def process(self, record: Record) -> None:
-        ...         self.context.forward(record._replace(value=-record.value))
+        ...         self.context.forward(record.with_value(-record.value))
         >>> try_out(lambda numbers: numbers.process_values(Negative), [("a", 1)])
         [('a', -1)]
         """

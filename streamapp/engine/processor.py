@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol
 
 from streamapp.errors import StreamsError
 from streamapp.records import Record
 from streamapp.state.spec import StoreSpec
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # with defaults; what type checkers know of it is enough
+
+    K = TypeVar("K", default=Any)
+    KIn = TypeVar("KIn", default=Any, contravariant=True)
+    VIn = TypeVar("VIn", default=Any, contravariant=True)
+    KOut = TypeVar("KOut", default=Any, covariant=True)
+    VOut = TypeVar("VOut", default=Any, covariant=True)
+    KForward = TypeVar("KForward", default=Any, contravariant=True)
+    VForward = TypeVar("VForward", default=Any, contravariant=True)
+else:
+    from typing import TypeVar
+
+    K, KIn, VIn, KOut, VOut, KForward, VForward = map(
+        TypeVar, ("K", "KIn", "VIn", "KOut", "VOut", "KForward", "VForward")
+    )
 
 __all__ = [
     "Cancellable",
@@ -39,7 +56,7 @@ class RecordMetadata(NamedTuple):
     >>> from streamapp.testing import try_out
     >>> class Where(Processor):
     ...     def process(self, record: Record) -> None:
-    ...         self.context.forward(record._replace(value=self.context.record_metadata))
+    ...         self.context.forward(record.with_value(self.context.record_metadata))
     >>> try_out(lambda words: words.process(Where), [("a", "to")])
     [('a', RecordMetadata(topic='input-0', partition=0, offset=0))]
     """
@@ -69,13 +86,13 @@ class Cancellable(Protocol):
         """No further calls."""
 
 
-class ProcessorContext(Protocol):
-    """What a processor may do; given to `Processor.init`.
+class ProcessorContext(Protocol[KForward, VForward]):
+    """What a processor may do; given to `Processor.init`. ``ProcessorContext[str, int]`` forwards records of these types.
 
     >>> from streamapp.testing import try_out
     >>> class Times(Processor):
     ...     def process(self, record: Record) -> None:
-    ...         self.context.forward(record._replace(value=self.context.current_stream_time_ms()))
+    ...         self.context.forward(record.with_value(self.context.current_stream_time_ms()))
     >>> try_out(lambda words: words.process(Times), [("a", "to", 30), ("a", "be", 10)])
     [('a', 30), ('a', 30)]
     """
@@ -87,7 +104,7 @@ class ProcessorContext(Protocol):
     def record_metadata(self) -> RecordMetadata | None:
         """Source of the current record; None inside a punctuator."""
 
-    def forward(self, record: Record, child: str | None = None) -> None:
+    def forward(self, record: Record[KForward, VForward], child: str | None = None) -> None:
         """Hands a record to all children, or to the one that is named."""
 
     def get_state_store(self, name: str) -> Any:
@@ -107,23 +124,25 @@ class ProcessorContext(Protocol):
         """Asks for a commit as soon as possible."""
 
 
-class Processor:
-    """Base of a user's processors: one instance for each task.
+class Processor(Generic[KIn, VIn, KOut, VOut]):
+    """Base of a user's processors: one instance for each task. (Kafka Streams: ``processor.api.Processor``)
 
-    >>> class Shout(Processor):
-    ...     def process(self, record: Record) -> None:
-    ...         self.context.forward(record._replace(value=record.value.upper()))
+    A type checker compares the types of keys and values, in and out, with those of the streams; without them, everything goes.
+
+    >>> class Shout(Processor[str, str, str, str]):
+    ...     def process(self, record: Record[str, str]) -> None:
+    ...         self.context.forward(record.with_value(record.value.upper()))
     """
 
     stores: Sequence[StoreSpec] = ()
     """Stores that come with the processor: added and connected wherever it is used."""
-    context: ProcessorContext
+    context: ProcessorContext[KOut, VOut]
 
-    def init(self, context: ProcessorContext) -> None:
+    def init(self, context: ProcessorContext[KOut, VOut]) -> None:
         """Called once before the first record; keeps the context."""
         self.context = context
 
-    def process(self, record: Record) -> None:
+    def process(self, record: Record[KIn, VIn]) -> None:
         """Called for each record."""
         raise NotImplementedError
 
@@ -131,13 +150,13 @@ class Processor:
         """Called once when the task closes."""
 
 
-class FixedKeyProcessor(Processor):
+class FixedKeyProcessor(Processor[K, VIn, K, VOut], Generic[K, VIn, VOut]):
     """A processor for ``process_values``: it may not change the key, so that no repartitioning is needed behind it.
 
     >>> from streamapp.testing import try_out
     >>> class Length(FixedKeyProcessor):
     ...     def process(self, record: Record) -> None:
-    ...         self.context.forward(record._replace(value=len(record.value)))
+    ...         self.context.forward(record.with_value(len(record.value)))
     >>> try_out(lambda words: words.process_values(Length), [("a", "to")])
     [('a', 2)]
     """

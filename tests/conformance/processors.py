@@ -104,36 +104,36 @@ def _map(spec: Spec) -> Behaviour:
     key, value = mapper(spec.get("key_fn", "key")), mapper(spec["value_fn"])
 
     def behaviour(p: Any, r: Record) -> None:
-        p.context.forward(r._replace(key=key(r.key, r.value), value=value(r.key, r.value)))
+        p.context.forward(r.with_key(key(r.key, r.value)).with_value(value(r.key, r.value)))
 
     return behaviour
 
 
 def _shift_timestamp(spec: Spec) -> Behaviour:
-    return lambda p, r: p.context.forward(r._replace(timestamp=r.timestamp + spec["ms"]))
+    return lambda p, r: p.context.forward(r.with_timestamp(r.timestamp + spec["ms"]))
 
 
 def _set_header(spec: Spec) -> Behaviour:
     header = (spec["header"], spec["value"].encode())
-    return lambda p, r: p.context.forward(r._replace(headers=(*r.headers, header)))
+    return lambda p, r: p.context.forward(r.with_headers((*r.headers, header)))
 
 
 def _remove_header(spec: Spec) -> Behaviour:
     def behaviour(p: Any, r: Record) -> None:
-        p.context.forward(r._replace(headers=tuple(h for h in r.headers if h[0] != spec["header"])))
+        p.context.forward(r.with_headers(tuple(h for h in r.headers if h[0] != spec["header"])))
 
     return behaviour
 
 
 def _header_to_value(spec: Spec) -> Behaviour:
-    return lambda p, r: p.context.forward(r._replace(value=last_header(r.headers, spec["header"])))
+    return lambda p, r: p.context.forward(r.with_value(last_header(r.headers, spec["header"])))
 
 
 def _metadata(spec: Spec) -> Behaviour:
     def behaviour(p: Any, r: Record) -> None:
         m = p.context.record_metadata
         source = "none" if m is None else f"{m.topic}/{m.partition}/{m.offset}"
-        p.context.forward(r._replace(value=f"{source}@{r.timestamp}/{p.context.current_stream_time_ms()}"))
+        p.context.forward(r.with_value(f"{source}@{r.timestamp}/{p.context.current_stream_time_ms()}"))
 
     return behaviour
 
@@ -155,7 +155,7 @@ def _lookup(spec: Spec) -> Behaviour:
         found = p.store.get(r.key)
         if p.store.timestamped and found is not None:
             found, _ = found
-        p.context.forward(r._replace(value=f"{text(r.value)}|{text(found)}"))
+        p.context.forward(r.with_value(f"{text(r.value)}|{text(found)}"))
 
     return behaviour
 
@@ -163,7 +163,7 @@ def _lookup(spec: Spec) -> Behaviour:
 def _running_count(spec: Spec) -> Behaviour:
     def behaviour(p: Any, r: Record) -> None:
         p.store.put(r.key, (p.store.get(r.key) or 0) + 1)
-        p.context.forward(r._replace(value=f"{text(r.value)}#{p.store.get(r.key)}"))
+        p.context.forward(r.with_value(f"{text(r.value)}#{p.store.get(r.key)}"))
 
     return behaviour
 
@@ -211,7 +211,7 @@ def _session_track(spec: Spec) -> Behaviour:
         for first, last, _ in found:
             p.store.remove(r.key, first, last)
         p.store.put(r.key, start, end, aggregate)
-        p.context.forward(r._replace(value=f"{aggregate}@{start}/{end}"))
+        p.context.forward(r.with_value(f"{aggregate}@{start}/{end}"))
 
     return behaviour
 
@@ -224,7 +224,7 @@ def _versioned_lookup(spec: Spec) -> Behaviour:
     def behaviour(p: Any, r: Record) -> None:
         found = p.store.get(r.key, r.timestamp)
         shown = "null" if found is None else f"{text(found[0])}@{found[1]}"
-        p.context.forward(r._replace(value=f"{text(r.value)}|{shown}"))
+        p.context.forward(r.with_value(f"{text(r.value)}|{shown}"))
 
     return behaviour
 

@@ -173,7 +173,7 @@ class Numbering(Processor):
         self.seen.put(said, record.value, record.timestamp)
         number = (self.numbers.get(record.key) or 0) + 1
         self.numbers.put(record.key, number)
-        self.context.forward(record._replace(value=f"{number}:{record.value}"))
+        self.context.forward(record.with_value(f"{number}:{record.value}"))
 
 
 def _time_of_rating(rating: ConsumedRecord, partition_time: int) -> int:

@@ -8,10 +8,12 @@ from typing import reveal_type
 
 from streamapp import (
     EmitStrategy,
+    FixedKeyProcessor,
     JoinWindows,
     JsonSerde,
     LongSerde,
     Materialized,
+    Processor,
     Record,
     SessionWindows,
     StreamsBuilder,
@@ -32,6 +34,22 @@ class Gate:
     name: str
 
 
+class Delays(Processor[str, Flight, str, int]):
+    def process(self, record: Record[str, Flight]) -> None:
+        reveal_type(record.with_key(5))  # Record[int, Flight]
+        self.context.forward(record.with_value(record.value.delay))
+
+
+class Carriers(FixedKeyProcessor[str, Flight, str]):
+    def process(self, record: Record[str, Flight]) -> None:
+        self.context.forward(record.with_value(record.value.carrier))
+
+
+class Whatever(Processor):
+    def process(self, record: Record) -> None:
+        self.context.forward(record.with_value(1))
+
+
 def describe(builder: StreamsBuilder) -> None:
     flights = builder.stream("flights", key_serde=StringSerde(), value_serde=JsonSerde(Flight))
     gates = builder.table("gates", key_serde=StringSerde(), value_serde=JsonSerde(Gate))
@@ -48,6 +66,10 @@ def describe(builder: StreamsBuilder) -> None:
     reveal_type(flights.flat_map_values(lambda flight: [flight.delay]))  # KStream[str, int]
     reveal_type(flights.select_key(lambda tail, flight: flight.delay))  # KStream[int, Flight]
     reveal_type(flights.split().no_default_branch())  # dict[str, KStream[str, Flight]]
+
+    reveal_type(flights.process(Delays))  # KStream[str, int]
+    reveal_type(flights.process_values(Carriers))  # KStream[str, str]
+    reveal_type(flights.process(Whatever))  # KStream[Any, Any]
 
     by_carrier = flights.group_by(lambda tail, flight: flight.carrier, key_serde=StringSerde())
     reveal_type(by_carrier)  # KGroupedStream[str, Flight]

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from streamapp import JoinWindows, LongSerde, StreamsBuilder, StringSerde, TimeWindows
+from streamapp import JoinWindows, LongSerde, Processor, Record, StreamsBuilder, StringSerde, TimeWindows
+
+
+class Lengths(Processor[str, str, str, int]):
+    def process(self, record: Record[str, str]) -> None:
+        self.context.forward(record)  # error
+        self.context.forward(record.with_value(len(record.value)))
 
 
 def describe(builder: StreamsBuilder) -> None:
@@ -18,3 +24,5 @@ def describe(builder: StreamsBuilder) -> None:
     words.group_by_key().count().late_records()  # error
     words.group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(5)).count().late_records()
     words.merge(numbers)  # error
+    words.process(Lengths).to("out", value_serde=StringSerde())  # error
+    words.process(Lengths).process(Lengths)  # error

@@ -26,7 +26,7 @@ class Count(Processor):
             raise ValueError("this record cannot be counted")
         count = (self.counts.get(record.key) or 0) + 1
         self.counts.put(record.key, count)
-        self.context.forward(record._replace(value=count))
+        self.context.forward(record.with_value(count))
 
 
 def counting(source: str, sink: str, *, persistent: bool = True) -> Topology:
