@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from aiohttp import web
 
 from streamapp.web.sampler import Sampler
-from streamapp.web.source import WorkerStatus
+from streamapp.web.source import WorkerState, WorkerStatus
 from streamapp.web.status import StatusViews
 
 __all__ = ["MetricsView", "exposition"]
-
-_STATES = ("starting", "rebalancing", "restoring", "running", "stopping", "failed")
 
 
 class Metric(NamedTuple):
@@ -47,7 +45,7 @@ class MetricsView:
         restoring = [(task, self._status.restore_progress(task)) for task in tasks if task.restoring]
         yield Metric(
             "worker_state", "gauge", "1 for the state that the worker is in.",
-            [({"state": state}, state == status.state) for state in _STATES],
+            [({"state": state}, state == status.state) for state in get_args(WorkerState)],
         )  # fmt: skip
         yield Metric("worker_paused", "gauge", "1 while processing is paused.", [({}, status.paused)])
         yield Metric(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import get_args
 
-from streamapp.web.source import InputStatus, RestoreStatus, StandbyStatus, TaskStatus
+from streamapp.web.source import InputStatus, RestoreStatus, StandbyStatus, TaskStatus, WorkerState
 
 from .conftest import Serve
 from .fakes import FakeSource
@@ -44,3 +45,12 @@ async def test_metrics_of_tasks_restores_and_standbys(serve: Serve) -> None:
     assert "restore_seconds_left{" not in text  # not known yet
     families = re.findall(r"# TYPE (\w+)", text)
     assert len(families) == len(set(families))
+
+
+async def test_a_worker_is_in_one_state_whichever_it_is(serve: Serve) -> None:
+    source = FakeSource()
+    client = await serve(source)
+    for state in get_args(WorkerState):
+        source.worker = dataclasses.replace(source.worker, state=state)
+        text = await (await client.get("/metrics")).text()
+        assert re.findall(r'worker_state\{.*state="(\w+)"\} 1', text) == [state]
