@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamapp import (
@@ -21,6 +21,7 @@ from streamapp import (
 )
 from streamapp.records import RecordBatch
 from streamapp.state.backend import MemoryBackend
+from streamapp.state.rocks import RocksBackend, RocksMemory
 from tests.unit.engine.support import Sent, commit, feed, task_of
 
 TEXT = {"key_serde": StringSerde(), "value_serde": StringSerde()}
@@ -210,11 +211,29 @@ records = st.tuples(st.sampled_from("abc"), st.sampled_from(["1", "2", None]), s
 steps = st.lists(st.one_of(records, st.sampled_from(["commit", "restart", "restore"])), max_size=30)
 
 
+@pytest.fixture(params=["memory", "rocksdb"], scope="module")
+def make(request, tmp_path_factory):
+    """Makes empty backends."""
+    if request.param == "memory":
+        yield MemoryBackend
+        return
+    memory, opened = RocksMemory(), []
+
+    def rocks():
+        opened.append(RocksBackend(tmp_path_factory.mktemp("rocks"), memory))
+        return opened[-1]
+
+    yield rocks
+    for backend in opened:
+        backend.close()
+
+
+@settings(max_examples=40)
 @given(steps)
-def test_rows_expire_like_those_of_a_simple_model_across_commits_restarts_and_restores(steps):
+def test_rows_expire_like_those_of_a_simple_model_across_commits_restarts_and_restores(make, steps):
     builder = StreamsBuilder()
     builder.table("in", **TEXT, materialized=kept()).to_stream().to("out")
-    topology, sent, backend, model, offset = builder.build(), Sent(), MemoryBackend(), Model(), 0
+    topology, sent, backend, model, offset = builder.build(), Sent(), make(), Model(), 0
     metadata = {}
     task, _ = task_of(topology, collector=sent, backend=backend)
     for step in steps:
@@ -229,7 +248,7 @@ def test_rows_expire_like_those_of_a_simple_model_across_commits_restarts_and_re
         if step == "commit":
             continue
         if step == "restore":
-            backend = MemoryBackend()
+            backend = make()
         task, _ = task_of(topology, collector=sent, backend=backend, init=False)
         if step == "restore":
             log = [r for r in sent.records if r.topic == "app-s-changelog"]
