@@ -1,0 +1,79 @@
+"""What streamapp has beyond Kafka Streams, on workers that run, are killed, and lose their disk."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+
+import pytest
+
+from ..processes import until
+from .conftest import Cluster
+from .member import Member
+
+
+class Running:
+    """A worker of `beyond_app`, one of its inputs and its output."""
+
+    def __init__(self, cluster: Cluster, what: str) -> None:
+        self.cluster, self.what = cluster, what
+        self.sink = f"{cluster.sink}-{what}"
+        for each in ("late", "idle", "ttl"):
+            cluster.create(f"{cluster.source}-{each}", f"{cluster.sink}-{each}", partitions=1)
+        self.member = Member(cluster, "a", app="beyond_app")
+
+    def feed(self, *records: tuple[str, str, int]) -> None:
+        for key, value, timestamp in records:
+            self.cluster.producer.produce(
+                f"{self.cluster.source}-{self.what}", value, key, timestamp=timestamp
+            )
+        self.cluster.producer.flush()
+
+    def answers(self, *rows: tuple[str, str | None]) -> None:
+        """Until the output has these records, and no others."""
+        wanted = [(key.encode(), value and value.encode()) for key, value in rows]
+        until(lambda: len(self.cluster.read(self.sink)) >= len(wanted), 60, self.cluster.story)
+        assert self.cluster.read(self.sink) == wanted
+
+    def restart(self, *, lose_disk: bool = False) -> None:
+        """Killed after its last commit, and started again."""
+        self.member.worker.signal(signal.SIGKILL)
+        self.member.worker.wait()
+        if lose_disk:
+            shutil.rmtree(self.cluster.folder / "data-a")
+        self.member = Member(self.cluster, "a", app="beyond_app")
+
+
+def test_late_records_come_out_and_stay_late_after_a_kill(cluster: Cluster) -> None:
+    running = Running(cluster, "late")
+    running.feed(("a", "first", 500), ("a", "closes", 5_000), ("a", "late", 600), ("a", "in time", 5_100))
+    running.answers(("a", "late"))
+    until(lambda: running.member.status()["lag"] == 0, 30, running.member.status)
+    running.restart(lose_disk=True)
+    running.feed(("a", "late again", 700))
+    running.answers(("a", "late"), ("a", "late again"))
+
+
+def test_windows_close_while_nothing_comes_in(cluster: Cluster) -> None:
+    running = Running(cluster, "idle")
+    running.feed(("a", "1", 100), ("a", "2", 200))
+    running.answers(("a", "2"))
+    running.restart()
+    running.feed(("a", "late: its result is out", 300), ("a", "3", 60_000))
+    running.answers(("a", "2"), ("a", "1"))
+
+
+@pytest.mark.parametrize("lose_disk", [False, True], ids=["from disk", "from the changelog"])
+def test_rows_expire_also_those_of_before_a_restart(cluster: Cluster, lose_disk: bool) -> None:
+    running = Running(cluster, "ttl")
+    running.feed(("a", "1", 1_000), ("b", "2", 6_000), ("c", "3", 11_000))
+    out = [("a", "1"), ("b", "2"), ("a", None), ("c", "3")]
+    running.answers(*out)
+    assert running.member.ask("/tables/rows/a")[0] == 404
+    assert running.member.ask("/tables/rows/b")[1]["value"] == "2"
+    until(lambda: len(cluster.read(f"{cluster.id}-rows-changelog")) >= 3, 30, cluster.story)
+    running.restart(lose_disk=lose_disk)
+    running.feed(("d", "4", 16_000))
+    running.answers(*out, ("b", None), ("d", "4"))
+    assert running.member.ask("/tables/rows/b")[0] == 404
+    assert running.member.ask("/tables/rows/c")[1]["value"] == "3"
