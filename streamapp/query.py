@@ -1,6 +1,8 @@
 """Interactive queries (KIP-796): typed questions to a state store, with a result that says why it failed.
 
-The plain reads of a store (``store.get``, ``fetch`` ...) raise on misuse; a query gives a `QueryResult`.
+The plain reads of a store (``store.get``, ``fetch`` ...) raise on misuse; a query gives a `QueryResult`. As in Kafka
+Streams, only queries by key look into a store's record cache: windows that have expired in the store are not found, though
+the cache still shows them to plain reads.
 
 >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver, Materialized
 >>> text = StringSerde()
@@ -153,7 +155,8 @@ def _values_only(rows: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
 
 
 def _sessions_of(store: Any, query: WindowRangeQuery) -> Iterator[tuple[Windowed, Any]]:
-    return ((Windowed(query.key, start, end), value) for start, end, value in store.fetch(query.key))
+    found = store.below_cache.fetch(query.key)
+    return ((Windowed(query.key, start, end), value) for start, end, value in found)
 
 
 def _version(store: Any, query: VersionedKeyQuery) -> Any:
@@ -172,11 +175,20 @@ _ANSWERS: dict[tuple[type, str], Callable[[Any, Any], Any]] = {
     **{(KeyQuery, kind): lambda s, q: s.get(q.key) for kind in _KEY_VALUE},
     (KeyQuery, "timestamped"): lambda s, q: _value_only(s.get(q.key)),
     (TimestampedKeyQuery, "timestamped"): lambda s, q: s.get(q.key),
-    **{(RangeQuery, kind): lambda s, q: s.range(q.low, q.high, q.descending) for kind in _KEY_VALUE},
-    (RangeQuery, "timestamped"): lambda s, q: _values_only(s.range(q.low, q.high, q.descending)),
-    (TimestampedRangeQuery, "timestamped"): lambda s, q: s.range(q.low, q.high, q.descending),
-    **{(WindowKeyQuery, kind): lambda s, q: s.fetch(q.key, q.time_from, q.time_to) for kind in _WINDOW},
-    **{(WindowRangeQuery, kind): lambda s, q: s.fetch_all(q.time_from, q.time_to) for kind in _WINDOW},
+    **{
+        (RangeQuery, kind): lambda s, q: s.below_cache.range(q.low, q.high, q.descending)
+        for kind in _KEY_VALUE
+    },
+    (RangeQuery, "timestamped"): lambda s, q: _values_only(s.below_cache.range(q.low, q.high, q.descending)),
+    (TimestampedRangeQuery, "timestamped"): lambda s, q: s.below_cache.range(q.low, q.high, q.descending),
+    **{
+        (WindowKeyQuery, kind): lambda s, q: s.below_cache.fetch(q.key, q.time_from, q.time_to)
+        for kind in _WINDOW
+    },
+    **{
+        (WindowRangeQuery, kind): lambda s, q: s.below_cache.fetch_all(q.time_from, q.time_to)
+        for kind in _WINDOW
+    },
     (WindowRangeQuery, "session"): _sessions_of,
     **{(kind, "versioned"): _refuse for kind in (KeyQuery, RangeQuery)},
     (VersionedKeyQuery, "versioned"): _version,

@@ -140,9 +140,17 @@ class PlainTableStore(TimestampedKeyValueStore):
 
     timestamped = False
 
+    def _shown_timestamp(self, row_key: Any) -> int:
+        return -1
+
     def get(self, key: Any) -> tuple[Any, int] | None:
-        row = super().get(key)
-        return None if row is None else (row[0], -1)
+        if key.__class__ is not self._key_class:
+            key = self._keep_key(key)
+        value = self.row(key)[0]
+        return None if value is None else (self._values.show(value), self._shown_timestamp(key))
 
     def _entries(self, start: bytes | None, end: bytes | None, reverse: bool) -> Iterator[tuple[Any, Any]]:
-        return ((key, (row[0], -1)) for key, row in super()._entries(start, end, reverse))
+        keys, show, timestamp = self._keys, self._values.show, self._shown_timestamp
+        for data, row in self._merged(start, end, reverse):
+            key = keys.from_bytes(data)
+            yield keys.show(key), (show(row[0]), timestamp(key))

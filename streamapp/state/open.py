@@ -7,7 +7,19 @@ from typing import Any
 from streamapp.errors import InvalidStoreError
 from streamapp.state.backend import OrderedBytes
 from streamapp.state.buffers import OuterJoinStore, SuppressBuffer, TimeOrderedBuffer
-from streamapp.state.cache import RecordCache, cached_store
+from streamapp.state.cache import RecordCache
+from streamapp.state.cached_tables import (
+    CachedKeyValueStore,
+    CachedLruStore,
+    CachedPlainTableStore,
+    CachedTimestampedLruStore,
+    CachedTimestampedStore,
+)
+from streamapp.state.cached_windows import (
+    CachedSessionStore,
+    CachedTimestampedWindowStore,
+    CachedWindowStore,
+)
 from streamapp.state.expiring import ExpiringStore
 from streamapp.state.key_value import (
     KeyValueStore,
@@ -41,6 +53,17 @@ _KINDS: dict[str, type[Store]] = {
     "suppress_buffer": SuppressBuffer,
 }
 
+_CACHED_KINDS: dict[str, type[Any]] = {
+    "key_value": CachedKeyValueStore,
+    "timestamped": CachedTimestampedStore,
+    "plain_table": CachedPlainTableStore,
+    "lru": CachedLruStore,
+    "timestamped_lru": CachedTimestampedLruStore,
+    "window": CachedWindowStore,
+    "timestamped_window": CachedTimestampedWindowStore,
+    "session": CachedSessionStore,
+}
+
 
 def open_store(
     spec: StoreSpec, table: OrderedBytes, task: StoreContext, cache: RecordCache | None = None
@@ -62,8 +85,8 @@ def open_store(
             kind = "expiring"
         elif not spec.keeps_timestamps:
             kind = "plain_table"
-    if spec.cached and cache is not None and cache.max_bytes > 0:
-        store = cached_store(kind, spec, table, task, cache)
-        if store is not None:
-            return store
+    if spec.cached and cache is not None and cache.max_bytes > 0 and kind in _CACHED_KINDS:
+        store: Any = _CACHED_KINDS[kind](spec, table, task)
+        store.attach(cache)
+        return store
     return _KINDS[kind](spec, table, task)

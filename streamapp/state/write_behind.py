@@ -67,6 +67,11 @@ class Store:
         self._log_each = spec.logged and task.log_each_write
         self._log_at_commit = spec.logged and not task.log_each_write
 
+    @property
+    def below_cache(self) -> Any:
+        """The store as queries by range and window see it (KIP-796): without what only its record cache knows."""
+        return self
+
     def set_flush_listener(self, listener: FlushListener) -> None:
         """Has no effect: without a record cache, whoever writes forwards the update itself."""
 

@@ -64,6 +64,6 @@ def materialized(node: Spec, key: Type, value: Type) -> Materialized:
         options |= {"store_type": "lru", "max_entries": spec["lru"]}
     elif "type" in spec:
         options["store_type"] = "in_memory" if spec["type"] == "in_memory" else "rocksdb"
-    if spec.get("plain"):
-        options["timestamped"] = False
+    if spec.get("plain"):  # a supplier of its own, whatever the default is
+        options = {"store_type": "rocksdb", **options, "timestamped": False}
     return Materialized(spec.get("store"), **options)

@@ -5,6 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from store_harness import Life
 
+from streamapp.query import (
+    RangeQuery,
+    TimestampedKeyQuery,
+    TimestampedRangeQuery,
+    WindowKeyQuery,
+    WindowRangeQuery,
+    execute,
+)
 from streamapp.records import Windowed
 from streamapp.state.cache import RecordCache
 
@@ -109,7 +117,56 @@ def test_a_cached_lru_store_logs_what_it_evicts_but_tells_nobody():
     life.store.put("b", 2)
     life.store.flush()
     assert [update[:2] for update in heard] == [("a", 1), ("b", 2)]
+    assert [(key, value and value[-1]) for key, value, _, _ in life.task.logged] == [
+        (b"a", 1),
+        (b"a", None),
+        (b"b", 2),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["lru", "timestamped"])
+def test_a_cache_shows_what_a_bounded_store_has_forgotten_until_it_must_make_room(kind):
+    life, _ = cached_life(kind=kind, max_entries=1, persistent=False, max_bytes=200)
+    value = (lambda v: v) if kind == "lru" else (lambda v: (v, life.task.timestamp))
+    life.store.put("a", 1)
+    life.store.put("b", 2)
+    assert list(life.store.all()) == [("a", value(1)), ("b", value(2))]
+    life.commit()
+    assert life.store.get("a") == value(1)
+    assert list(life.store.all(reverse=True)) == [("b", value(2)), ("a", value(1))]
+    assert list(execute(life.store, RangeQuery()).value) == [("b", 2)]
+    for key in "cde":
+        life.store.put(key, 3)
+        life.commit()
     assert life.store.get("a") is None
+    assert life.cache.used <= life.cache.max_bytes
+    life.reopen()
+    assert list(life.store.all()) == [("e", value(3))]
+
+
+def test_reads_that_the_cache_answers_do_not_use_the_bounded_store():
+    life, _ = cached_life(kind="lru", max_entries=2, persistent=False)
+    for key in "ab":
+        life.store.put(key, 1)
+        life.commit()
+    assert life.store.get("a") == 1
+    life.store.put("c", 1)
+    life.commit()
+    assert list(execute(life.store, RangeQuery()).value) == [("b", 1), ("c", 1)]
+
+
+def test_the_cache_of_a_table_without_timestamps_knows_them():
+    life, _ = cached_life(kind="timestamped", keeps_timestamps=False, max_bytes=200)
+    life.store.put("a", 1, 7)
+    life.commit()
+    assert life.store.get("a") == (1, 7)
+    assert list(life.store.all()) == [("a", (1, 7))]
+    assert execute(life.store, TimestampedKeyQuery("a")).value == (1, 7)
+    assert list(execute(life.store, TimestampedRangeQuery()).value) == [("a", (1, -1))]
+    for key in "bcd":
+        life.store.put(key, 1, 8)
+        life.commit()
+    assert life.store.get("a") == (1, -1)
 
 
 @given(
@@ -229,6 +286,22 @@ def test_a_cached_window_store_is_a_cache_without_time_over_a_store_that_forgets
             if step == "commit":
                 life.commit()
             assert life.task.dropped == model.dropped
+
+
+def test_queries_do_not_see_windows_and_sessions_that_only_the_cache_shows():
+    life, _ = cached_life(kind="timestamped_window", retention_ms=10, window_size_ms=5)
+    for start in (0, 100):
+        life.store.put("a", 1, start, start)
+        life.commit()
+    assert [row[0] for row in life.store.fetch("a", 0, 200)] == [0, 100]
+    assert list(execute(life.store, WindowKeyQuery("a", 0, 200)).value) == [(100, 1, 100)]
+    assert [key.start for key, *_ in execute(life.store, WindowRangeQuery(0, 200)).value] == [100]
+    life, _ = cached_life(kind="session", retention_ms=10)
+    for start in (0, 100):
+        life.store.put("a", start, start, 1)
+        life.commit()
+    assert len(list(life.store.fetch("a"))) == 2
+    assert [key.start for key, _ in execute(life.store, WindowRangeQuery(key="a")).value] == [100]
 
 
 def test_expired_sessions_are_seen_until_the_cache_must_make_room():
