@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from ..processes import Worker, free_port, start_worker
 from .brokers import FaultyKafka
 from .history import History
-from .watch import Prober, Reader, Watcher, get_json, text
+from .watch import LogReader, Prober, Reader, Watcher, get_json, text
 from .workloads import WORKLOADS
 
 __all__ = ["PARTITIONS", "Run", "set_config"]
@@ -371,26 +371,15 @@ class Run:
 
     def read(self, topic: str) -> list[tuple[bytes, bytes]]:
         """What a restore would read of a topic."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.kafka.bootstrap_servers,
-                "group.id": "reader",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                "log_level": 0,
-            }
+        reader = LogReader(
+            self.kafka.bootstrap_servers,
+            [TopicPartition(topic, p) for p in range(PARTITIONS)],
+            read_committed=True,
         )
-        left = set(range(PARTITIONS))
-        consumer.assign([TopicPartition(topic, p, 0) for p in left])
-        rows = []
-        while left:
-            for message in consumer.consume(10_000, 1.0):
-                if message.error() is None:
-                    rows.append((message.key(), message.value()))
-                elif message.error().code() == KafkaError._PARTITION_EOF:
-                    left.discard(message.partition())
-        consumer.close()
-        return rows
+        try:
+            return [(message.key(), message.value()) for message in reader.rest()]
+        finally:
+            reader.close()
 
 
 def table_key(key: bytes, store: str | None) -> str:

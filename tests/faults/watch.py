@@ -6,18 +6,20 @@ import http.client
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from .history import History
 
-__all__ = ["Prober", "Reader", "Watcher", "get_json"]
+__all__ = ["LogReader", "Prober", "Reader", "Watcher", "get_json"]
 
 _SAMPLE_SECONDS = 0.7
+_OPEN_TRANSACTION_SECONDS = 60.0
+"""Longer than the transaction of a killed worker stays open: its time-out, and brokers look every ten seconds."""
 _QUIET = {"log_level": 0, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
 
 
@@ -41,6 +43,65 @@ class _Repeating(threading.Thread):
         self.join()
 
 
+class LogReader:
+    """Reads partitions from their beginnings, and knows when there is nothing more to come.
+
+    The end of the log is not the end that a read-committed consumer is told: this one is where the oldest
+    open transaction begins, and what was committed behind it can only be read once that has ended.
+    """
+
+    def __init__(self, bootstrap: str, partitions: Iterable[TopicPartition], *, read_committed: bool) -> None:
+        self.partitions = list(partitions)
+        settings = {**_QUIET, "bootstrap.servers": bootstrap, "group.id": "reader"}
+        isolation = "read_committed" if read_committed else "read_uncommitted"
+        self._reader = Consumer({**settings, "isolation.level": isolation, "enable.partition.eof": True})
+        self._reader.assign([TopicPartition(tp.topic, tp.partition, 0) for tp in self.partitions])
+        self._log = Consumer({**settings, "isolation.level": "read_uncommitted"})
+        self._read = {(tp.topic, tp.partition): 0 for tp in self.partitions}
+
+    def records(self, seconds: float = 0.2) -> list[Message]:
+        """What has arrived, after that many seconds at the latest."""
+        found = []
+        for message in self._reader.consume(5_000, seconds):
+            where = message.topic(), message.partition()
+            if message.error() is None:
+                self._read[where] = message.offset() + 1
+                found.append(message)
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                self._read[where] = message.offset()
+        return found
+
+    def ends(self) -> dict[str, int]:
+        """``topic-partition`` -> the end of the log; raises `KafkaException`."""
+        try:
+            return {
+                f"{tp.topic}-{tp.partition}": self._log.get_watermark_offsets(tp, timeout=5)[1]
+                for tp in self.partitions
+            }
+        except KafkaException:  # a broker has gone: who leads its partitions now?
+            self._log.list_topics(timeout=5)
+            raise
+
+    def rest(self, seconds: float = _OPEN_TRANSACTION_SECONDS) -> Iterator[Message]:
+        """Everything up to the end of the log, or what comes of it within so many seconds."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            found = self.records()
+            yield from found
+            if not found and self._at_end():
+                return
+
+    def _at_end(self) -> bool:
+        with suppress(KafkaException):
+            ends = self.ends()
+            return all(read >= ends[f"{topic}-{p}"] for (topic, p), read in self._read.items())
+        return False
+
+    def close(self) -> None:
+        self._reader.close()
+        self._log.close()
+
+
 class Watcher(_Repeating):
     """Follows the output topics, and samples the group's offsets."""
 
@@ -60,21 +121,16 @@ class Watcher(_Repeating):
         self._history = history
         self._dead_letters = dead_letters
         self._inputs = [TopicPartition(t, p) for t in sources for p in range(partitions)]
-        self._outputs = [TopicPartition(t, p) for t in sinks for p in range(partitions)]
-        isolation = "read_committed" if read_committed else "read_uncommitted"
-        settings = {**_QUIET, "bootstrap.servers": bootstrap}
-        self._reader = Consumer({**settings, "group.id": "watcher", "isolation.level": isolation})
-        self._reader.assign([TopicPartition(tp.topic, tp.partition, 0) for tp in self._outputs])
-        self._group = Consumer({**settings, "group.id": group, "isolation.level": "read_uncommitted"})
+        outputs = [TopicPartition(t, p) for t in sinks for p in range(partitions)]
+        self._reader = LogReader(bootstrap, outputs, read_committed=read_committed)
+        self._group = Consumer({**_QUIET, "bootstrap.servers": bootstrap, "group.id": group})
         self._sampled = 0.0
         self.committed: dict[str, int] = {}
         self.seen = 0
 
     def look(self) -> None:
-        messages = self._reader.consume(5_000, 0.2)
-        for message in messages:
-            if message.error() is None:
-                self._record(message)
+        for message in self._reader.records():
+            self._record(message)
         if time.monotonic() - self._sampled >= _SAMPLE_SECONDS:
             try:
                 self._sample()
@@ -83,7 +139,7 @@ class Watcher(_Repeating):
                     self._group.list_topics(timeout=5)
             self._sampled = time.monotonic()
 
-    def _record(self, message: Any) -> None:
+    def _record(self, message: Message) -> None:
         key, value = text(message.key()), text(message.value())
         if message.topic() == self._dead_letters:
             self._history.add("dead", key=key, value=value)
@@ -98,34 +154,15 @@ class Watcher(_Repeating):
             return
         offsets = {f"{tp.topic}-{tp.partition}": tp.offset for tp in found if tp.offset >= 0}
         if offsets != self.committed:
-            ends = {
-                f"{tp.topic}-{tp.partition}": self._group.get_watermark_offsets(tp, timeout=5)[1]
-                for tp in self._outputs
-            }
-            self._history.add("committed", offsets=offsets, ends=ends)
+            self._history.add("committed", offsets=offsets, ends=self._reader.ends())
             self.committed = offsets
 
     def close(self) -> None:
         super().close()
-        for _ in range(50):  # the transaction markers of the last commit may still be on their way
-            messages = self._reader.consume(5_000, 0.2)
-            for message in messages:
-                if message.error() is None:
-                    self._record(message)
-            if not messages and self._at_end():
-                break
+        for message in self._reader.rest():
+            self._record(message)
         self._reader.close()
         self._group.close()
-
-    def _at_end(self) -> bool:
-        with suppress(KafkaException):
-            positions = {(tp.topic, tp.partition): tp.offset for tp in self._reader.position(self._outputs)}
-            return all(
-                max(0, positions[tp.topic, tp.partition])
-                >= self._reader.get_watermark_offsets(tp, timeout=5)[1]
-                for tp in self._outputs
-            )
-        return False
 
 
 class Prober(_Repeating):
