@@ -72,12 +72,14 @@ def _run(once: bool, until: datetime | None, data: Path, kafka_port: int, web_po
             with console.status("Spark starts"):
                 _start_spark(data / "spark.log")
             with progress_bar() as bar:
-                line = bar.add_task("  events", total=None)
+                line = bar.add_task("  rows are cleaned", total=None)
                 published = ingest(
                     spark_session("flights"),
                     kafka,
                     until=None if until is None else new_york_ms(until.year, until.month, until.day),
-                    on_progress=lambda done, total: bar.update(line, completed=done, total=total),
+                    on_progress=lambda done, total: bar.update(
+                        line, description="  events are written", completed=done, total=total
+                    ),
                 )
             there = sum(each.there_before for each in published.datasets.values())
             tell(f"{published.written:,} new events in Kafka, {there:,} were there")
@@ -109,7 +111,7 @@ def _compare(kafka: KafkaSettings, worker: WorkerProcess) -> bool:
         Backlog(streams.plan, kafka) as backlog,
         progress_bar() as bar,
     ):
-        line = bar.add_task("  events", total=None)
+        line = bar.add_task("  events are processed", total=None)
         while not backlog.empty():
             worker.check()
             done, total = backlog.progress()

@@ -119,7 +119,7 @@ class LocalKafka:
         The brokers end with this Python process, however it ends; with ``detached`` they run on until `stop`.
         """
         java_command = self._java()
-        with self._lock():
+        with self._lock() as lock:
             if self.status().running:
                 raise BrokerError(f"Kafka in {self.data_dir} runs already at {self.bootstrap_servers}.")
             cluster = self._plan_cluster(self._read_marker())
@@ -129,7 +129,7 @@ class LocalKafka:
             self._java_command, self._detached = java_command, detached
             self._write_cluster(cluster)
             ids = range(1, len(cluster.ports) + 1)
-            self._format(cluster, ids)
+            self._format(cluster, ids, lock)
             self._start_brokers(cluster, ids)
 
     def stop(self) -> None:
@@ -217,7 +217,7 @@ class LocalKafka:
             node = node_properties(number, cluster.ports, cluster.controller_ports)
             write_atomically(folder / _PROPERTIES, render(node | cluster_properties(len(cluster.ports))))
 
-    def _format(self, cluster: _Cluster, ids: Iterable[int]) -> None:
+    def _format(self, cluster: _Cluster, ids: Iterable[int], lock: int) -> None:
         java, *options = self._java_command
         # A program of one second does not live to see the optimising compiler pay off.
         tool = [
@@ -232,6 +232,7 @@ class LocalKafka:
             subprocess.Popen(
                 [*tool, "-t", cluster.cluster_id, "-c", _PROPERTIES],
                 cwd=self._folder(number),
+                pass_fds=[lock],  # it may outlive this process, and must not write beside the next start
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -345,20 +346,27 @@ class LocalKafka:
             )
 
     @contextmanager
-    def _lock(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[int]:
+        """Holds the folder, for this process and those that inherit the file descriptor; waits for others."""
         try:
             self.data_dir.mkdir(parents=True, exist_ok=True)
             file = (self.data_dir / _LOCK).open("w")
         except OSError as error:
             raise BrokerError(f"{self.data_dir} cannot be used as a data folder: {error}.") from error
+        deadline = time.monotonic() + self._start_timeout
         with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise BrokerError(
-                    f"Another process is starting or resetting the Kafka in {self.data_dir}: wait for it."
-                ) from None
-            yield
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise BrokerError(
+                            f"Another process has been starting or resetting the Kafka in {self.data_dir} "
+                            f"for {self._start_timeout:g} seconds: end it, then try again."
+                        ) from None
+                    time.sleep(0.05)
+            yield file.fileno()
 
 
 def _new_cluster_id() -> str:

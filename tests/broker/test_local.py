@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from click.testing import CliRunner
@@ -139,6 +141,22 @@ def test_a_start_that_was_killed_halfway_is_continued_by_the_next(tmp_path: Path
     parent.wait()
     with LocalKafka(tmp_path, port=0) as kafka:
         assert kafka.status().running
+
+
+def test_a_start_waits_for_one_that_is_under_way(tmp_path: Path) -> None:
+    with (tmp_path / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(BrokerError, match=r"has been starting or resetting .* for 0.2 seconds: end it"):
+            LocalKafka(tmp_path, port=0, start_timeout=0.2).start()
+        ended = []
+
+        def end() -> None:
+            ended.append(True)
+            fcntl.flock(lock, fcntl.LOCK_UN)
+
+        Timer(0.1, end).start()
+        LocalKafka(tmp_path, port=0).reset()
+        assert ended
 
 
 def test_a_broker_that_dies_while_starting_shows_the_end_of_its_log(tmp_path: Path) -> None:
