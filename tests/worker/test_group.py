@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,7 +36,9 @@ class Admin:
         self._group = SimpleNamespace(partition_assignor=assignor, state=state, members=members)
 
     def describe_consumer_groups(self, groups: list[str], **_: Any) -> dict[str, Any]:
-        return {groups[0]: SimpleNamespace(result=lambda: self._group)}
+        described: Future[Any] = Future()
+        described.set_result(self._group)
+        return {groups[0]: described}
 
 
 def test_strangers_that_stay_are_named() -> None:
