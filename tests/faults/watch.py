@@ -59,17 +59,15 @@ class LogReader:
         self._log = Consumer({**settings, "isolation.level": "read_uncommitted"})
         self._read = {(tp.topic, tp.partition): 0 for tp in self.partitions}
 
-    def records(self, seconds: float = 0.2) -> list[Message]:
-        """What has arrived, after that many seconds at the latest."""
-        found = []
-        for message in self._reader.consume(5_000, seconds):
+    def records(self) -> Iterator[Message]:
+        """What has arrived; a record is read when the next one is asked for."""
+        for message in self._reader.consume(5_000, 0.2):
             where = message.topic(), message.partition()
             if message.error() is None:
+                yield message
                 self._read[where] = message.offset() + 1
-                found.append(message)
             elif message.error().code() == KafkaError._PARTITION_EOF:
                 self._read[where] = message.offset()
-        return found
 
     def ends(self) -> dict[str, int]:
         """``topic-partition`` -> the end of the log; raises `KafkaException`."""
@@ -85,13 +83,11 @@ class LogReader:
     def rest(self, seconds: float = _OPEN_TRANSACTION_SECONDS) -> Iterator[Message]:
         """Everything up to the end of the log, or what comes of it within so many seconds."""
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            found = self.records()
-            yield from found
-            if not found and self._at_end():
-                return
+        while not self.at_end and time.monotonic() < deadline:
+            yield from self.records()
 
-    def _at_end(self) -> bool:
+    @property
+    def at_end(self) -> bool:
         with suppress(KafkaException):
             ends = self.ends()
             return all(read >= ends[f"{topic}-{p}"] for (topic, p), read in self._read.items())
@@ -138,6 +134,11 @@ class Watcher(_Repeating):
                 with suppress(KafkaException):
                     self._group.list_topics(timeout=5)
             self._sampled = time.monotonic()
+
+    @property
+    def at_end(self) -> bool:
+        """Everything that is out by now is in the history."""
+        return self._reader.at_end
 
     def _record(self, message: Message) -> None:
         key, value = text(message.key()), text(message.value())
