@@ -97,10 +97,21 @@ def _run(once: bool, until: datetime | None, data: Path, kafka_port: int, web_po
 
         if once:
             return _compare(kafka, worker)
-        _show_addresses(worker.url, kafka.bootstrap_servers)
-        while True:
-            worker.check()
+        command = os.path.relpath(Path(sys.executable).with_name("streamapp"))
+        start = f"STREAMAPP_BOOTSTRAP_SERVERS={kafka.bootstrap_servers} {command} worker agents"
+        _show_addresses(worker.url, f"{start} --web-port {web_port + 1} --datadir {data / 'worker-2'}")
+        while worker.running:
             time.sleep(0.5)
+        try:
+            worker.check()
+        except StreamsError as error:
+            console.print(f"[red]Error:[/red] {error}")
+        console.print(
+            "Kafka runs on until Ctrl-C. Workers that are left take over; this one goes on where it was:\n"
+            f"  {start} --web-port {web_port} --datadir {data / 'worker'}"
+        )
+        while True:
+            signal.pause()
 
 
 def _compare(kafka: KafkaSettings, worker: WorkerProcess) -> bool:
@@ -129,7 +140,7 @@ def _compare(kafka: KafkaSettings, worker: WorkerProcess) -> bool:
     return not any(each.differences for each in comparisons)
 
 
-def _show_addresses(url: str, servers: str) -> None:
+def _show_addresses(url: str, second_worker: str) -> None:
     console.print(
         f"""
   The page              {url}/
@@ -137,7 +148,7 @@ def _show_addresses(url: str, servers: str) -> None:
   One key               curl {url}/tables/carrier-flights/UA
   The hours of a day    curl '{url}/tables/airport-delays/JFK?from=2013-07-01&to=2013-07-02'
   Delays by weather     curl '{url}/tables/weather-delays/?limit=10'
-  Kafka                 STREAMAPP_BOOTSTRAP_SERVERS={servers}
+  A second worker       {second_worker}
 
 Ctrl-C stops everything."""
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ class App(faust.App):  # type: ignore[misc]
 
     ``topology`` is a `Topology` or a function that describes one on a `StreamsBuilder`. ``config`` has the
     settings of Kafka Streams (default: those that the topology was built with); ``bootstrap_servers``
-    (``host:port``, several separated by commas) and ``datadir`` override what it says. ``shutdown_timeout``:
-    seconds that the last commit may take. All other arguments are Faust's settings.
+    (``host:port``, several separated by commas) and ``datadir`` override what it says, and the command line's
+    ``--datadir`` overrides both. ``shutdown_timeout``: seconds that the last commit may take. All other arguments are Faust's settings.
 
     Raises `TopologyError` and `ConfigError` at once when topology or settings cannot be right.
 
@@ -55,6 +56,7 @@ class App(faust.App):  # type: ignore[misc]
     ) -> None:
         if config is None and isinstance(topology, Topology):
             config = topology.plan().config  # what its builder was given
+        datadir = os.environ.get(_COMMAND_LINE_DATADIR) or datadir
         self.config = _config(id, config, bootstrap_servers, datadir)
         settings = {**_faust_settings(self.config), **settings}
         if datadir is not None:
@@ -112,6 +114,9 @@ class App(faust.App):  # type: ignore[misc]
         self.conf.datadir.mkdir(parents=True, exist_ok=True)
         super()._create_directories()
 
+
+_COMMAND_LINE_DATADIR = "F_DATADIR"
+"""Where Faust's command line puts its ``--datadir`` before it imports the application."""
 
 _TOPOLOGY_SETTINGS: dict[str, Any] = {
     "TableManager": StreamsTableManager,

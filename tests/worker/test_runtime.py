@@ -95,6 +95,13 @@ def test_settings_reach_faust_and_the_state_folder(tmp_path: Path) -> None:
     assert app.config.state_dir == str(tmp_path / "state")
 
 
+def test_the_command_lines_datadir_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("F_DATADIR", str(tmp_path / "second"))  # as `faust --datadir` does
+    app = App("flights", topology=counting("in", "out"), datadir=tmp_path / "first")
+    assert app.config.state_dir == str(tmp_path / "second" / "state")
+    assert app.conf.datadir == tmp_path / "second"
+
+
 def test_a_built_topology_brings_its_builder_s_settings(tmp_path: Path) -> None:
     builder = StreamsBuilder(StreamsConfig("flights", processing_guarantee="exactly_once_v2"))
     builder.stream("in", key_serde=TEXT, value_serde=TEXT).to("out", key_serde=TEXT, value_serde=TEXT)
