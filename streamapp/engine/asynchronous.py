@@ -13,12 +13,14 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamapp.engine.failures import Failures, ProcessingFailed
+from streamapp.engine.operator import ProcessFn
+from streamapp.errors import UnsupportedOperation
 from streamapp.records import Headers
 
 if TYPE_CHECKING:
     from streamapp.engine.task import Task
 
-__all__ = ["AsyncStep", "Order", "RunAsync"]
+__all__ = ["AsyncStep", "AsyncSteps", "Order", "RunAsync"]
 
 Order = Literal["key", "partition"]
 
@@ -64,6 +66,7 @@ class AsyncStep:
         name: str,
         task: Task,
         failures: Failures,
+        run_async: RunAsync,
         call: Callable[[Any, Any], Awaitable[Any]],
         forward: Callable[[Any, Any, int, Headers], None],
         *,
@@ -72,7 +75,7 @@ class AsyncStep:
         timeout: float,
         on_timeout: Callable[[Any, Any], Any] | None,
     ) -> None:
-        self._name, self._task, self._failures = name, task, failures
+        self._name, self._task, self._failures, self._run_async = name, task, failures, run_async
         self._forward, self._call = forward, call
         self._capacity, self._order = capacity, order
         self._timeout, self._on_timeout = timeout, on_timeout
@@ -105,7 +108,7 @@ class AsyncStep:
             calls.append(self._waiting.popleft())
         if calls:
             self._started = [future for future in self._started if not future.done()]
-            self._started.append(self._task.run_async(self._run_all(calls)))
+            self._started.append(self._run_async(self._run_all(calls)))
 
     def emit(self) -> None:
         """Hands on what is done and has nothing in front of it, key by key or all in order."""
@@ -152,6 +155,57 @@ class AsyncStep:
             raise
         except Exception as error:
             self._failures.processing(error, self._failures.node_of(error.__traceback__, self._name))
+
+
+class AsyncSteps:
+    """The asynchronous steps of one task; without ``run_async`` there cannot be any."""
+
+    def __init__(self, task: Task, failures: Failures, run_async: RunAsync | None) -> None:
+        self._task, self._failures, self._run_async = task, failures, run_async
+        self._steps: list[AsyncStep] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._steps)
+
+    def add(
+        self,
+        name: str,
+        call: Callable[[Any, Any], Awaitable[Any]],
+        forward: Callable[[Any, Any, int, Headers], None],
+        **limits: Any,
+    ) -> ProcessFn:
+        """Adds a step; returns the function that takes its records. Raises `UnsupportedOperation`."""
+        if self._run_async is None:
+            raise UnsupportedOperation(
+                name,
+                "this runner",
+                "it is asynchronous, and there is no event loop beside a batch",
+                "Run this topology on workers, or call a blocking client with map() or map_values()",
+            )
+        step = AsyncStep(name, self._task, self._failures, self._run_async, call, forward, **limits)
+        self._steps.append(step)
+        return step.submit
+
+    @property
+    def room(self) -> int:
+        """How many more records each of them has room for."""
+        return min(step.room for step in self._steps)
+
+    @property
+    def pending(self) -> int:
+        return sum(step.pending for step in self._steps)
+
+    def start(self) -> None:
+        for step in self._steps:
+            step.start()
+
+    def emit(self) -> None:
+        for step in self._steps:
+            step.emit()
+
+    def cancel(self) -> None:
+        for step in self._steps:
+            step.cancel()
 
 
 def _lane(key: Any) -> Any:

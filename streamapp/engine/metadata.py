@@ -9,11 +9,11 @@ import base64
 import binascii
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from streamapp.errors import StreamsError
 
-__all__ = ["BACKFILL", "decode_metadata", "encode_metadata"]
+__all__ = ["BACKFILL", "RememberedTimes", "decode_metadata", "encode_metadata"]
 
 BACKFILL = "backfill:"
 """How the metadata begins while a backfill on Spark writes state that belongs to later offsets."""
@@ -79,3 +79,28 @@ def _remembered(data: bytes) -> dict[str, int]:
         (remembered[name],) = _LONG.unpack_from(data, at)
         at += _LONG.size
     return remembered
+
+
+class RememberedTimes:
+    """The times of one task that no changelog holds, such as an operator's own stream time; committed with its offsets."""
+
+    def __init__(self) -> None:
+        self._readers: dict[str, Callable[[], int]] = {}
+        self._recalled: dict[str, int] = {}
+
+    def remember(self, name: str, read: Callable[[], int]) -> int:
+        """Has ``read`` asked at each commit; returns what the commit had that the task continues from, or -1."""
+        self._readers[name] = read
+        return self._recalled.get(name, -1)
+
+    def encode(self, partition_time: int) -> str:
+        """The metadata of one input's offset."""
+        known = {name: time for name, read in self._readers.items() if (time := read()) >= 0}
+        return encode_metadata(partition_time, known)
+
+    def recall(self, metadata: str) -> int:
+        """Takes the metadata of one input's committed offset; returns the partition time, or -1."""
+        partition_time, known = decode_metadata(metadata)
+        for name, time in known.items():
+            self._recalled[name] = max(time, self._recalled.get(name, -1))
+        return partition_time

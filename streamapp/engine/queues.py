@@ -9,7 +9,10 @@ from typing import Any
 from streamapp.records import NO_HEADERS, Headers, RecordBatch, TopicPartition
 from streamapp.topology.nodes import SourceNode
 
-__all__ = ["ConsumedRecord", "HeadHeap", "RecordQueue"]
+__all__ = ["ConsumedRecord", "DecodedRecord", "HeadHeap", "RecordQueue"]
+
+DecodedRecord = tuple[Any, Any, int, Headers]
+"""Key, value, the timestamp that the extractor gave, headers."""
 
 
 class ConsumedRecord:
@@ -73,7 +76,7 @@ class RecordQueue:
         self.size = 0
         self.partition_time = -1
         self.idle_deadline: int | None = None
-        self.head: tuple[Any, Any, int, Headers] | None = None
+        self.head: DecodedRecord | None = None
 
     def add(self, batch: RecordBatch) -> None:
         count = len(batch.offsets)

@@ -7,48 +7,33 @@ A runner gives it batches of records (`Task.enqueue`), lets it work (`Task.proce
 from __future__ import annotations
 
 import sys
-from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
-from streamapp.engine.asynchronous import AsyncStep, RunAsync
+from streamapp.engine.asynchronous import AsyncSteps, RunAsync
 from streamapp.engine.bind import bind_nodes
+from streamapp.engine.collector import Collector
+from streamapp.engine.current_record import CurrentRecord
+from streamapp.engine.extraction import extract_head
 from streamapp.engine.failures import Failures, ProcessingFailed
-from streamapp.engine.metadata import decode_metadata, encode_metadata
+from streamapp.engine.metadata import RememberedTimes
 from streamapp.engine.operator import ProcessFn
+from streamapp.engine.partition_group import PartitionGroup
 from streamapp.engine.processor import Processor, ProcessorContext, PunctuationType
 from streamapp.engine.punctuation import NEVER, Punctuations, Schedule
-from streamapp.engine.queues import ConsumedRecord, HeadHeap, RecordQueue
+from streamapp.engine.queues import RecordQueue
+from streamapp.engine.task_stores import TaskStores
 from streamapp.engine.timestamps import fail_on_invalid_timestamp
-from streamapp.errors import InvalidStoreError, StreamsError, UnsupportedOperation
+from streamapp.errors import InvalidStoreError, StreamsError
 from streamapp.records import NO_HEADERS, Headers, RecordBatch, TopicPartition
-from streamapp.state.backend import MemoryBackend, StateBackend, WriteSet
+from streamapp.state.backend import StateBackend
 from streamapp.state.cache import RecordCache
-from streamapp.state.open import open_store
 from streamapp.topology.plan import Plan, Subtopology
 
-__all__ = ["Collector", "Task", "TaskMetrics"]
-
-
-class Collector(Protocol):
-    """The way out of a task. ``send`` is called synchronously while the task works; it must not block for long."""
-
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int | None,
-        headers: Headers,
-        partition: int | None,
-    ) -> None:
-        """Takes one record; ``partition`` None means Kafka's default partitioner."""
-
-    def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has."""
+__all__ = ["Task", "TaskMetrics"]
 
 
 @dataclass
@@ -59,7 +44,7 @@ class TaskMetrics:
     dropped_records: int = 0
 
 
-class Task:
+class Task(CurrentRecord):
     """One sub-topology on one partition.
 
     ``changelogs`` takes the changelog records (default: the collector). ``inputs`` are the partitions it reads (default:
@@ -68,6 +53,9 @@ class Task:
     the tasks of a process share (default: one of its own; of no bytes: every update is forwarded). ``wall_clock_ms`` is only
     asked by processors that ask for the time.
     """
+
+    partition_group: ClassVar = PartitionGroup
+    """What chooses the next record of several inputs."""
 
     def __init__(
         self,
@@ -85,13 +73,13 @@ class Task:
         cache: RecordCache | None = None,
         run_async: RunAsync | None = None,
     ) -> None:
+        super().__init__()
         self.plan = plan
         self.subtopology = subtopology
         self.partition = partition
         self.task_id = f"{subtopology.id}_{partition}"
         self.application_id = plan.application_id
         self.collector = collector
-        self._changelog_collector = changelogs or collector
         self.global_stores = global_stores or {}
         self.wall_clock_ms = wall_clock_ms
         self.log_each_write = log_each_write
@@ -100,12 +88,6 @@ class Task:
         self.commit_needed = False
         self.commit_requested = False
 
-        # The record that is being processed; stores and processors look here.
-        self.topic: str | None = None
-        self.offset = -1
-        self.timestamp = -1
-        self.headers: Headers = NO_HEADERS
-        self._batch: RecordBatch | None = None
         self.stream_time = -1
 
         self._inputs = (
@@ -113,45 +95,29 @@ class Task:
             if inputs is not None
             else tuple(TopicPartition(t, partition) for t in subtopology.source_topics)
         )
-        self._run_async = run_async
-        self._async_steps: list[AsyncStep] = []
-        self._queues: dict[TopicPartition, RecordQueue] = {}
-        self._heads = HeadHeap()
-        self._arrived: list[
-            RecordQueue
-        ] = []  # not in `_heads`: they had no records, or the last that was chosen
         self._failures = Failures(self)
+        self._extract_head = partial(extract_head, self, self._failures)
+        self._partitions = self.partition_group(
+            self._extract_head, plan.config.max_task_idle_ms, wall_clock_ms
+        )
+        self._async_steps = AsyncSteps(self, self._failures, run_async)
         self._stream_punctuations = Punctuations()
         self._wall_clock_punctuations = Punctuations()
         self._processors: list[tuple[str, Processor, ProcessorContext]] = []
         self._bound: dict[str, ProcessFn] = {}
         self._shared: dict[str, Any] = {}
-        self._remembered: dict[str, Callable[[], int]] = {}
-        self._recalled: dict[str, int] = {}
+        self._times = RememberedTimes()
         self._partition_times: dict[TopicPartition, int] = {}
-        self._changelogs = {name: t.name for name, t in subtopology.changelog_topics.items()}
-        self._own_changelogs = {
-            name: topic for name, topic in self._changelogs.items() if topic not in subtopology.source_topics
-        }
-        self._backend = backend
-        self._memory = MemoryBackend()
-        self._stores: dict[str, Any] = {}
         if cache is None:
             cache = RecordCache(plan.config.statestore_cache_max_bytes)
-        for spec in subtopology.stores:
-            table = (backend if spec.persistent else self._memory).table(spec.name)
-            self._stores[spec.name] = open_store(spec, table, self, cache)
+        self._stores = TaskStores(subtopology, self, backend, changelogs or collector, cache)
+        self.log = self._stores.log
 
     # ------------------------------------------------------------------ life
 
     def restore(self, store: str, batch: RecordBatch) -> None:
         """Applies changelog records, in order, before `init`. Bytes go to the backend with the offset they reach."""
-        if not batch.offsets:
-            return
-        writes = WriteSet()
-        self._stores[store].restore(batch, writes)
-        writes.offsets[store] = batch.offsets[-1] + 1
-        self._backend_of(store).write(writes)
+        self._stores.restore(store, batch)
 
     def init(self) -> None:
         """Creates the processors and their chain; from now on records can be processed."""
@@ -166,28 +132,22 @@ class Task:
 
     def close(self) -> None:
         """Closes processors and the backend. What was not persisted is dropped: it was not committed either."""
-        for step in self._async_steps:
-            step.cancel()
+        self._async_steps.cancel()
         for _, processor, _ in self._processors:
             processor.close()
         self._processors.clear()
-        for store in self._stores.values():
-            store.close()
-        self._backend.close()
+        self._stores.close()
 
     # ------------------------------------------------------------------ records
 
     def enqueue(self, partition: TopicPartition, batch: RecordBatch) -> None:
         """Buffers records of one input partition; keeps references, copies nothing."""
-        queue = self._queue(partition)
-        if not queue.size and queue not in self._arrived:
-            self._arrived.append(queue)
-        queue.add(batch)
+        self._partitions.enqueue(self._queue(partition), batch)
 
     @property
     def buffered(self) -> dict[TopicPartition, int]:
         """How many records wait, by input partition."""
-        return {partition: queue.size for partition, queue in self._queues.items()}
+        return {partition: queue.size for partition, queue in self._partitions.queues.items()}
 
     def process(
         self, max_records: int = sys.maxsize, caught_up: Collection[TopicPartition] | None = None
@@ -200,75 +160,40 @@ class Task:
 
         Records in asynchronous steps whose calls are done go on first; as long as these steps are full, no others are taken.
         """
-        if not self._async_steps:
+        steps = self._async_steps
+        if not steps:
             return self._take(max_records, caught_up)
-        self._emit()
         done = 0
-        while done < max_records and (room := min(step.room for step in self._async_steps)) > 0:
+        try:
+            steps.emit()
+        finally:
+            self.batch = None
+        while done < max_records and (room := steps.room) > 0:
             taken = self._take(min(room, max_records - done), caught_up)
             if not taken:
                 break
             done += taken
-        for step in self._async_steps:
-            step.start()
+        steps.start()
         return done
 
     def _take(self, max_records: int, caught_up: Collection[TopicPartition] | None) -> int:
         done = 0
-        if len(self._queues) == 1:
-            (queue,) = self._queues.values()
+        partitions = self._partitions
+        if len(partitions.queues) == 1:
+            (queue,) = partitions.queues.values()
             while queue.size and done < max_records:
                 done += self._run(queue, max_records - done, NEVER)
             return done
         emptied = True  # only then another input may have to be waited for
         while done < max_records:
-            if emptied and caught_up is not None and not self._may_process(caught_up):
+            if emptied and caught_up is not None and not partitions.ready(caught_up):
                 break
-            earliest, bound = self._next_queue()
+            earliest, bound = partitions.next()
             if earliest is None:
                 break
             done += self._run(earliest, max_records - done, bound)
             emptied = not earliest.size
         return done
-
-    def _may_process(self, caught_up: Collection[TopicPartition]) -> bool:
-        now = None
-        for partition, queue in self._queues.items():
-            if queue.size:
-                queue.idle_deadline = None
-            elif partition not in caught_up:
-                queue.idle_deadline = None
-                return False
-            elif self.plan.config.max_task_idle_ms > 0:
-                now = self.wall_clock_ms() if now is None else now
-                if queue.idle_deadline is None:
-                    queue.idle_deadline = now + self.plan.config.max_task_idle_ms
-                if now < queue.idle_deadline:
-                    return False
-        return True
-
-    def _next_queue(self) -> tuple[RecordQueue | None, int]:
-        """The queue whose head is earliest, and the earliest head of the others."""
-        heads = self._heads
-        times = [self._head_time(queue) for queue in self._arrived]
-        for queue, time in zip(self._arrived, times, strict=True):
-            if time is not None:
-                heads.push(queue, time)
-        self._arrived.clear()
-        if heads.earliest is None:
-            return None, NEVER
-        best = heads.pop()
-        self._arrived.append(best)  # it comes back with what it has next
-        second = heads.earliest
-        return best, NEVER if second is None else second
-
-    def _head_time(self, queue: RecordQueue) -> int | None:
-        if queue.batch is None:
-            return None
-        if queue.extractor is None:
-            return queue.batch.timestamps[queue.at]
-        head = self._extract_head(queue)
-        return None if head is None else head[2]
 
     def _run(self, queue: RecordQueue, limit: int, bound: int) -> int:
         """Processes records from the head of one queue: at least one, and on while they are earlier than the bound."""
@@ -278,7 +203,7 @@ class Task:
             return self._run_extracted(queue, bound)
         batch, at = queue.batch, queue.at
         assert batch is not None
-        self._batch = batch
+        self.batch = batch
         keys, values, timestamps, offsets = batch.keys, batch.values, batch.timestamps, batch.offsets
         end = min(len(offsets), at + limit)
         if bound != NEVER:
@@ -331,7 +256,7 @@ class Task:
                 queue.partition_time = max(queue.partition_time, max(timestamps[:done]))
                 queue.advance(done)
                 self.metrics.processed += done
-            self._batch = None
+            self.batch = None
         return done
 
     def _run_extracted(self, queue: RecordQueue, bound: int) -> int:
@@ -342,14 +267,13 @@ class Task:
         batch = queue.batch
         assert batch is not None
         key, value, timestamp, headers = head
-        self.topic, self.offset, self.timestamp, self.headers = (
-            queue.partition.topic,
+        self.offset, self.timestamp, self.headers, self.batch = (
             batch.offsets[queue.at],
             timestamp,
             headers,
+            batch,
         )
         self.stream_time = max(self.stream_time, timestamp)
-        self._batch = batch
         try:
             queue.process(key, value, timestamp, headers)
         except ProcessingFailed:
@@ -358,59 +282,21 @@ class Task:
             self._failures.processing(error, self._failures.node_of(error.__traceback__, queue.source.name))
         queue.head = None
         queue.partition_time = max(queue.partition_time, timestamp)
-        self._skip(queue)
+        self.pass_over(queue)
         self.metrics.processed += 1
         if self.stream_time >= self._stream_punctuations.next_time:
             self._punctuate(self._stream_punctuations, self.stream_time)
         return 1
 
-    def _extract_head(self, queue: RecordQueue) -> tuple[Any, Any, int, Headers] | None:
-        """Decodes the head record and asks for its timestamp; passes over records that are to be dropped."""
-        while queue.head is None and queue.batch is not None:
-            batch, at, source = queue.batch, queue.at, queue.source
-            topic, partition = queue.partition
-            raw_key, raw_value, headers = batch.keys[at], batch.values[at], queue.raw_headers()
-            self.topic, self.offset, self.timestamp, self.headers = (
-                topic,
-                batch.offsets[at],
-                batch.timestamps[at],
-                headers,
-            )
-            self._batch = batch
-            try:
-                key = None if raw_key is None else queue.key_of(raw_key)
-                value = None if raw_value is None else queue.value_of(raw_value)
-            except Exception as error:
-                self._failures.deserialization(error, source.name)
-                self._skip(queue)
-                continue
-            record = ConsumedRecord(
-                topic, partition, batch.offsets[at], batch.timestamps[at], key, value, headers
-            )
-            assert queue.extractor is not None
-            try:
-                timestamp = queue.extractor(record, queue.partition_time)
-            except StreamsError:
-                raise
-            except Exception as error:
-                raise StreamsError(
-                    f"the timestamp extractor of {source.name} failed for {record}: {error}"
-                ) from error
-            if timestamp < 0:
-                self.drop()
-                self._skip(queue)
-                continue
-            queue.head = (key, value, timestamp, headers)
-        return queue.head
-
-    def _skip(self, queue: RecordQueue) -> None:
+    def pass_over(self, queue: RecordQueue) -> None:
+        """The record at the head of a queue is done with."""
         assert queue.batch is not None
         self.positions[queue.partition] = queue.batch.offsets[queue.at] + 1
         self.commit_needed = True
         queue.advance(1)
 
     def _queue(self, partition: TopicPartition) -> RecordQueue:
-        queue = self._queues.get(partition)
+        queue = self._partitions.queues.get(partition)
         if queue is None:
             source = self.subtopology.source_of(partition.topic)
             if source is None:
@@ -423,7 +309,7 @@ class Task:
                 extractor = None  # as `_run` does by itself
             queue = RecordQueue(partition, source, self._bound[source.name], extractor)
             queue.partition_time = self._partition_times.get(partition, -1)
-            self._queues[partition] = queue
+            self._partitions.queues[partition] = queue
         return queue
 
     # ------------------------------------------------------------------ asynchronous steps
@@ -437,7 +323,7 @@ class Task:
     def pending(self) -> int:
         """Records that are in asynchronous steps. A commit has to wait until there are none: ``process(0)`` lets those go on
         that are done, and takes no others."""
-        return sum(step.pending for step in self._async_steps)
+        return self._async_steps.pending
 
     def add_async_step(
         self,
@@ -447,36 +333,7 @@ class Task:
         **limits: Any,
     ) -> ProcessFn:
         """Adds a step; returns the function that takes its records."""
-        if self._run_async is None:
-            raise UnsupportedOperation(
-                name,
-                "this runner",
-                "it is asynchronous, and there is no event loop beside a batch",
-                "Run this topology on workers, or call a blocking client with map() or map_values()",
-            )
-        step = AsyncStep(name, self, self._failures, call, forward, **limits)
-        self._async_steps.append(step)
-        return step.submit
-
-    def run_async(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
-        assert self._run_async is not None
-        return self._run_async(coroutine)
-
-    @property
-    def record_context(self) -> tuple[Any, ...]:
-        """What tells where the record that is being processed comes from; set to go on with it later."""
-        return self.topic, self.offset, self.timestamp, self.headers, self._batch
-
-    @record_context.setter
-    def record_context(self, context: tuple[Any, ...]) -> None:
-        self.topic, self.offset, self.timestamp, self.headers, self._batch = context
-
-    def _emit(self) -> None:
-        try:
-            for step in self._async_steps:
-                step.emit()
-        finally:
-            self._batch = None
+        return self._async_steps.add(name, call, forward, **limits)
 
     # ------------------------------------------------------------------ time
 
@@ -523,99 +380,65 @@ class Task:
             raise StreamsError(
                 f"task {self.task_id} cannot be committed: {self.pending} records are under way"
             )
-        for store in self._stores.values():
-            store.flush()
-        for store in self._stores.values():
-            store.log_dirty()
+        self._stores.flush()
 
     def persist(self, changelog_offsets: Mapping[TopicPartition, int]) -> None:
         """After the commit has succeeded: state and changelog offsets go to the backend in one write.
 
         ``changelog_offsets`` has the next offset of each changelog partition that was written to.
         """
-        writes, memory = WriteSet(), WriteSet()
-        for name, store in self._stores.items():
-            store.drain(writes if store.spec.persistent else memory)
-            topic = self._changelogs.get(name)
-            if topic is not None and store.spec.persistent:
-                known = changelog_offsets if name in self._own_changelogs else self.positions
-                offset = known.get(TopicPartition(topic, self.partition))
-                if offset is not None:
-                    writes.offsets[name] = offset
-        self._memory.write(memory)
-        self._backend.write(writes)
+        self._stores.persist(changelog_offsets, self.positions)
         self.commit_needed = self.commit_requested = False
 
     @property
     def dirty_bytes(self) -> int:
         """Roughly how much uncommitted state is buffered; a runner commits early when it grows large."""
-        return sum(store.dirty_bytes for store in self._stores.values())
+        return self._stores.dirty_bytes
 
     @property
     def changelog_offsets(self) -> dict[str, int]:
         """Store name -> next changelog offset that the local state has; stores that start empty are not in it."""
-        return {**self._backend.offsets(), **self._memory.offsets()}
+        return self._stores.changelog_offsets
 
     @property
     def commit_metadata(self) -> dict[TopicPartition, str]:
         """What belongs into the metadata of the committed offsets: times that no changelog holds, in Kafka Streams'
         own encoding. Without it a restarted task would take late records that it had dropped before."""
-        remembered = {name: value for name, read in self._remembered.items() if (value := read()) >= 0}
         return {
-            partition: encode_metadata(queue.partition_time, remembered)
-            for partition, queue in self._queues.items()
+            partition: self._times.encode(queue.partition_time)
+            for partition, queue in self._partitions.queues.items()
             if partition in self.positions
         }
 
     def continue_from(self, metadata: Mapping[TopicPartition, str]) -> None:
         """Takes the committed offsets' metadata of an earlier task; before `init`."""
         for partition, text in metadata.items():
-            time, remembered = decode_metadata(text)
+            time = self._times.recall(text)
             self._partition_times[partition] = time
             self.stream_time = max(self.stream_time, time)
-            for name, value in remembered.items():
-                self._recalled[name] = max(value, self._recalled.get(name, -1))
 
     # ------------------------------------------------------------------ what stores and operators use
 
-    @property
-    def raw_record(self) -> tuple[bytes | None, bytes | None]:
-        """Key and value of the source record that is being processed, as bytes: for handlers and dead letters."""
-        if self._batch is None or self.topic is None:
-            return None, None
-        at = bisect_left(self._batch.offsets, self.offset)
-        if at == len(self._batch.offsets) or self._batch.offsets[at] != self.offset:
-            return None, None  # a record that came out of a buffer or a cache
-        return self._batch.keys[at], self._batch.values[at]
-
     def store(self, name: str) -> Any:
         """A store of this task, or a global store, for reads between calls of `process`."""
-        store = self._stores.get(name)
+        store = self._stores.by_name.get(name)
         if store is None:
             store = self.global_stores.get(name)
         if store is None:
-            known = ", ".join([*self._stores, *self.global_stores]) or "none"
+            known = ", ".join([*self._stores.by_name, *self.global_stores]) or "none"
             raise InvalidStoreError(f"task {self.task_id} has no store {name}; it has {known}")
         return store
 
     @property
     def own_stores(self) -> Mapping[str, Any]:
         """The task's stores by name."""
-        return self._stores
-
-    def log(
-        self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers
-    ) -> None:
-        topic = self._own_changelogs.get(store)
-        if topic is not None:
-            self._changelog_collector.send(topic, key, value, timestamp, headers, self.partition)
+        return self._stores.by_name
 
     def drop(self, count: int = 1) -> None:
         self.metrics.dropped_records += count
 
     def remember(self, name: str, read: Callable[[], int]) -> int:
-        self._remembered[name] = read
-        return self._recalled.get(name, -1)
+        return self._times.remember(name, read)
 
     def shared(self, name: str, make: Callable[[], Any]) -> Any:
         if name not in self._shared:
@@ -625,6 +448,3 @@ class Task:
     def add_processor(self, name: str, processor: Processor, context: ProcessorContext) -> None:
         """Registers a user's processor, to be initialized with the task and closed with it."""
         self._processors.append((name, processor, context))
-
-    def _backend_of(self, store: str) -> StateBackend:
-        return self._backend if self._stores[store].spec.persistent else self._memory

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamapp.engine.global_state import GlobalState
+from streamapp.engine.partition_group import PartitionGroup
 from streamapp.engine.processor import PunctuationType
 from streamapp.engine.punctuation import NEVER, Schedule
 from streamapp.engine.queues import RecordQueue
@@ -54,9 +55,28 @@ COMMIT_EVERY = 200_000
 """Records between two commits of a task. A fixed number, so that caches emit the same in every run."""
 
 
+class OrderedPartitionGroup(PartitionGroup):
+    """Of equal heads that of the input which the topology names first is the next, instead of turns."""
+
+    def next(self) -> tuple[RecordQueue | None, int]:
+        best: RecordQueue | None = None
+        first = second = NEVER
+        for queue in self.queues.values():
+            time = self.head_time(queue)
+            if time is None:
+                continue
+            if best is None or time < first:
+                best, first, second = queue, time, first
+            elif time < second:
+                second = time
+        return best, second
+
+
 class BatchTask(Task):
     """A task whose result depends on its records only: not on the wall clock, and not on how the records of its
     inputs were cut into batches."""
+
+    partition_group = OrderedPartitionGroup
 
     def schedule(self, node: str, interval_ms: int, type: PunctuationType, callback: Any) -> Schedule:
         if type is PunctuationType.WALL_CLOCK_TIME:
@@ -67,20 +87,6 @@ class BatchTask(Task):
                 "Use PunctuationType.STREAM_TIME and no idle_timeout, or run this topology on workers",
             )
         return super().schedule(node, interval_ms, type, callback)
-
-    def _next_queue(self) -> tuple[RecordQueue | None, int]:
-        """Of equal heads that of the input which the topology names first, instead of turns."""
-        best: RecordQueue | None = None
-        first = second = NEVER
-        for queue in self._queues.values():
-            time = self._head_time(queue)
-            if time is None:
-                continue
-            if best is None or time < first:
-                best, first, second = queue, time, first
-            elif time < second:
-                second = time
-        return best, second
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamapp.engine.asynchronous import RunAsync
-from streamapp.engine.task import Collector, Task
+from streamapp.engine.collector import Collector
+from streamapp.engine.task import Task
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.membership import Position
 from streamapp.runners.worker.placement import TaskId

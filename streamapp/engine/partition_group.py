@@ -1,0 +1,79 @@
+"""Which record of a task's inputs is next (Kafka Streams' ``PartitionGroup``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from streamapp.engine.punctuation import NEVER
+from streamapp.engine.queues import DecodedRecord, HeadHeap, RecordQueue
+from streamapp.records import RecordBatch, TopicPartition
+
+__all__ = ["PartitionGroup"]
+
+
+class PartitionGroup:
+    """The queues of a task's input partitions, and the one whose head is the earliest.
+
+    ``extract_head`` decodes the head of a queue with a timestamp extractor; ``max_idle_ms`` is ``max_task_idle_ms`` of the
+    configuration.
+    """
+
+    def __init__(
+        self,
+        extract_head: Callable[[RecordQueue], DecodedRecord | None],
+        max_idle_ms: int,
+        wall_clock_ms: Callable[[], int],
+    ) -> None:
+        self.queues: dict[TopicPartition, RecordQueue] = {}
+        self._extract_head = extract_head
+        self._max_idle_ms = max_idle_ms
+        self._wall_clock_ms = wall_clock_ms
+        self._heads = HeadHeap()
+        # Not among the heads: they had no records, or the last that was chosen.
+        self._arrived: list[RecordQueue] = []
+
+    def enqueue(self, queue: RecordQueue, batch: RecordBatch) -> None:
+        if not queue.size and queue not in self._arrived:
+            self._arrived.append(queue)
+        queue.add(batch)
+
+    def ready(self, caught_up: Collection[TopicPartition]) -> bool:
+        """Whether every input has records, or is in ``caught_up`` and has been waited for long enough."""
+        now = None
+        for partition, queue in self.queues.items():
+            if queue.size:
+                queue.idle_deadline = None
+            elif partition not in caught_up:
+                queue.idle_deadline = None
+                return False
+            elif self._max_idle_ms > 0:
+                now = self._wall_clock_ms() if now is None else now
+                if queue.idle_deadline is None:
+                    queue.idle_deadline = now + self._max_idle_ms
+                if now < queue.idle_deadline:
+                    return False
+        return True
+
+    def next(self) -> tuple[RecordQueue | None, int]:
+        """The queue whose head is earliest, and the time of the earliest head of the others."""
+        heads = self._heads
+        times = [self.head_time(queue) for queue in self._arrived]
+        for queue, time in zip(self._arrived, times, strict=True):
+            if time is not None:
+                heads.push(queue, time)
+        self._arrived.clear()
+        if heads.earliest is None:
+            return None, NEVER
+        best = heads.pop()
+        self._arrived.append(best)  # it comes back with what it has next
+        second = heads.earliest
+        return best, NEVER if second is None else second
+
+    def head_time(self, queue: RecordQueue) -> int | None:
+        """The timestamp of a queue's first record; None: it has none."""
+        if queue.batch is None:
+            return None
+        if queue.extractor is None:
+            return queue.batch.timestamps[queue.at]
+        head = self._extract_head(queue)
+        return None if head is None else head[2]

@@ -1,0 +1,97 @@
+"""The state of one task: its stores, the backend behind them, and what a commit does with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamapp.engine.collector import Collector
+from streamapp.records import Headers, RecordBatch, TopicPartition
+from streamapp.state.backend import MemoryBackend, StateBackend, WriteSet
+from streamapp.state.cache import RecordCache
+from streamapp.state.open import open_store
+from streamapp.state.write_behind import StoreContext
+from streamapp.topology.plan import Subtopology
+
+__all__ = ["TaskStores"]
+
+
+class TaskStores:
+    """The stores of one task. Those that are not persistent live in memory beside the task's backend."""
+
+    def __init__(
+        self,
+        subtopology: Subtopology,
+        task: StoreContext,
+        backend: StateBackend,
+        changelogs: Collector,
+        cache: RecordCache,
+    ) -> None:
+        self._partition = task.partition
+        self._backend = backend
+        self._memory = MemoryBackend()
+        self._collector = changelogs
+        self._changelogs = {name: topic.name for name, topic in subtopology.changelog_topics.items()}
+        # A changelog that is a source topic has its records already.
+        self._written = {
+            name: topic for name, topic in self._changelogs.items() if topic not in subtopology.source_topics
+        }
+        self.by_name: dict[str, Any] = {}
+        for spec in subtopology.stores:
+            table = (backend if spec.persistent else self._memory).table(spec.name)
+            self.by_name[spec.name] = open_store(spec, table, task, cache)
+
+    def restore(self, name: str, batch: RecordBatch) -> None:
+        """Bytes of changelog records go to the backend, with the offset that they reach."""
+        if not batch.offsets:
+            return
+        store = self.by_name[name]
+        writes = WriteSet()
+        store.restore(batch, writes)
+        writes.offsets[name] = batch.offsets[-1] + 1
+        (self._backend if store.spec.persistent else self._memory).write(writes)
+
+    def log(
+        self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers
+    ) -> None:
+        """Sends one changelog record (see `StoreContext`)."""
+        topic = self._written.get(store)
+        if topic is not None:
+            self._collector.send(topic, key, value, timestamp, headers, self._partition)
+
+    def flush(self) -> None:
+        """Caches emit, then the changelog records of this commit go out."""
+        for store in self.by_name.values():
+            store.flush()
+        for store in self.by_name.values():
+            store.log_dirty()
+
+    def persist(
+        self, changelog_offsets: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, int]
+    ) -> None:
+        """State, and the next offset of each changelog that was written to, in one write. Of a changelog that is a source
+        topic the state is as far as ``positions``."""
+        writes, memory = WriteSet(), WriteSet()
+        for name, store in self.by_name.items():
+            store.drain(writes if store.spec.persistent else memory)
+            topic = self._changelogs.get(name)
+            if topic is not None and store.spec.persistent:
+                known = changelog_offsets if name in self._written else positions
+                offset = known.get(TopicPartition(topic, self._partition))
+                if offset is not None:
+                    writes.offsets[name] = offset
+        self._memory.write(memory)
+        self._backend.write(writes)
+
+    @property
+    def dirty_bytes(self) -> int:
+        return sum(store.dirty_bytes for store in self.by_name.values())
+
+    @property
+    def changelog_offsets(self) -> dict[str, int]:
+        return {**self._backend.offsets(), **self._memory.offsets()}
+
+    def close(self) -> None:
+        for store in self.by_name.values():
+            store.close()
+        self._backend.close()
