@@ -115,8 +115,8 @@ class App(faust.App):  # type: ignore[misc]
         super()._create_directories()
 
 
-_COMMAND_LINE_DATADIR = "F_DATADIR"
-"""Where Faust's command line puts its ``--datadir`` before it imports the application."""
+_COMMAND_LINE_DATADIR = "FAUST_DATADIR"
+"""Where Faust puts ``--datadir`` of the command line as soon as it is imported."""
 
 _TOPOLOGY_SETTINGS: dict[str, Any] = {
     "TableManager": StreamsTableManager,

@@ -96,7 +96,7 @@ def test_settings_reach_faust_and_the_state_folder(tmp_path: Path) -> None:
 
 
 def test_the_command_lines_datadir_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("F_DATADIR", str(tmp_path / "second"))  # as `faust --datadir` does
+    monkeypatch.setenv("FAUST_DATADIR", str(tmp_path / "second"))  # as `faust --datadir` does
     app = App("flights", topology=counting("in", "out"), datadir=tmp_path / "first")
     assert app.config.state_dir == str(tmp_path / "second" / "state")
     assert app.conf.datadir == tmp_path / "second"
