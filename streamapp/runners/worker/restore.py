@@ -180,6 +180,9 @@ class Restorer(ChangelogReader):
                 if start < until:
                     self._queued.append(RestoreProgress(task, store, tp, start, until, start))
         self._queued.sort(key=lambda each: (each.remaining, each.task.id))
+        if self._queued:
+            offsets = sum(each.remaining for each in self._queued)
+            logger.info("restoring %s from %s changelog offsets", _stores(self._queued), f"{offsets:,}")
         self._begin_next()
         self._last_log = time.monotonic()
 
@@ -258,8 +261,12 @@ def _summary(progress: list[RestoreProgress]) -> str:
     """
     total = sum(each.end - each.start for each in progress)
     remaining, speed = sum(each.remaining for each in progress), sum(each.speed for each in progress)
-    text = f"{len(progress)} stores"
+    text = _stores(progress)
     if total:
         text += f", {100 * (total - remaining) / total:.1f} %"
         text += f", {sum(each.rate for each in progress):,.0f} records/s"
     return text + (f", about {remaining / speed:,.0f} s left" if speed else "")
+
+
+def _stores(progress: list[RestoreProgress]) -> str:
+    return "1 store" if len(progress) == 1 else f"{len(progress)} stores"

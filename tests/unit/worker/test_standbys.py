@@ -184,6 +184,23 @@ def test_a_restore_ends_where_the_changelog_ended_when_it_began(broker: Broker) 
     assert broker.assigned == {}
 
 
+def test_a_restore_tells_the_log_how_far_it_is(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    now = [100.0]
+    monkeypatch.setattr(restore.time, "monotonic", lambda: now[0])
+    world = World(broker)
+    broker.ends[world.changelog] = 1_000
+    restorer = Restorer(world.config, SimpleNamespace())  # type: ignore[arg-type]
+    restorer.add([world.open(HOME)])
+    assert caplog.messages[-1] == "restoring 1 store from 1,000 changelog offsets"
+    broker.send(world.changelog, *range(400))
+    now[0] += 10
+    restorer.poll(0)
+    assert caplog.messages[-1] == "restoring: 1 store, 40.0 %, 40 records/s, about 15 s left"
+
+
 def test_state_that_is_ahead_of_its_changelog_is_refused(broker: Broker) -> None:
     world = World(broker)
     broker.ends[world.changelog] = 4
