@@ -1,7 +1,7 @@
 """The application that the fault runs start in processes of their own, told by its environment what to be.
 
 Beside the topology it can misbehave on a record: ``HANG_AT=id`` never returns from it, ``SLOW_AT=id:seconds``
-takes that long, ``BUSY=seconds`` blocks the event loop.
+takes that long for the first record from there on, ``BUSY=seconds`` blocks the event loop.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from .models import GRACE_MS, GROUPS, POISON, WINDOW_MS
 __all__ = ["WORKLOADS", "Workload", "describe"]
 
 TEXT = StringSerde()
+SLOW = list(map(int, filter(None, os.environ.get("SLOW_AT", "").split(":"))))
 _WINDOWS = TimeWindows.of_size_and_grace(timedelta(milliseconds=WINDOW_MS), timedelta(milliseconds=GRACE_MS))
 
 
@@ -107,9 +108,10 @@ def misbehave(key: str, value: str) -> None:
     if value == os.environ.get("HANG_AT"):
         while True:
             time.sleep(1.0)
-    slow_at, _, seconds = os.environ.get("SLOW_AT", "").partition(":")
-    if value == slow_at:
-        time.sleep(float(seconds))
+    if SLOW and int(value) >= SLOW[0]:
+        _, seconds = SLOW
+        SLOW.clear()
+        time.sleep(seconds)
 
 
 def _application(env: os._Environ[str]) -> App:
