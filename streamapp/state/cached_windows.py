@@ -11,8 +11,10 @@ from typing import Any
 from streamapp.records import Windowed
 from streamapp.state.cache import RecordCache, ShowingCachedStore
 from streamapp.state.formats import MAX_LONG
+from streamapp.state.key_image import KeyImage
 from streamapp.state.session import SessionStore
-from streamapp.state.window import KeyImage, TimeBucketedStore, TimestampedWindowStore, WindowStore
+from streamapp.state.time_buckets import TimeBucketedStore
+from streamapp.state.window import TimestampedWindowStore, WindowStore
 from streamapp.state.write_behind import MISSING, Row
 
 __all__ = ["CachedSessionStore", "CachedTimestampedWindowStore", "CachedWindowStore"]

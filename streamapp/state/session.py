@@ -9,7 +9,7 @@ from typing import Any
 
 from streamapp.records import Windowed
 from streamapp.state.formats import LONG, MAX_LONG
-from streamapp.state.window import TimeBucketedStore
+from streamapp.state.time_buckets import TimeBucketedStore
 from streamapp.state.write_behind import MISSING, Row
 
 __all__ = ["SessionStore"]

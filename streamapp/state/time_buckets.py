@@ -1,0 +1,245 @@
+"""Stores whose rows have a time by which they expire: what window and session stores share.
+
+In the backend a row's key is its bucket (time // bucket size, 8 bytes) before its changelog key. So a scan by time touches
+few buckets, expiry is one range delete, and what one key has is one short range in each bucket.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+from streamapp.records import RecordBatch
+from streamapp.state.backend import OrderedBytes, WriteSet
+from streamapp.state.formats import LONG
+from streamapp.state.key_image import KeyImage
+from streamapp.state.spec import StoreSpec
+from streamapp.state.write_behind import CACHED_ROWS, Row, StoreContext, WriteBehindStore
+
+__all__ = ["TimeBucketedStore"]
+
+_TIME_SEQUENCE = struct.Struct(">qi")
+_META = b"\xff"
+"""Local key of the observed stream time and the last sequence number; after all buckets."""
+_NO_TIME = -1
+
+
+class TimeBucketedStore(WriteBehindStore):
+    """Rows by key and time: buckets, expiry, images of keys that are looked up by time."""
+
+    _timestamped_values = False
+    _suffix = 0
+    """How many bytes of a changelog key follow the key proper."""
+
+    def __init__(
+        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, cached_rows: int = CACHED_ROWS
+    ) -> None:
+        super().__init__(spec, table, task, timestamped=self._timestamped_values, cached_rows=cached_rows)
+        self._retention = spec.retention_ms
+        self._segment = spec.segment_interval_ms or max(spec.retention_ms // 2, 60_000)
+        self._bucket = self._segment
+        self._exact = not spec.persistent
+        self._by_time = self._exact or spec.time_ordered
+        self._images: dict[Any, KeyImage] = {}
+        self._old_images: dict[Any, KeyImage] = {}
+        self._observed = _NO_TIME
+        self._sequence = 0
+        self._written_meta = self._sealed_meta = meta = table.get(_META)
+        if meta is not None:
+            self._observed, self._sequence = _TIME_SEQUENCE.unpack(meta)
+        self._deleted_before = max(0, self._min_live()) // self._bucket
+
+    def _min_live(self) -> int:
+        """The smallest time that is still visible."""
+        return self._observed - self._retention + 1
+
+    def _observe(self, time: int) -> bool:
+        """Advances the observed stream time; False, and counted, if a row of that time is too old to keep."""
+        if time > self._observed:
+            self._observed = time
+        oldest = self._observed - self._retention
+        if time > oldest or (not self._exact and time // self._segment >= oldest // self._segment):
+            return True
+        self._task.drop()
+        return False
+
+    def _time_of(self, row_bytes: bytes) -> int:
+        """The time by which a row expires, from its changelog key."""
+        raise NotImplementedError
+
+    def _time(self, row_key: Any) -> int:
+        """The time by which a row expires."""
+        raise NotImplementedError
+
+    def _slot(self, row_key: Any) -> Any:
+        """A row's place among those of its key: a tuple that begins with its time."""
+        raise NotImplementedError
+
+    def _slot_of(self, row_bytes: bytes) -> Any:
+        """The same from its changelog key."""
+        raise NotImplementedError
+
+    def _takes(self, row_key: Any, row: Row) -> bool:
+        """Advances the observed stream time by a row that is written; False if it is too old to keep."""
+        raise NotImplementedError
+
+    def _scan_order(self, row_bytes: bytes) -> Any:
+        """What rows of several keys are sorted by."""
+        raise NotImplementedError
+
+    def _visible(
+        self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool = False
+    ) -> Iterator[tuple[bytes, Row]]:
+        """Changelog keys and rows of a range of keys and times, both inclusive, without what has expired."""
+        return self._between(
+            low, high, max(time_from, self._min_live(), 0), min(time_to, self._newest()), reverse
+        )
+
+    def _between(
+        self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool = False
+    ) -> Iterator[tuple[bytes, Row]]:
+        if time_to < time_from or (low is not None and high is not None and low > high):
+            return
+        within = None if low is None and high is None else (low or b"", None)
+        suffix, time_of, bucket = self._suffix, self._time_of, self._bucket
+        for rows in self._bucket_rows(time_from // bucket, time_to // bucket, within, reverse):
+            if self._by_time:
+                rows = iter(sorted(rows, key=lambda entry: self._scan_order(entry[0]), reverse=reverse))
+            for data, row in rows:
+                if time_from <= time_of(data) <= time_to:
+                    key = data[:-suffix]
+                    if (low is None or low <= key) and (high is None or key <= high):
+                        yield data, row
+
+    def _load(self, key: Any, time_from: int) -> KeyImage:
+        key_bytes, suffix, bucket = self._keys.to_bytes(key), self._suffix, self._bucket
+        first, last = time_from // bucket, max(self._newest(), 0) // bucket
+        image = KeyImage(first * bucket)
+        size = len(key_bytes) + suffix
+        within = (key_bytes, key_bytes + b"\x80")  # times are not negative
+        for rows in self._bucket_rows(first, last, within):
+            for data, row in rows:
+                if len(data) == size and data.startswith(key_bytes):
+                    image.put(self._slot_of(data), row)
+        self._keep_image(key, image)
+        return image
+
+    def _newest(self) -> int:
+        """No row is newer."""
+        return self._observed
+
+    def _show_key(self, row_bytes: bytes) -> Any:
+        return self._keys.show(self._keys.from_bytes(row_bytes[: -self._suffix]))
+
+    def _keep_in_image(self, row_key: Any, row: Row) -> None:
+        image = self._image_of(row_key[0])
+        if image is not None:
+            image.put(self._slot(row_key), row)
+
+    def _seal(self, logged: bool) -> None:
+        super()._seal(logged)
+        self._sealed_meta = _TIME_SEQUENCE.pack(self._observed, self._sequence)
+        if self._sealed_meta != self._written_meta and self._observed != _NO_TIME:
+            self._batch.append((_META, self._sealed_meta))
+
+    def drain(self, write_set: WriteSet) -> None:
+        super().drain(write_set)
+        if self._batch:  # the meta row alone: it is not a row of `_dirty`
+            write_set.puts.setdefault(self.name, []).extend(self._batch)
+            self._batch = []
+        self._written_meta = self._sealed_meta
+        self._expire(write_set)
+
+    def _expire(self, write_set: WriteSet) -> None:
+        live = max(0, self._min_live()) // self._bucket
+        if live > self._deleted_before:
+            self._deleted_before = live
+            write_set.range_deletes.setdefault(self.name, []).append((b"", LONG.pack(live)))
+
+    def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
+        time_of = self._time_of
+        rows = [
+            (key, value, timestamp, time_of(key))
+            for key, value, timestamp in zip(batch.keys, batch.values, batch.timestamps, strict=True)
+            if key is not None
+        ]
+        if not rows:
+            return
+        if self.spec.retain_duplicates:
+            self._sequence = int.from_bytes(rows[-1][0][-4:], "big")
+            if not self._exact:
+                rows = [row for row in rows if row[1] is not None]  # see `WindowStore.put`
+        self._observed = max([self._observed, *[row[3] for row in rows]])
+        bucket, pack = self._bucket, LONG.pack
+        live = max(0, self._min_live()) // bucket
+        timestamped = self._timestamped
+        puts = write_set.puts.setdefault(self.name, [])
+        puts.extend(
+            [
+                (
+                    pack(time // bucket) + key,
+                    pack(timestamp) + value if timestamped and value is not None else value,
+                )
+                for key, value, timestamp, time in rows
+                if time // bucket >= live
+            ]
+        )
+        self._written_meta = _TIME_SEQUENCE.pack(self._observed, self._sequence)
+        puts.append((_META, self._written_meta))
+        self._forget_clean()
+
+    def _forget_clean(self) -> None:
+        super()._forget_clean()
+        self._images.clear()
+        self._old_images.clear()
+
+    def _image_of(self, key: Any) -> KeyImage | None:
+        image = self._images.get(key)
+        if image is None:
+            image = self._old_images.pop(key, None)
+            if image is not None:
+                self._images[key] = image
+        return image
+
+    def _keep_image(self, key: Any, image: KeyImage) -> None:
+        self._images[key] = image
+        if len(self._images) > self._cached_rows:
+            self._old_images, self._images = self._images, {}
+
+    def _bucket_rows(
+        self, first: int, last: int, within: tuple[bytes, bytes | None] | None, reverse: bool = False
+    ) -> Iterator[Iterator[tuple[bytes, Row]]]:
+        """The rows of each bucket from first to last that holds any; ``within``: a range of key bytes."""
+        step = -1 if reverse else 1
+        bucket: int | None = last if reverse else first
+        while bucket is not None and first <= bucket <= last:
+            prefix = LONG.pack(bucket)
+            if within is None:
+                start, end = prefix, LONG.pack(bucket + 1)
+            else:
+                start = prefix + within[0]
+                end = LONG.pack(bucket + 1) if within[1] is None else prefix + within[1]
+            rows = ((key[8:], row) for key, row in self._merged(start, end, reverse))
+            head = next(rows, None)
+            if head is not None:
+                yield chain((head,), rows)
+            bucket += step
+            # Few buckets are tried one by one; over a long gap the next one with rows is looked up.
+            if head is None and (bucket - first if reverse else last - bucket) > 3:
+                bucket = self._next_bucket(bucket, first, last, reverse)
+
+    def _next_bucket(self, bucket: int, first: int, last: int, reverse: bool) -> int | None:
+        """The next bucket, this one included, that has rows."""
+        if reverse:
+            start, end = LONG.pack(first), LONG.pack(bucket + 1)
+        else:
+            start, end = LONG.pack(bucket), LONG.pack(last + 1)
+        for key, _ in self._merged(start, end, reverse):
+            return int.from_bytes(key[:8], "big")
+        return None
+
+    def approximate_num_entries(self) -> int:
+        live = self._min_live()
+        return sum(1 for key, _ in self._merged(None, _META) if self._time_of(key[8:]) >= live)
