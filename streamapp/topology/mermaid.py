@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from streamapp.topology.nodes import ProcessorNode, SinkNode, SourceNode
-
-if TYPE_CHECKING:
-    from streamapp.topology.topology import Topology
+from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 
 __all__ = ["to_mermaid"]
 
 
-def to_mermaid(topology: Topology) -> str:
+def to_mermaid(subtopologies: Iterable[Iterable[Node]]) -> str:
     """Topics are drawn as stadiums, processors as boxes, stores as cylinders, sub-topologies as frames."""
     ids: dict[str, str] = {}
     topics: dict[str, str] = {}
@@ -22,7 +19,7 @@ def to_mermaid(topology: Topology) -> str:
     def topic_id(label: str) -> str:
         return topics.setdefault(label, f"t{len(topics)}")
 
-    for number, nodes in enumerate(topology.groups()):
+    for number, nodes in enumerate(subtopologies):
         body.append(f"  subgraph s{number}[Sub-topology {number}]")
         stores: dict[str, str] = {}
         for node in nodes:

@@ -6,7 +6,7 @@ The DSL writes into one of these. `Topology.describe` shows it, `Topology.plan` 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,14 +16,13 @@ from streamapp.names import check_name
 from streamapp.serdes.base import Serde, check_serde
 from streamapp.state.spec import StoreSpec
 from streamapp.topology.describe import describe_global_store, describe_subtopology
+from streamapp.topology.groups import NodeGroups
 from streamapp.topology.mermaid import to_mermaid
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
-from streamapp.topology.plan import GlobalStore, InternalTopic, Plan, Subtopology
+from streamapp.topology.plan import GlobalStore, InternalTopic, Plan
+from streamapp.topology.planner import Planner, repartition_topic
 
 __all__ = ["Topology"]
-
-CHANGELOG_RETENTION_MS = -1
-"""See docs/decisions.md: the broker judges age by the wall clock, windows by stream time."""
 
 
 class Topology:
@@ -51,7 +50,7 @@ class Topology:
         self._internal: dict[str, InternalTopic] = {}
         self._source_changelogs: dict[str, str] = {}
         self._copartitions: list[tuple[str, ...]] = []
-        self._group_parent: dict[str, str] = {}
+        self._groups = NodeGroups()
         self._config = StreamsConfig()
 
     # ------------------------------------------------------------------ building
@@ -111,7 +110,7 @@ class Topology:
             )
         self._check_parents(name, parents)
         self._nodes[name] = ProcessorNode(name, supplier, tuple(parents))
-        self._unite(name, *parents)
+        self._groups.unite(name, *parents)
         for spec in getattr(supplier, "stores", ()):
             self.add_state_store(spec, name)
         return self
@@ -142,7 +141,7 @@ class Topology:
             check_name(topic, "topic")
         self._check_parents(name, parents)
         self._nodes[name] = SinkNode(name, topic, tuple(parents), key_serde, value_serde, partitioner)
-        self._unite(name, *parents)
+        self._groups.unite(name, *parents)
         return self
 
     def add_state_store(self, spec: StoreSpec, *processors: str) -> Topology:
@@ -206,7 +205,7 @@ class Topology:
         for store in stores:
             for other in self._nodes.values():
                 if isinstance(other, ProcessorNode) and store in other.stores:
-                    self._unite(processor, other.name)
+                    self._groups.unite(processor, other.name)
                     break
         merged = tuple(dict.fromkeys((*node.stores, *stores)))
         self._nodes[processor] = replace(node, stores=merged)
@@ -252,7 +251,7 @@ class Topology:
         self._new_node(processor)
         node = ProcessorNode(processor, supplier, (source,), (spec.name,))
         self._nodes[processor] = node
-        self._unite(processor, source)
+        self._groups.unite(processor, source)
         source_node = self._nodes[source]
         assert isinstance(source_node, SourceNode)
         self._global_stores[spec.name] = GlobalStore(spec, topic, source_node, node)
@@ -263,20 +262,7 @@ class Topology:
     def add_internal_topic(self, name: str, partitions: int | None = None) -> None:
         """Declares a repartition topic; the application id is put in front of its name when planned."""
         check_name(name, "repartition topic")
-        self._internal.setdefault(
-            name,
-            InternalTopic(
-                name,
-                "repartition",
-                partitions,
-                {
-                    "cleanup.policy": "delete",
-                    "retention.ms": "-1",
-                    "segment.bytes": str(50 * 1024 * 1024),
-                    "message.timestamp.type": "CreateTime",
-                },
-            ),
-        )
+        self._internal.setdefault(name, repartition_topic(name, partitions))
 
     def connect_source_store_and_topic(self, store: str, topic: str) -> None:
         """The source topic is at the same time the changelog of the store (``reuse.ktable.source.topics``)."""
@@ -322,14 +308,14 @@ class Topology:
         >>> print(Topology().add_source("in", "flights", **text).describe().splitlines()[2])
             Source: in (topics: [flights])
         """
-        global_processors = {g.processor.name: g for g in self._global_stores.values()}
+        of_global = {g.processor.name: g for g in self._global_stores.values()}
         text = []
-        for number, names in enumerate(self._groups()):
-            found = [global_processors[n] for n in names if n in global_processors]
-            if found:
-                text.append(describe_global_store(number, found[0].source, found[0].processor))
+        for number, nodes in enumerate(self._node_groups()):
+            global_store = next((of_global[n.name] for n in nodes if n.name in of_global), None)
+            if global_store is not None:
+                text.append(describe_global_store(number, global_store.source, global_store.processor))
             else:
-                text.append(describe_subtopology(number, [self._nodes[n] for n in names]))
+                text.append(describe_subtopology(number, nodes))
         # Java appends its two kinds of paragraphs so that whichever kind ends first leaves the rest in order.
         return "Topologies:\n " + "".join("  " + t for t in text)
 
@@ -341,12 +327,7 @@ class Topology:
         >>> Topology().add_source("in", "flights", **text).to_mermaid().splitlines()[0]
         'flowchart LR'
         """
-        return to_mermaid(self)
-
-    def groups(self) -> list[list[Node]]:
-        """The nodes by sub-topology, global stores' nodes left out."""
-        global_nodes = {n for g in self._global_stores.values() for n in (g.source.name, g.processor.name)}
-        return [[self._nodes[n] for n in names] for names in self._groups() if names[0] not in global_nodes]
+        return to_mermaid([nodes for _, nodes in self._subtopologies()])
 
     def plan(self, config: StreamsConfig | None = None) -> Plan:
         """Makes the topology ready to run as one application; ``config`` (default: that of the builder) has its id.
@@ -362,61 +343,27 @@ class Topology:
         if config is not None and not isinstance(config, StreamsConfig):
             raise ConfigError(f"plan() takes a StreamsConfig, not {config!r}")
         config = config or self._config
-        global_nodes = {n for g in self._global_stores.values() for n in (g.source.name, g.processor.name)}
-        subtopologies = []
-        for number, names in enumerate(self._groups()):
-            if names[0] not in global_nodes:
-                subtopologies.append(self._subtopology(number, [self._nodes[n] for n in names], config))
+        planner = Planner(config, self._stores, self._internal, self._source_changelogs, self._copartitions)
+        subtopologies = tuple(planner.subtopology(number, nodes) for number, nodes in self._subtopologies())
         if not subtopologies and not self._global_stores:
             raise TopologyError(
                 "the topology is empty: it has no source; add at least one stream() or table()"
             )
-        return Plan(config, tuple(subtopologies), tuple(self._global_stores.values()))
+        return Plan(config, subtopologies, tuple(self._global_stores.values()))
 
     # ------------------------------------------------------------------ inside
 
-    def _subtopology(self, number: int, nodes: list[Node], config: StreamsConfig) -> Subtopology:
-        def full(topic: str) -> str:
-            return f"{config.application_id}-{topic}" if topic in self._internal else topic
+    def _node_groups(self) -> list[list[Node]]:
+        return [[self._nodes[name] for name in names] for names in self._groups.split(self._nodes)]
 
-        planned: list[Node] = []
-        for node in nodes:
-            if isinstance(node, SourceNode):
-                planned.append(replace(node, topics=tuple(full(t) for t in node.topics)))
-            elif isinstance(node, SinkNode) and isinstance(node.topic, str):
-                planned.append(replace(node, topic=full(node.topic)))
-            else:
-                planned.append(node)
-        specs = [self._stores[s] for n in nodes if isinstance(n, ProcessorNode) for s in n.stores]
-        stores = tuple(dict.fromkeys(spec.name for spec in specs))
-        changelogs = {}
-        for spec in (self._stores[name] for name in stores):
-            if spec.name in self._source_changelogs:
-                changelogs[spec.name] = InternalTopic(full(self._source_changelogs[spec.name]), "changelog")
-            elif spec.logged:
-                name = f"{config.application_id}-{spec.name}-changelog"
-                changelogs[spec.name] = InternalTopic(name, "changelog", None, changelog_config(spec))
-        source_names = {n.name for n in nodes if isinstance(n, SourceNode)}
-        own_topics = [t for n in nodes if isinstance(n, SourceNode) for t in n.topics]
-        return Subtopology(
-            id=number,
-            nodes=tuple(planned),
-            stores=tuple(self._stores[name] for name in stores),
-            repartition_topics=tuple(
-                replace(self._internal[t], name=full(t)) for t in own_topics if t in self._internal
-            ),
-            changelog_topics=changelogs,
-            copartition_groups=tuple(
-                frozenset(full(t) for s in group for t in self._topics_of(s))
-                for group in self._copartitions
-                if source_names.issuperset(group)
-            ),
-        )
-
-    def _topics_of(self, source: str) -> Iterable[str]:
-        node = self._nodes[source]
-        assert isinstance(node, SourceNode)
-        return node.topics
+    def _subtopologies(self) -> list[tuple[int, list[Node]]]:
+        """The groups that become sub-topologies, with their numbers; global stores take numbers, too."""
+        sources = {g.source.name for g in self._global_stores.values()}
+        return [
+            (number, nodes)
+            for number, nodes in enumerate(self._node_groups())
+            if nodes[0].name not in sources
+        ]
 
     def _new_node(self, name: str) -> None:
         if not isinstance(name, str) or not name:
@@ -455,39 +402,6 @@ class Topology:
                         raise TopologyError(
                             f"pattern {pattern.pattern} will match topic {topic}, which source {node.name} has already registered"
                         )
-
-    def _root(self, name: str) -> str:
-        while (parent := self._group_parent.get(name, name)) != name:
-            name = parent
-        return name
-
-    def _unite(self, first: str, *others: str) -> None:
-        for other in others:
-            a, b = self._root(first), self._root(other)
-            if a != b:
-                self._group_parent[b] = a
-
-    def _groups(self) -> list[list[str]]:
-        groups: dict[str, list[str]] = {}
-        for name in self._nodes:
-            groups.setdefault(self._root(name), []).append(name)
-        return list(groups.values())
-
-
-def changelog_config(spec: StoreSpec) -> dict[str, str]:
-    """The topic configuration of a store's changelog."""
-    config = {
-        "cleanup.policy": "compact,delete" if "window" in spec.kind or spec.kind == "session" else "compact",
-        "message.timestamp.type": "CreateTime",
-    }
-    if "delete" in config["cleanup.policy"]:
-        config["retention.ms"] = str(CHANGELOG_RETENTION_MS)
-    if spec.kind == "versioned":
-        # Every version is a record, and the broker judges the lag by its own clock: versions of history would
-        # be compacted away at once.
-        config["min.compaction.lag.ms"] = str(2**63 - 1)
-    config.update(spec.topic_config)
-    return config
 
 
 def _check_serdes(node: str, key_serde: Any, value_serde: Any) -> None:

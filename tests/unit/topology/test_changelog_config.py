@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamapp.state.spec import StoreSpec
-from streamapp.topology.topology import changelog_config
+from streamapp.topology.planner import changelog_config
 
 
 def test_no_version_is_compacted_by_the_clock_of_the_broker() -> None:

@@ -1,0 +1,101 @@
+"""From the nodes of a topology to its plan: full names, internal topics and their configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from streamapp.config import StreamsConfig
+from streamapp.state.spec import StoreSpec
+from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from streamapp.topology.plan import InternalTopic, Subtopology
+
+__all__ = ["Planner", "changelog_config", "repartition_topic"]
+
+_CHANGELOG_RETENTION_MS = -1
+"""See docs/decisions.md: the broker judges age by the wall clock, windows by stream time."""
+
+
+@dataclass(frozen=True)
+class Planner:
+    """What sub-topologies are planned by. Topics and sources have the names that they have in the topology."""
+
+    config: StreamsConfig
+    stores: Mapping[str, StoreSpec]
+    internal: Mapping[str, InternalTopic]
+    source_changelogs: Mapping[str, str]
+    """Store -> the source topic that is its changelog."""
+    copartitions: Sequence[tuple[str, ...]]
+    """Sources whose topics have to have the same number of partitions."""
+
+    def subtopology(self, number: int, nodes: Sequence[Node]) -> Subtopology:
+        sources = {node.name: node for node in nodes if isinstance(node, SourceNode)}
+        specs = {
+            name: self.stores[name]
+            for node in nodes
+            if isinstance(node, ProcessorNode)
+            for name in node.stores
+        }
+        changelogs = {name: self._changelog(spec) for name, spec in specs.items()}
+        return Subtopology(
+            id=number,
+            nodes=tuple(self._planned(node) for node in nodes),
+            stores=tuple(specs.values()),
+            repartition_topics=tuple(
+                replace(self.internal[topic], name=self._full_name(topic))
+                for source in sources.values()
+                for topic in source.topics
+                if topic in self.internal
+            ),
+            changelog_topics={name: topic for name, topic in changelogs.items() if topic is not None},
+            copartition_groups=tuple(
+                frozenset(self._full_name(topic) for name in group for topic in sources[name].topics)
+                for group in self.copartitions
+                if sources.keys() >= set(group)
+            ),
+        )
+
+    def _full_name(self, topic: str) -> str:
+        return f"{self.config.application_id}-{topic}" if topic in self.internal else topic
+
+    def _planned(self, node: Node) -> Node:
+        if isinstance(node, SourceNode):
+            return replace(node, topics=tuple(self._full_name(topic) for topic in node.topics))
+        if isinstance(node, SinkNode) and isinstance(node.topic, str):
+            return replace(node, topic=self._full_name(node.topic))
+        return node
+
+    def _changelog(self, spec: StoreSpec) -> InternalTopic | None:
+        if spec.name in self.source_changelogs:
+            return InternalTopic(self._full_name(self.source_changelogs[spec.name]), "changelog")
+        if not spec.logged:
+            return None
+        name = f"{self.config.application_id}-{spec.name}-changelog"
+        return InternalTopic(name, "changelog", None, changelog_config(spec))
+
+
+def repartition_topic(name: str, partitions: int | None) -> InternalTopic:
+    """A repartition topic, whose records are deleted once they are consumed and not before."""
+    config = {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "segment.bytes": str(50 * 1024 * 1024),
+        "message.timestamp.type": "CreateTime",
+    }
+    return InternalTopic(name, "repartition", partitions, config)
+
+
+def changelog_config(spec: StoreSpec) -> dict[str, str]:
+    """The topic configuration of a store's changelog."""
+    config = {
+        "cleanup.policy": "compact,delete" if "window" in spec.kind or spec.kind == "session" else "compact",
+        "message.timestamp.type": "CreateTime",
+    }
+    if "delete" in config["cleanup.policy"]:
+        config["retention.ms"] = str(_CHANGELOG_RETENTION_MS)
+    if spec.kind == "versioned":
+        # Every version is a record, and the broker judges the lag by its own clock: versions of history would
+        # be compacted away at once.
+        config["min.compaction.lag.ms"] = str(2**63 - 1)
+    config.update(spec.topic_config)
+    return config
