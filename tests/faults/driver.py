@@ -318,9 +318,9 @@ class Run:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Reads keys of the table from every worker all the time."""
+        """Reads the keys that have been sent from every worker all the time."""
         assert self.spec.store is not None
-        keys = sorted({e["key"] for e in self.history.of("output") if e["topic"] == self.sink})
+        keys = sorted({e["key"] for e in self.history.of("sent")})
         reader = Reader(self.history, self.ports, self.spec.store, keys)
         reader.start()
         try:

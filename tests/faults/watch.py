@@ -24,10 +24,11 @@ _QUIET = {"log_level": 0, "enable.auto.commit": False, "auto.offset.reset": "ear
 
 
 class _Repeating(threading.Thread):
-    """Calls `look` again and again until it is closed."""
+    """Calls `look` again and again until it is closed; an eye that fails is in the history, and no case holds with it."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, history: History, seconds: float) -> None:
         super().__init__(daemon=True)
+        self._history = history
         self._seconds = seconds
         self._closed = threading.Event()
 
@@ -36,7 +37,12 @@ class _Repeating(threading.Thread):
 
     def run(self) -> None:
         while not self._closed.wait(self._seconds):
-            self.look()
+            try:
+                self.look()
+            except Exception as exc:
+                what = f"the driver's {type(self).__name__} goes on: {exc!r}"
+                self._history.add("wait", what=what, seconds=0, ok=False)
+                raise
 
     def close(self) -> None:
         self._closed.set()
@@ -113,8 +119,7 @@ class Watcher(_Repeating):
         *,
         read_committed: bool,
     ) -> None:
-        super().__init__(0.0)
-        self._history = history
+        super().__init__(history, 0.0)
         self._dead_letters = dead_letters
         self._inputs = [TopicPartition(t, p) for t in sources for p in range(partitions)]
         outputs = [TopicPartition(t, p) for t in sinks for p in range(partitions)]
@@ -176,8 +181,8 @@ class Prober(_Repeating):
         progress: Callable[[], tuple[int, int]],
     ) -> None:
         """``progress``: (records not committed yet, anything that grows while something moves)."""
-        super().__init__(2.0)
-        self._history, self._ports, self._progress = history, ports, progress
+        super().__init__(history, 2.0)
+        self._ports, self._progress = ports, progress
         self._before: dict[str, int] = {}
 
     def look(self) -> None:
@@ -197,8 +202,8 @@ class Reader(_Repeating):
     def __init__(
         self, history: History, ports: Callable[[], Mapping[str, int]], store: str, keys: list[str]
     ) -> None:
-        super().__init__(0.05)
-        self._history, self._ports, self._store, self._keys = history, ports, store, keys
+        super().__init__(history, 0.05)
+        self._ports, self._store, self._keys = ports, store, keys
         self._turn = 0
 
     def look(self) -> None:

@@ -135,6 +135,8 @@ def queries_during_failover(run: Run) -> None:
         run.runs("b", 4)
         run.start("a")
         run.runs("a")
+    answered = {e["worker"] for e in run.history.of("read") if e["status"] == 200}
+    run.must(answered == {"a", "b"}, "both workers have answered")
     run.finish()
 
 
