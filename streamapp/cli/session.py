@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
 
 __all__ = ["pairs", "session", "spark_options"]
 
+ARCHIVE = "streamapp.archive"
+"""Where the option lies in click's context until the session is made."""
+
 
 def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds ``--master`` and ``--conf``; the command gets ``master`` and ``conf``."""
+    """Adds ``--master``, ``--archive`` and ``--conf``; the command gets ``master`` and ``conf``."""
+    archive = click.option(
+        "--archive",
+        envvar="STREAMAPP_SPARK_ARCHIVE",
+        callback=_use_archive,
+        expose_value=False,
+        help="What `streamapp spark package` made, for the executors of a cluster.",
+    )
     conf = click.option(
         "--conf",
         multiple=True,
@@ -27,7 +38,15 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         help="Spark's master.",
     )
-    return master(conf(command))
+    return master(archive(conf(command)))
+
+
+def _use_archive(context: click.Context, parameter: click.Parameter, given: str | None) -> None:
+    if given is None:
+        return
+    if "://" not in given and not Path(given).is_file():
+        raise click.BadParameter(f"there is no {given}: `streamapp spark package {given}` makes it")
+    context.meta[ARCHIVE] = given
 
 
 def pairs(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -43,8 +62,11 @@ def pairs(context: click.Context, parameter: click.Parameter, given: tuple[str, 
 def session(name: str, master: str, conf: dict[str, str]) -> Iterator[Any]:
     """A Spark session that ends with the block."""
     from streamapp.runners.spark import spark_session
+    from streamapp.runners.spark.package import archive_settings
 
-    spark = spark_session(name, master=master, settings=conf)
+    archive = click.get_current_context().meta.get(ARCHIVE)
+    settings = {**(archive_settings(archive) if archive else {}), **conf}
+    spark = spark_session(name, master=master, settings=settings)
     try:
         yield spark
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -20,7 +21,34 @@ __all__ = ["spark_group"]
 
 @click.group("spark")
 def spark_group() -> None:
-    """Run an application on Spark instead of workers."""
+    """Run an application on Spark instead of workers; make archives for clusters."""
+
+
+@spark_group.command()
+@click.argument("archive", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("code", type=click.Path(path_type=Path), nargs=-1)
+@click.option(
+    "--also",
+    multiple=True,
+    metavar="PACKAGE",
+    help="An installed package that your code needs, as pip names it.",
+)
+def package(archive: Path, code: tuple[Path, ...], also: tuple[str, ...]) -> None:
+    """Put what executors need into ARCHIVE (.tar.gz): streamapp, what it requires, and CODE.
+
+    CODE are the folders of your packages, and modules (.py). Versions are those of this environment; the executors
+    need the same operating system and the same version of Python.
+
+    \b
+        streamapp spark package dist/app.tar.gz agents tables
+        streamapp backfill agents --master spark://host:7077 --archive dist/app.tar.gz
+    """
+    from streamapp.runners.spark.package import package as write
+
+    with clear_errors():
+        found = write(archive, code, also)
+    names = ", ".join([*(path.name for path in code), *found])
+    click.echo(f"{archive} ({archive.stat().st_size / 1e6:.0f} MB): {names}")
 
 
 @spark_group.command()

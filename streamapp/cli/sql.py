@@ -42,6 +42,7 @@ def sql(
     Each table is a view with the columns key and value, and timestamp, window_start ... as it has them; in its
     name, what is no letter or digit is an underscore:
 
+    \b
         streamapp sql agents "select key, value.minutes / value.flights from airport_delays"
     """
     from pyspark.errors import AnalysisException, ParseException

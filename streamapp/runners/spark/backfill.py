@@ -40,6 +40,7 @@ from streamapp.runners.spark.handover_write import TaskWriter, compacted_topics,
 from streamapp.runners.spark.inputs import client_of
 from streamapp.runners.spark.progress import records_bar
 from streamapp.runners.spark.runner import Run, SparkRunner
+from streamapp.runners.spark.session import few_groups
 from streamapp.runners.spark.source import KafkaSource
 from streamapp.topology import Topology
 
@@ -173,7 +174,9 @@ class Backfill:
         oldest: dict[str, int] = {}
         for frame in run.frames.values():
             results = frame.where(F.col("kind").isin(RECORD, CHANGE) & F.col("timestamp").isNotNull())
-            for name, timestamp in results.groupBy("name").agg(F.min("timestamp")).collect():
+            with few_groups(frame.sparkSession):
+                found = results.groupBy("name").agg(F.min("timestamp")).collect()
+            for name, timestamp in found:
                 oldest[name] = min(timestamp, oldest.get(name, timestamp))
         for sub in self.survey.plan.subtopologies:
             for topic in sub.repartition_topics:

@@ -13,6 +13,7 @@ from streamapp.runners.spark.archive import ParquetSource
 from streamapp.runners.spark.columns import ColumnSource
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.planner import topics_of
+from streamapp.runners.spark.session import few_groups
 from streamapp.runners.spark.source import FrameSource, KafkaPart, KafkaRange, KafkaSource, Part
 from streamapp.topology import Plan
 
@@ -128,7 +129,7 @@ def _add_columns(found: Inputs, topic: str, source: ColumnSource, plan: Plan) ->
         raise ConfigError(f"the topology does not read {topic}; it reads {', '.join(plan.source_topics)}")
     encoded = source.rows(topic, nodes[0], plan.config).persist(StorageLevel.MEMORY_AND_DISK)
     found.kept.append(encoded)
-    with raised_in_tasks():
+    with raised_in_tasks(), few_groups(encoded.sparkSession):
         sizes = encoded.groupBy("task", "rejected").count().collect()
     found.totals.update({TopicPartition(topic, task): size for task, rejected, size in sizes if not rejected})
     found.rows[topic] = encoded.where(~F.col("rejected")).drop("rejected")

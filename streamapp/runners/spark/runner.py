@@ -21,7 +21,7 @@ from streamapp.runners.spark.partitioning import exact_partitions
 from streamapp.runners.spark.planner import Group, check_runnable, in_order, topics_of
 from streamapp.runners.spark.progress import records_bar
 from streamapp.runners.spark.result import BatchResult, OutputTable, OutputTopic
-from streamapp.runners.spark.session import spark_session, stage_settings
+from streamapp.runners.spark.session import few_groups, spark_session, stage_settings
 from streamapp.runners.spark.stage import Resume, Stage
 from streamapp.runners.spark.table_rows import readable
 from streamapp.topology import Plan, Topology
@@ -160,7 +160,8 @@ class Run:
             for number in group.ids:
                 self.frames[number] = out
             sums = F.count("*"), F.sum("seq"), F.sum("timestamp")
-            sizes = out.groupBy("kind", "name", "task").agg(*sums).collect()
+            with few_groups(self._spark):
+                sizes = out.groupBy("kind", "name", "task").agg(*sums).collect()
         for kind, name, task, count, numbers, records in sizes:
             if kind == COUNTS:
                 self._counted[name] += numbers

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
-__all__ = ["spark_session", "stage_settings"]
+__all__ = ["few_groups", "spark_session", "stage_settings"]
 
 # A task reads exactly one Kafka partition: Spark must not join or split them.
 ADAPTIVE = "spark.sql.adaptive.enabled"
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 ROWS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
 
@@ -53,7 +54,7 @@ _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "4",
+    SHUFFLE_PARTITIONS: "4",
     ADAPTIVE: "false",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
 }
@@ -80,6 +81,19 @@ def stage_settings(spark: SparkSession, *, packs: bool, rows: bool) -> Iterator[
         # With a limit on bytes, Spark sizes the batch up again for every row: time in the square of the rows as
         # soon as there is a list column.
         wanted |= {ROWS_PER_BATCH: "32" if packs else "20000", BYTES_PER_BATCH: NO_LIMIT}
+    with _set(spark, wanted):
+        yield
+
+
+@contextmanager
+def few_groups(spark: SparkSession) -> Iterator[None]:
+    """For a query that counts rows by task: its groups fit into one partition, where Spark would make 200."""
+    with _set(spark, {SHUFFLE_PARTITIONS: "1"}):
+        yield
+
+
+@contextmanager
+def _set(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
     before = {name: spark.conf.get(name, None) for name in wanted}
     try:
         for name, value in wanted.items():

@@ -22,9 +22,10 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
+from streamapp.runners.spark import package as packaging
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[3]
 SPARK = Path(pyspark.__file__).parent
 BASE_PYTHON = Path(sys.base_prefix) / "bin" / "python3"
 HOUR = 3_600_000
@@ -126,8 +127,7 @@ def archive(folder: Path) -> Counter[tuple[str, int]]:
 def test_a_job_with_its_dependencies_in_an_archive(master: str, tmp_path: Path) -> None:
     expected = archive(tmp_path / "flights")
     package, answer, log = tmp_path / "app.tar.gz", tmp_path / "answer.json", tmp_path / "submit.log"
-    environ = {**os.environ, "PYTHON": sys.executable}
-    subprocess.run([ROOT / "scripts" / "spark-package", package], check=True, env=environ)
+    packaging.package(package)
     submit = [
         *(str(SPARK / "bin" / "spark-submit"), "--master", master),
         *("--archives", f"{package}#app", "--conf", "spark.executorEnv.PYTHONPATH=app"),
@@ -142,7 +142,7 @@ def test_a_job_with_its_dependencies_in_an_archive(master: str, tmp_path: Path) 
         *(str(Path(__file__).with_name("job.py")), str(tmp_path / "flights"), str(answer)),
     ]
     with log.open("wb") as file:
-        done = subprocess.run(submit, stdout=file, stderr=file, env=environ, timeout=5 * TIMEOUT_SECONDS)
+        done = subprocess.run(submit, stdout=file, stderr=file, timeout=5 * TIMEOUT_SECONDS)
     assert done.returncode == 0, log.read_text()
     rows = {(key, start): count for key, start, count in json.loads(answer.read_text())}
     assert rows == expected
