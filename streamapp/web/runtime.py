@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
-from streamapp.runners.worker.runtime import StoreNotAvailable, StreamsRuntime
+from streamapp.runners.worker.runtime import StreamsRuntime
 from streamapp.runners.worker.status import RestoreInfo, TaskInfo
 from streamapp.runners.worker.status import TableInfo as StoreInfo
+from streamapp.runners.worker.view import StoreNotAvailable
 from streamapp.web.graph import subtopology_graphs
 from streamapp.web.source import (
     InputStatus,

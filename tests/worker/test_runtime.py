@@ -10,7 +10,7 @@ from streamapp.app import App
 from streamapp.config import StreamsConfig
 from streamapp.dsl import StreamsBuilder
 from streamapp.errors import ConfigError, InvalidStoreError
-from streamapp.runners.worker.runtime import StoreNotAvailable
+from streamapp.runners.worker.view import StoreNotAvailable
 
 from .counting_app import TEXT, counting
 

@@ -1,5 +1,4 @@
-"""`StreamsRuntime`: the topology inside a Faust application. It joins control plane and data plane, and
-answers for both."""
+"""`StreamsRuntime`: the topology inside a Faust application. It joins control plane and data plane, and answers for both."""
 
 from __future__ import annotations
 
@@ -9,15 +8,14 @@ import logging
 import os
 import threading
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
 from streamapp.config import StreamsConfig
-from streamapp.errors import InvalidStoreError, StreamsError, TopologyError
-from streamapp.partitioning import partition_for
+from streamapp.errors import StreamsError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.assignor import RUNNING
 from streamapp.runners.worker.checks import check_timeouts
@@ -26,55 +24,35 @@ from streamapp.runners.worker.clients import admin_client
 from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.global_stores import GlobalStores
 from streamapp.runners.worker.group import wait_until_free
-from streamapp.runners.worker.livetask import LiveTask, TaskOpener
-from streamapp.runners.worker.membership import FaustMembership, Member
+from streamapp.runners.worker.livetask import TaskOpener
+from streamapp.runners.worker.membership import Member
 from streamapp.runners.worker.offsets import changelog_ends, offsets_on_disk
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.producer import RecordProducer
-from streamapp.runners.worker.restore import RestoreProgress
-from streamapp.runners.worker.status import (
-    InputInfo,
-    RestoreInfo,
-    StandbyInfo,
-    TableInfo,
-    TaskInfo,
-    WorkerState,
-)
-from streamapp.runners.worker.topics import Topics, prepare_topics
+from streamapp.runners.worker.topics import prepare_topics
+from streamapp.runners.worker.view import StoreNotAvailable, WorkerView
 from streamapp.runners.worker.watchdog import HangingError, Place, Watchdog
 from streamapp.state.directory import StateDirectory
 from streamapp.topology import Topology
-from streamapp.topology.plan import Plan, Subtopology
 
-__all__ = ["StoreNotAvailable", "StreamsRuntime"]
+__all__ = ["StreamsRuntime"]
 
 logger = logging.getLogger(__name__)
-R = TypeVar("R")
 _EXIT_SECONDS = 15.0
 """What is left of the process gets that long to end after the last commit has not succeeded in time."""
 
 
-class StoreNotAvailable(InvalidStoreError):
-    """The store exists, but this worker cannot read it now: another one has it, or it is being restored."""
-
-
-class StreamsRuntime:
-    """What ``app.streams`` is. Its status can be asked for in every state and from any thread, and answers at
-    once."""
+class StreamsRuntime(WorkerView):
+    """What ``app.streams`` is: it starts and stops the worker, and does what the consumer group says."""
 
     def __init__(
         self, app: Any, topology: Topology, config: StreamsConfig, *, shutdown_timeout: float = 30.0
     ) -> None:
-        self.topology = topology
-        self.plan: Plan = topology.plan(config)
+        super().__init__(app, topology.plan(config))
         check_timeouts(self.plan)
+        self.topology = topology
         self.config = config
-        self._app = app
         self._shutdown_timeout = shutdown_timeout
-        self._membership = FaustMembership(app)
-        self._topics: Topics | None = None
-        self._plane: DataPlane | None = None
-        self._global_stores: GlobalStores | None = None
         self._directory: StateDirectory | None = None
         self._admin: AdminClient | None = None
         self._on_disk: dict[TaskId, int] = {}
@@ -82,17 +60,13 @@ class StreamsRuntime:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread: int | None = None
         self._loop_turns = 0
-        self._watchdog: Watchdog | None = None
-        self._failure: BaseException | None = None
-        self._stopping = False
-        self._sources = {sub.id: sub.source_topics for sub in self.plan.subtopologies}
         self._source_names = frozenset(topic for topics in self._sources.values() for topic in topics)
 
     # Life.
 
     async def start(self) -> None:
-        """Checks and creates the topics and starts the data plane. Raises `BrokerError`, `TopologyError`
-        ..."""
+        """Checks and creates the topics and starts the data plane. Raises what they raise: `BrokerError`, `TopologyError`
+        and other `StreamsError`."""
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         admin = self._admin = admin_client(self.config)
@@ -128,8 +102,7 @@ class StreamsRuntime:
             ),
             self._on_failure,
         )
-        # What is there by now stays: the collector need not look at it again and again while records run
-        # through.
+        # What is there by now stays: the collector need not look at it again and again while records run through.
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
@@ -287,10 +260,6 @@ class StreamsRuntime:
 
     # Pausing (KIP-834).
 
-    @property
-    def paused(self) -> bool:
-        return self._plane is not None and self._plane.paused
-
     def pause(self) -> None:
         """This worker commits and then processes nothing more until `resume`; its tables can still be read.
 
@@ -311,11 +280,6 @@ class StreamsRuntime:
 
     # What Faust's side asks.
 
-    @property
-    def source_topics(self) -> Mapping[int, tuple[str, ...]]:
-        """Sub-topology -> the topics that it reads; those of patterns once the worker has started."""
-        return self._sources
-
     def is_source(self, topic: str) -> bool:
         return topic in self._source_names
 
@@ -324,213 +288,9 @@ class StreamsRuntime:
         first = TaskId(min(self._sources, default=0), 0)
         return self._plane is not None and first in self._plane.tasks and not self._plane.suspended
 
-    # Status.
-
-    @property
-    def state(self) -> WorkerState:
-        plane = self._plane
-        if self._failure is not None:
-            return "failed"
-        if self._stopping:
-            return "stopping"
-        if plane is None or self._global_stores is None or not self._global_stores.ready:
-            return "starting"
-        if self._watchdog is not None and self._watchdog.stuck:
-            return "stuck"
-        if plane.suspended:
-            return "rebalancing"
-        return "running" if all(live.running for live in list(plane.tasks.values())) else "restoring"
-
-    @property
-    def failure(self) -> BaseException | None:
-        """What ended the worker, or kept its last commit from being done."""
-        return self._failure
-
-    @property
-    def reason(self) -> str | None:
-        """Why the worker has failed, or what it is stuck at."""
-        if self._failure is None:
-            return None if self._watchdog is None else self._watchdog.stuck
-        return f"{type(self._failure).__name__}: {self._failure}"
-
-    @property
-    def url(self) -> str:
-        """The address under which other workers reach this one's views."""
-        return str(self._app.conf.canonical_url)
-
-    @property
-    def workers(self) -> tuple[str, ...]:
-        """The addresses of all workers of the application, as of the last assignment."""
-        return tuple(sorted(self._app.assignor.external_topics_metadata()))
-
-    @property
-    def processed(self) -> int:
-        """Records since the worker started."""
-        return 0 if self._plane is None else self._plane.processed
-
-    @property
-    def commits(self) -> int:
-        return 0 if self._plane is None else self._plane.commits
-
-    @property
-    def tasks(self) -> dict[str, TaskInfo]:
-        """The tasks of this worker, by id."""
-        if self._plane is None:
-            return {}
-        return {str(live.id): self._task_info(self._plane, live) for live in list(self._plane.tasks.values())}
-
-    def _task_info(self, plane: DataPlane, live: LiveTask) -> TaskInfo:
-        positions, buffered = live.positions, dict(live.task.buffered)
-        inputs = []
-        for tp in live.inputs:
-            waiting, position = buffered.get(tp, 0), positions.get(tp)
-            if not waiting and position is not None:
-                position = max(position, plane.fetcher.read_up_to(tp))
-            inputs.append(InputInfo(tp, position, plane.fetcher.ends.get(tp), waiting))
-        restoring = tuple(_restore_info(each) for each in plane.restorer.progress if each.task is live)
-        return TaskInfo(
-            str(live.id),
-            live.id.subtopology,
-            live.id.partition,
-            live.running,
-            live.task.metrics.processed,
-            tuple(inputs),
-            restoring,
-        )
-
-    @property
-    def standbys(self) -> dict[str, StandbyInfo]:
-        """The copies of other workers' tasks that this worker keeps warm, by task id."""
-        if self._plane is None:
-            return {}
-        standbys = self._plane.standbys
-        progress = standbys.progress
-        return {
-            str(id): StandbyInfo(
-                str(id),
-                id.subtopology,
-                id.partition,
-                id in standbys.warmups,
-                tuple(_restore_info(each) for each in progress if each.task is live),
-            )
-            for id, live in list(standbys.tasks.items())
-        }
-
-    def tables(self) -> dict[str, TableInfo]:
-        """All state stores of the topology, by name."""
-        result = {}
-        local = {} if self._plane is None else dict(self._plane.tasks)
-        for name, sub in self.plan.store_subtopology.items():
-            spec = next(spec for spec in sub.stores if spec.name == name)
-            changelog = sub.changelog_topics.get(name)
-            count = self._task_count(sub)
-            result[name] = TableInfo(
-                spec,
-                changelog.name if changelog else None,
-                self._sources[sub.id],
-                count,
-                frozenset(id.partition for id in local if id.subtopology == sub.id),
-                {partition: self._owner(sub, partition) for partition in range(count)},
-                {
-                    partition: self._app.assignor.copies_of(TaskId(sub.id, partition))
-                    for partition in range(count)
-                },
-            )
-        for store in self.plan.global_stores:
-            result[store.name] = TableInfo(
-                store.spec, store.topic, (store.topic,), 1, frozenset({0}), {0: self.url}, is_global=True
-            )
-        return result
-
-    # Reads.
-
-    def partition_for(self, store: str, key: bytes) -> int:
-        """The partition of a store that has a key; of a windowed store, the bytes of the inner key."""
-        if self._is_global(store):
-            return 0
-        count = self._task_count(self._subtopology(store))
-        if not count:
-            raise StoreNotAvailable(f"the store {store} has no partitions yet: the worker is starting")
-        return partition_for(key, count)
-
-    def owner(self, store: str, key: bytes) -> tuple[int, str | None, bool]:
-        """(partition, URL of the worker that has it or None, whether that is this worker) for a key."""
-        partition = self.partition_for(store, key)
-        if self._is_global(store):
-            return partition, self.url, True
-        sub = self._subtopology(store)
-        local = self._plane is not None and TaskId(sub.id, partition) in self._plane.tasks
-        return partition, self._owner(sub, partition), local
-
-    async def read(
-        self, store: str, partition: int | None, fn: Callable[[Any], R], *, stale: bool = False
-    ) -> R:
-        """``fn(store)`` on the data plane between two batches, so that it sees no batch half done.
-
-        ``partition`` may be None for a global store and where this worker has just one partition. The
-        function must be quick and must not keep the store. ``stale``: a standby will do, or a task that is being
-        restored, also during a rebalance (KIP-535); `standbys` and `tasks` say how far they are. Raises
-        `StoreNotAvailable` when the partition is not here or not ready, `InvalidStoreError` for an unknown store.
-        """
-        plane, global_stores = self._plane, self._global_stores
-        if plane is None or global_stores is None:
-            raise StoreNotAvailable("the worker is starting")
-        if self._is_global(store):
-            return await asyncio.wrap_future(plane.call(lambda: fn(global_stores.state.stores[store])))
-        sub = self._subtopology(store)
-        return await asyncio.wrap_future(
-            plane.call(lambda: fn(self._local(plane, sub, store, partition, stale)))
-        )
-
-    def _local(
-        self, plane: DataPlane, sub: Subtopology, store: str, partition: int | None, stale: bool
-    ) -> Any:
-        if plane.suspended and not stale:
-            raise StoreNotAvailable("the worker is rebalancing")
-        held = {**plane.standbys.tasks, **plane.tasks} if stale else plane.tasks
-        here = [live for live in held.values() if live.id.subtopology == sub.id]
-        wanted = [live for live in here if partition is None or live.id.partition == partition]
-        if len(wanted) != 1:
-            has = ", ".join(str(live.id.partition) for live in here) or "none"
-            which = (
-                "one partition has to be named" if partition is None else f"partition {partition} is not here"
-            )
-            raise StoreNotAvailable(f"store {store}: {which}; this worker has {has}")
-        if not wanted[0].running and not stale:
-            raise StoreNotAvailable(f"partition {wanted[0].id.partition} of {store} is being restored")
-        return wanted[0].task.store(store)
-
-    def _is_global(self, store: str) -> bool:
-        return any(each.name == store for each in self.plan.global_stores)
-
-    def _subtopology(self, store: str) -> Subtopology:
-        try:
-            return self.plan.store_subtopology[store]
-        except KeyError:
-            names = [*self.plan.store_subtopology, *(each.name for each in self.plan.global_stores)]
-            raise InvalidStoreError(
-                f"there is no store {store!r}; there are {', '.join(sorted(names)) or 'none'}"
-            ) from None
-
-    def _task_count(self, sub: Subtopology) -> int:
-        return 0 if self._topics is None else self._topics.task_count(sub)
-
-    def _owner(self, sub: Subtopology, partition: int) -> str | None:
-        for topic in self._sources[sub.id]:
-            url = self._membership.owner(TopicPartition(topic, partition))
-            if url is not None:
-                return url
-        return None
-
-
-def _restore_info(each: RestoreProgress) -> RestoreInfo:
-    queued = each.started is None
-    return RestoreInfo(each.store, each.partition, each.start, each.position, each.end, each.rate, queued)
-
 
 def _process_id(directory: StateDirectory) -> str:
-    """Names whoever holds the lock of the state folder, over restarts: a worker that comes back after a crash
-    ends the
+    """Names whoever holds the lock of the state folder, over restarts: a worker that comes back after a crash ends the
     transaction that it left open, instead of waiting for its time-out."""
     file = directory.path / "process-id"
     if not file.exists():
