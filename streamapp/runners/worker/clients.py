@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -16,6 +15,7 @@ from streamapp.broker.requests import ask
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
+from streamapp.runners.worker.logs import CLIENT_LOGGER
 
 __all__ = [
     "admin_client",
@@ -26,8 +26,6 @@ __all__ = [
     "producer_settings",
     "unreachable",
 ]
-
-logger = logging.getLogger(__name__)
 
 _REQUEST_SECONDS = 10.0
 _UNKNOWN_SECONDS = 30.0
@@ -55,7 +53,7 @@ def client_settings(config: StreamsConfig) -> dict[str, Any]:
     return {
         "bootstrap.servers": config.bootstrap_servers,
         "client.id": config.application_id,
-        "logger": logger,
+        "logger": CLIENT_LOGGER,
         **config.client_properties,
     }
 

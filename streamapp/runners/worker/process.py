@@ -8,6 +8,7 @@ from typing import NoReturn
 import faust
 
 from streamapp.errors import StreamsError
+from streamapp.runners.worker.logs import quieten_clients
 
 __all__ = ["StreamsWorker"]
 
@@ -21,6 +22,7 @@ class StreamsWorker(faust.Worker):  # type: ignore[misc]
     _refused: StreamsError | None = None
 
     async def start(self) -> None:
+        quieten_clients()
         try:
             await super().start()
         except StreamsError as exc:

@@ -19,6 +19,7 @@ from streamapp.config import ErrorContext, StreamsConfig
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import NO_HEADERS, Headers, TopicPartition
 from streamapp.runners.worker.clients import producer_settings
+from streamapp.runners.worker.logs import CLIENT_LOGGER
 from streamapp.runners.worker.membership import Member, Position
 from streamapp.runners.worker.transactions import TransactionAborted, commit_transaction, open_transactions
 
@@ -240,4 +241,4 @@ class RecordProducer:
         if error.fatal() and self._failure is None and not self._transactional:
             self._failure = ProductionError(f"the producer had to stop: {error.str()}")
         else:
-            logger.warning("producer: %s", error.str())
+            CLIENT_LOGGER.warning("producer: %s", error.str())

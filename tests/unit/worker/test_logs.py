@@ -1,0 +1,64 @@
+"""What Kafka's clients repeat in an outage is said once in a while, with how often it was."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from streamapp.runners.worker.logs import Repetitions
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def chatty(clock: Clock) -> logging.Logger:
+    logger = logging.Logger("chatty")  # not in the tree, so that it is this test's alone
+    logger.addFilter(Repetitions(30.0, clock))
+    return logger
+
+
+@pytest.fixture
+def said(chatty: logging.Logger) -> list[str]:
+    messages: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append(record.getMessage())
+
+    chatty.addHandler(Listener())
+    return messages
+
+
+def test_a_repetition_is_left_out_and_counted(chatty: logging.Logger, said: list[str], clock: Clock) -> None:
+    for milliseconds in range(5):
+        chatty.error("connect to 127.0.0.1:%d failed after %d ms", 9092, milliseconds)
+    chatty.error("the coordinator is dead")
+    clock.now += 29
+    chatty.error("connect to 127.0.0.1:9092 failed after 9 ms")
+    clock.now += 1
+    chatty.error("connect to 127.0.0.1:9092 failed after 7 ms")
+    clock.now += 30
+    chatty.error("connect to 127.0.0.1:9092 failed after 8 ms")
+    assert said == [
+        "connect to 127.0.0.1:9092 failed after 0 ms",
+        "the coordinator is dead",
+        "connect to 127.0.0.1:9092 failed after 7 ms (5 more like this since the last)",
+        "connect to 127.0.0.1:9092 failed after 8 ms",
+    ]
+
+
+def test_what_is_no_warning_is_always_said(chatty: logging.Logger, said: list[str]) -> None:
+    for generation in (1, 2):
+        chatty.info("joined in generation %d", generation)
+    assert said == ["joined in generation 1", "joined in generation 2"]
