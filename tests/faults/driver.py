@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
@@ -148,7 +148,8 @@ class Run:
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            raise KafkaException(error)
+            self.must(False, f"the driver's record {text(message.value())} is written: {error.str()}")
+            return
         partition = f"{message.topic()}-{message.partition()}"
         self._sent[partition] = max(message.offset() + 1, self._sent.get(partition, 0))
         self.history.add(
