@@ -12,10 +12,12 @@ Which kinds of stores have a cache: `cached_tables.py`, `cached_windows.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from streamapp.records import Headers
-from streamapp.state.write_behind import FlushListener, Row, WriteBehindStore
+from streamapp.state.write_behind import FlushListener, Fold, Row, WriteBehindStore
 
 __all__ = ["CachedStore", "RecordCache", "ShowingCachedStore"]
 
@@ -39,8 +41,24 @@ class RecordCache:
         self.used = 0
 
 
-# What a row was before, what it is; topic, offset, timestamp and headers of the record that changed it.
-_News = tuple[Row, Row, str | None, int, int, Headers]
+class News:
+    """A row that has changed since the last flush. It changes in place, which costs less than to be taken out and put in anew,
+    and is sorted by the number of its last change in the end."""
+
+    __slots__ = ("before", "headers", "number", "offset", "row", "timestamp", "topic")
+
+    before: Row
+    row: Row
+    topic: str | None
+    """Of the record that changed it last, as offset, timestamp and headers are."""
+    offset: int
+    timestamp: int
+    headers: Headers
+    number: int
+
+
+def _number(entry: tuple[Any, News]) -> int:
+    return entry[1].number
 
 
 class CachedStore(WriteBehindStore):
@@ -50,8 +68,9 @@ class CachedStore(WriteBehindStore):
 
     def attach(self, cache: RecordCache) -> None:
         self._cache = cache
-        self._news: dict[Any, _News] = {}
+        self._news: dict[Any, News] = {}
         self._news_bytes = 0
+        self._numbers = count()
         self._write = super().put_row
         self._stored = super().row
         self._listener: FlushListener | None = None
@@ -70,36 +89,85 @@ class CachedStore(WriteBehindStore):
             self.put_row = self._write  # type: ignore[method-assign]
 
     def put_row(self, row_key: Any, row: Row) -> None:
-        task, news = self._task, self._news
-        known = news.pop(row_key, None)
+        task, known = self._task, self._news.get(row_key)
         if known is None:
-            before = self._stored(row_key)
-            size = _ENTRY_BYTES + _length(row[0])
+            before, size = self._stored(row_key), _ENTRY_BYTES + _length(row[0])
+            self._write(row_key, row)
+            self._news[row_key] = known = News()
+            known.before = before
         else:
-            before = known[0]
-            size = 0 if self._shown else len(row[0] or _NO_VALUE) - len(known[1][0] or _NO_VALUE)
-        news[row_key] = (before, row, task.topic, task.offset, task.timestamp, task.headers)
-        self._write(row_key, row)
+            size = 0 if self._shown else len(row[0] or _NO_VALUE) - len(known.row[0] or _NO_VALUE)
+            self._rewrite(row_key, row)
+        known.row, known.number = row, next(self._numbers)
+        known.topic, known.offset, known.timestamp, known.headers = (
+            task.topic,
+            task.offset,
+            task.timestamp,
+            task.headers,
+        )
         if size:
-            self._news_bytes += size
-            cache = self._cache
-            cache.used += size
-            if cache.used > cache.max_bytes:
-                self._make_room()
+            self._grow(size)
+
+    def _rewrite(self, row_key: Any, row: Row) -> None:
+        """Writes a row that has changed since the last flush already."""
+        self._write(row_key, row)
+
+    def _grow(self, size: int) -> None:
+        self._news_bytes += size
+        cache = self._cache
+        cache.used += size
+        if cache.used > cache.max_bytes:
+            self._make_room()
+
+    def _folder(self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]) -> Fold:
+        first = super()._folder(initializer, aggregator)
+        put_row = self.put_row
+        if put_row == self._write:  # let through
+            return first
+        task, news_of, rewrite, number = self._task, self._news.get, self._rewrite, self._numbers.__next__
+        show, keep, value_class = self._values.show, self._keep_value, self._value_class
+        sized = not self._shown
+
+        def fold(row_key: Any, key: Any, value: Any, timestamp: int) -> tuple[Any, Any, int]:
+            news = news_of(row_key)
+            if news is None or news.row[0] is None:
+                return first(row_key, key, value, timestamp)
+            before, latest = news.row
+            old = show(before)
+            new = after = aggregator(key, value, old)
+            if new is None:
+                put_row(row_key, (None, timestamp))
+                return None, old, timestamp if timestamp > latest else latest
+            if timestamp > latest:
+                latest = timestamp
+            if new.__class__ is not value_class:
+                after = keep(new)
+            news.row = row = after, latest
+            news.topic, news.offset, news.timestamp = task.topic, task.offset, task.timestamp
+            news.headers, news.number = task.headers, number()
+            rewrite(row_key, row)
+            if sized and len(after) != len(before):
+                self._grow(len(after) - len(before))
+            return new, old, latest
+
+        return fold
 
     def flush(self) -> None:
         if not self._news:
             return
         task, listener, show = self._task, self._listener, self._values.show
         # The listener may put again, which is then news of its own.
-        news, self._news = self._news, {}
+        news = sorted(self._news.items(), key=_number)
+        self._news.clear()
         self._cache.used -= self._news_bytes
         self._news_bytes = 0
         current = task.topic, task.offset, task.timestamp, task.headers
         try:
-            for row_key, (before, row, topic, offset, timestamp, headers) in news.items():
-                task.topic, task.offset, task.timestamp, task.headers = topic, offset, timestamp, headers
-                old, new = self._leaves(row_key, before, row), row[0]
+            for row_key, each in news:
+                task.topic, task.offset = each.topic, each.offset
+                task.timestamp, task.headers = each.timestamp, each.headers
+                row = each.row
+                old, new = self._leaves(row_key, each.before, row), row[0]
                 if new is None and old is None and self._of_table:
                     continue
                 if self._log_at_flush:
@@ -110,7 +178,7 @@ class CachedStore(WriteBehindStore):
                         None if new is None else show(new),
                         None if old is None else show(old),
                         self._heard_timestamp(row_key, row),
-                        headers,
+                        each.headers,
                     )
         finally:
             task.topic, task.offset, task.timestamp, task.headers = current
@@ -153,7 +221,7 @@ class ShowingCachedStore(CachedStore):
     def _cached_row(self, row_key: Any) -> Row | None:
         """The row that the cache holds; its value may be None: a deletion."""
         known = self._news.get(row_key)
-        return known[1] if known is not None else self._held.get(row_key)
+        return known.row if known is not None else self._held.get(row_key)
 
     def _hold(self, row_key: Any, row: Row) -> None:
         """A row stays in the cache after it has left it for the store; a deletion does not."""

@@ -87,7 +87,7 @@ class CachedLruStore(ShowingCachedStore, LruStore):
     def _merged(
         self, start: bytes | None, end: bytes | None, reverse: bool = False
     ) -> Iterator[tuple[bytes, Row]]:
-        news = {row_key: known[1] for row_key, known in self._news.items()}
+        news = {row_key: known.row for row_key, known in self._news.items()}
         rows = {**self._rows, **self._held, **news}
         to_bytes = self._keys.to_bytes
         found = sorted((to_bytes(row_key), row) for row_key, row in rows.items() if row[0] is not None)

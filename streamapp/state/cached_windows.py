@@ -39,6 +39,9 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
         time = self._time(row_key)
         if time > self._latest:
             self._latest = time
+        self._rewrite(row_key, row)
+
+    def _rewrite(self, row_key: Any, row: Row) -> None:
         self._dirty[row_key] = row
         if self._images or self._old_images:
             self._keep_in_image(row_key, row)
@@ -48,7 +51,7 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
     def row(self, row_key: Any) -> Row:
         known = self._news.get(row_key)
         if known is not None:
-            return known[1]
+            return known.row
         if self._time(row_key) >= self._min_live():
             return self._dirty.get(row_key) or self._read(row_key)
         return self._held.get(row_key, MISSING)
@@ -97,8 +100,8 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
             if row_key not in self._news:
                 yield row_key, row
         for row_key, news in self._news.items():
-            if news[1][0] is not None:
-                yield row_key, news[1]
+            if news.row[0] is not None:
+                yield row_key, news.row
 
     def _visible(
         self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool = False

@@ -9,7 +9,7 @@ from streamapp.records import NO_HEADERS, Headers
 from streamapp.state.backend import OrderedBytes
 from streamapp.state.formats import prefix_end
 from streamapp.state.spec import StoreSpec
-from streamapp.state.write_behind import CACHED_ROWS, StoreContext, WriteBehindStore
+from streamapp.state.write_behind import CACHED_ROWS, Row, StoreContext, WriteBehindStore
 
 __all__ = ["KeyValueStore", "PlainTableStore", "SubscriptionStore", "TimestampedKeyValueStore"]
 
@@ -105,6 +105,17 @@ class TimestampedKeyValueStore(KeyValueStore):
             return None
         return row if self._shown else (self._values.show(row[0]), row[1])
 
+    def folder(
+        self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]
+    ) -> Callable[[Any, Any, int], tuple[Any, Any, int]]:
+        """A function of key, value and timestamp that folds a value into the row of its key (see `Fold`)."""
+        key_class, keep_key, fold = self._key_class, self._keep_key, self._folder(initializer, aggregator)
+
+        def fold_value(key: Any, value: Any, timestamp: int) -> tuple[Any, Any, int]:
+            return fold(key if key.__class__ is key_class else keep_key(key), key, value, timestamp)
+
+        return fold_value
+
     def reader(self) -> Callable[[Any], tuple[Any, int] | None]:
         """``get`` for a join, which reads more than is written."""
         as_it_is = type(self).get is not TimestampedKeyValueStore.get  # a subclass does more than to read
@@ -142,6 +153,10 @@ class PlainTableStore(TimestampedKeyValueStore):
 
     def _shown_timestamp(self, row_key: Any) -> int:
         return -1
+
+    def _rows_to_fold(self) -> Callable[[Any], Row]:
+        row_of, timestamp = self.row, self._shown_timestamp
+        return lambda row_key: (row_of(row_key)[0], timestamp(row_key))
 
     def get(self, key: Any) -> tuple[Any, int] | None:
         if key.__class__ is not self._key_class:

@@ -223,6 +223,19 @@ class TimestampedWindowStore(WindowStore):
             return None
         return row if self._shown else (self._values.show(row[0]), row[1])
 
+    def folder(
+        self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]
+    ) -> Callable[[Any, int, Any, int], tuple[Any, Any, int]]:
+        """A function of key, window start, value and timestamp that folds a value into the row of a window (see `Fold`)."""
+        key_class, keep_key, fold = self._key_class, self._keep_key, self._folder(initializer, aggregator)
+
+        def fold_value(key: Any, start: int, value: Any, timestamp: int) -> tuple[Any, Any, int]:
+            return fold(
+                (key if key.__class__ is key_class else keep_key(key), start, 0), key, value, timestamp
+            )
+
+        return fold_value
+
     def _show_fetched(self, rows: list[tuple[int, Row]]) -> list[Any]:
         show = self._values.show
         return [(start, show(row[0]), row[1]) for start, row in rows]

@@ -20,13 +20,26 @@ from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG, Codec
 from streamapp.state.spec import StoreSpec
 
-__all__ = ["CACHED_ROWS", "MISSING", "FlushListener", "Row", "Store", "StoreContext", "WriteBehindStore"]
+__all__ = [
+    "CACHED_ROWS",
+    "MISSING",
+    "FlushListener",
+    "Fold",
+    "Row",
+    "Store",
+    "StoreContext",
+    "WriteBehindStore",
+]
 
 CACHED_ROWS = 100_000
 """How many clean rows of a store may be kept in memory at least; at most twice as many are."""
 
 Row = tuple[Any, int]
 """The kept form of a value (None: deleted) and its timestamp."""
+
+Fold = Callable[[Any, Any, Any, int], tuple[Any, Any, int]]
+"""Folds a value into a row: takes the row's key in memory, key, value and timestamp in ms; returns new value, old value and the
+row's timestamp. The old value of a new row is the initializer's."""
 
 FlushListener = Callable[[Any, Any, Any, int, Headers], None]
 """Hears of an update that leaves a record cache: key, new value, old value, timestamp in ms, headers."""
@@ -161,6 +174,35 @@ class WriteBehindStore(Store):
         self._dirty[row_key] = row
         if self._log_each:
             self._log(row_key, row)
+
+    def _folder(self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]) -> Fold:
+        """What an aggregation does with each record, in one call. A row's timestamp is the largest that went in; a result of None deletes the
+        row, at the record's own time."""
+        row_of, put_row = self._rows_to_fold(), self.put_row
+        show, keep, value_class = self._values.show, self._keep_value, self._value_class
+
+        def fold(row_key: Any, key: Any, value: Any, timestamp: int) -> tuple[Any, Any, int]:
+            kept, latest = row_of(row_key)
+            if kept is None:
+                old, latest = initializer(), timestamp
+            else:
+                old = show(kept)
+                if timestamp > latest:
+                    latest = timestamp
+            new = kept = aggregator(key, value, old)
+            if new is None:
+                put_row(row_key, (None, timestamp))
+            else:
+                if new.__class__ is not value_class:
+                    kept = keep(new)
+                put_row(row_key, (kept, latest))
+            return new, old, latest
+
+        return fold
+
+    def _rows_to_fold(self) -> Callable[[Any], Row]:
+        """What gives the row of a key with the timestamp that readers see."""
+        return self.row
 
     def _read(self, row_key: Any) -> Row:
         """The row of a key that is not dirty."""

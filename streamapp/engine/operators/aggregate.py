@@ -30,23 +30,14 @@ class StreamAggregate(Operator):
         store = ctx.store(self.store)
         if store.versioned:
             return self._bind_versioned(ctx, store)
-        initializer, aggregator, drop = self.initializer, self.aggregator, ctx.task.drop
-        get, put, forward = store.get, store.put, table_forwarder(ctx, store, self.send_old)
+        drop, forward = ctx.task.drop, table_forwarder(ctx, store, self.send_old)
+        fold = store.folder(self.initializer, self.aggregator)
 
         def aggregate(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None or value is None:
                 drop()
                 return
-            row = get(key)
-            latest = timestamp
-            if row is None:
-                old = initializer()
-            else:
-                old = row[0]
-                if row[1] > timestamp:
-                    latest = row[1]
-            new = aggregator(key, value, old)
-            put(key, new, timestamp if new is None else latest)
+            new, old, latest = fold(key, value, timestamp)
             forward(key, new, old, latest, headers)
 
         return aggregate

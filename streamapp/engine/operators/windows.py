@@ -35,14 +35,14 @@ class WindowAggregate(ClosingOperator):
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         store, task = ctx.store(self.store), ctx.task
-        initializer, aggregator, drop = self.initializer, self.aggregator, task.drop
-        get, put = store.get, store.put
+        drop = task.drop
         size, grace, starts_of = self.windows.size_ms, self.windows.grace_ms, self.windows.windows_for
         tumbling = isinstance(self.windows, TimeWindows) and self.windows.advance_ms == size
         forward: TableForward = (
             emit_nothing if self.emit_final else table_forwarder(ctx, store, self.send_old)
         )
         emits = forward is not emit_nothing
+        fold = store.folder(self.initializer, self.aggregator)
         observed = -1
 
         def stream_time() -> int:
@@ -67,17 +67,9 @@ class WindowAggregate(ClosingOperator):
                     if too_late is not None and (tumbling or start == starts_of(timestamp)[0]):
                         too_late(key, value, timestamp, headers)
                     continue
-                row = get(key, start)
-                if row is None:
-                    old, new_timestamp = initializer(), timestamp
-                else:
-                    old, new_timestamp = row
-                    if timestamp > new_timestamp:
-                        new_timestamp = timestamp
-                new = aggregator(key, value, old)
-                put(key, new, start, timestamp if new is None else new_timestamp)
+                new, old, latest = fold(key, start, value, timestamp)
                 if emits:
-                    forward(_new_tuple(Windowed, (key, start, end)), new, old, new_timestamp, headers)
+                    forward(_new_tuple(Windowed, (key, start, end)), new, old, latest, headers)
             if emit_closed is not None:
                 emit_closed(close_time, headers)
 
