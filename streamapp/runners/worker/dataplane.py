@@ -1,11 +1,4 @@
-"""The thread in which records move: fetch, process, commit. Nothing here is done per record, all is per
-batch.
-
-The commit, in order: the tasks are flushed; the brokers acknowledge every record; changelog records and offsets (with
-exactly_once_v2 the outputs too) are committed in one transaction, by the member of the group that the work was given to;
-each task writes its state together with the changelog offset it belongs to. A step that fails leaves all that follow
-undone, so local state is never ahead of what is committed.
-"""
+"""The thread in which records move: fetch, process, commit. Nothing here is done per record, all is per batch."""
 
 from __future__ import annotations
 
@@ -15,23 +8,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
 from confluent_kafka.admin import AdminClient
 
 from streamapp import failpoints
 from streamapp.config import StreamsConfig
-from streamapp.errors import StreamsError
-from streamapp.records import TopicPartition
-from streamapp.runners.worker.clients import list_offsets
+from streamapp.runners.worker.commands import CommandQueue
+from streamapp.runners.worker.commit import Committer
 from streamapp.runners.worker.fetch import Fetcher
 from streamapp.runners.worker.global_stores import GlobalStores
 from streamapp.runners.worker.livetask import LiveTask, TaskOpener, now_ms
-from streamapp.runners.worker.membership import Member, Membership, Position, StaleMemberError
+from streamapp.runners.worker.membership import Member, Membership, StaleMemberError
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.producer import RecordProducer
-from streamapp.runners.worker.purge import RepartitionPurge
 from streamapp.runners.worker.restore import Restorer
 from streamapp.runners.worker.standby import Standbys
 from streamapp.runners.worker.transactions import TransactionAborted
@@ -48,23 +38,12 @@ _PUNCTUATE_SECONDS = 0.01
 _ASYNC_SECONDS = 0.002
 _DRAIN_SECONDS = 30.0
 """How long a rebalance or a stop waits for asynchronous steps; half of what Faust gives a rebalance."""
-_METADATA_SECONDS = 10.0
-_REMOTE_SECONDS = 300.0
-"""How long a commit waits for brokers that do not answer before the worker gives up."""
-
-
-class _Command(NamedTuple):
-    fn: Callable[[], Any]
-    future: Future[Any]
-    vital: bool
-    """An exception ends the thread; otherwise it is only the caller's."""
 
 
 class DataPlane(threading.Thread):
     """Runs the tasks that this worker was given.
 
-    ``ledger`` is the producer whose transactions are the commits; with exactly_once_v2 ``outputs`` is the same one.
-    ``open_task`` makes a `LiveTask` for an id; ``on_failure`` is called, in this thread, with the exception
+    ``outputs`` and ``ledger`` are the producers of `Committer`. ``open_task`` makes a `LiveTask` for an id; ``on_failure`` is called, in this thread, with the exception
     that ended it. `assign`, `revoke`, `call` and `stop` return a future at once; what they ask for is done in
     turn, between two batches.
     """
@@ -82,27 +61,20 @@ class DataPlane(threading.Thread):
     ) -> None:
         super().__init__(name="streamapp-data-plane", daemon=True)
         self._config = config
-        self._admin = admin
-        self._outputs = outputs
-        self._ledger = ledger
-        self._membership = membership
         self._global_stores = global_stores
         self._open_task = open_task
         self._on_failure = on_failure
-        self._commands: SimpleQueue[_Command] = SimpleQueue()
+        self._commands = CommandQueue(StaleMemberError, TransactionAborted)
         self._member: Member | None = None
         self._stopping = self._ended = False
         self._abandoned = threading.Event()
         self._current: LiveTask | None = None
-        self._committing = False
         self._repaired: set[TaskId] = set()
         self._last_commit = self._last_punctuation = self._last_look = time.monotonic()
-        self._committed: dict[TopicPartition, Position] = {}
-        """What was committed since this worker was given its tasks."""
+        self._committer = Committer(config, admin, outputs, ledger, membership, self._abandoned.is_set)
         self._progressed = False
         self._draining = False
         """A commit is due and waits for asynchronous steps, which take no more records until then."""
-        self._purge = RepartitionPurge(admin, config.repartition_purge_interval_ms)
         self.fetcher = Fetcher(config, admin)
         self.restorer = Restorer(config, admin)
         self.standbys = Standbys(config, admin, open_task, self._close_task, membership.rejoin)
@@ -126,26 +98,26 @@ class DataPlane(threading.Thread):
         """From now on exactly these tasks are run, on behalf of this member of the group, and copies of these
         others kept (True: to be run here later)."""
         wanted = sorted(tasks)
-        return self._submit(lambda: self._assign(member, wanted, standbys), vital=True)
+        return self._commands.submit(lambda: self._assign(member, wanted, standbys), vital=True)
 
     def revoke(self) -> Future[None]:
         """Commits, and processes nothing more until the next `assign`."""
-        return self._submit(self._revoke, vital=True)
+        return self._commands.submit(self._revoke, vital=True)
 
     def pause(self) -> Future[None]:
         """Commits, and processes nothing more until `resume`."""
-        return self._submit(self._pause, vital=True)
+        return self._commands.submit(self._pause, vital=True)
 
     def resume(self) -> Future[None]:
-        return self._submit(self._resume, vital=True)
+        return self._commands.submit(self._resume, vital=True)
 
     def call(self, fn: Callable[[], R]) -> Future[R]:
         """Runs a function; what it raises is the caller's."""
-        return self._submit(fn, vital=False)
+        return self._commands.submit(fn, vital=False)
 
     def stop(self) -> Future[None]:
         """Commits, closes all tasks and ends the thread."""
-        return self._submit(self._stop_running, vital=True)
+        return self._commands.submit(self._stop_running, vital=True)
 
     def abandon(self) -> None:
         """Stops waiting for brokers: a stop has taken too long."""
@@ -159,77 +131,50 @@ class DataPlane(threading.Thread):
             return None
         if live is None:
             waits = "a commit, for which brokers have to answer,"
-            return Place(waits, self.turns, self.ident, can_hang=False) if self._committing else None
+            return Place(waits, self.turns, self.ident, can_hang=False) if self._committer.waits else None
         task = live.task
         where = (
             f"record of {task.topic}-{task.partition} at offset {task.offset}" if task.topic else "punctuator"
         )
         return Place(f"task {live.id}: {where}", self.turns, self.ident)
 
-    def _submit(self, fn: Callable[[], R], *, vital: bool) -> Future[R]:
-        future: Future[R] = Future()
-        self._commands.put(_Command(fn, future, vital))
-        if self._ended:
-            self._refuse_commands()
-        return future
-
     # The thread.
 
     def run(self) -> None:
         failure: BaseException | None = None
         try:
-            self._ledger.open()
-            self._begin_outputs()
+            self._committer.open()
             while not self._stopping:
                 self._turn()
         except BaseException as exc:
             failure = exc
         self._close()
         self._ended = True
-        self._refuse_commands()
+        self._commands.close()
         if failure is not None:
             self._on_failure(failure)
 
     def _turn(self) -> None:
         self.turns += 1
-        self._committing = False
+        self._committer.waits = False
         try:
-            self._run_commands()
+            while not self._stopping and self._commands.run_next():
+                pass
             if not self._stopping:
                 self._work()
         except StaleMemberError as exc:
             logger.warning("%s; its tasks are dropped until the group gives it new ones", exc)
-            self._roll_back()
+            self._committer.roll_back()
             self._suspend()
             self._drop(list(self.tasks))
         except TransactionAborted as exc:
             logger.warning("%s; its tasks begin again at the last commit", exc)
-            self._roll_back()
+            self._committer.roll_back()
             if not self._stopping:
                 self._reopen()
         except StateDamagedError as exc:
             if not self._repair(exc):
                 raise
-
-    def _run_commands(self) -> None:
-        while not self._stopping:
-            try:
-                fn, future, vital = self._commands.get_nowait()
-            except Empty:
-                return
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                result = fn()
-            except (StaleMemberError, TransactionAborted):
-                future.set_result(None)  # what there is to do about it, the loop does
-                raise
-            except BaseException as exc:
-                future.set_exception(exc)
-                if vital:
-                    raise
-            else:
-                future.set_result(result)
 
     def _work(self) -> None:
         self._global_stores.poll(0 if self._global_stores.ready else _IDLE_SECONDS)
@@ -242,14 +187,14 @@ class DataPlane(threading.Thread):
         self.standbys.poll()
         self._look()
         if self.suspended or self.paused or not runs:
-            self._outputs.poll()
+            self._committer.poll()
             return
         idle = _ASYNC_SECONDS if self._waiting() else _IDLE_SECONDS
         self.fetcher.poll(0 if self._progressed or self.restorer.active else idle)
         failpoints.hit("batch-polled")
         self._process()
         failpoints.hit("records-processed")
-        self._outputs.poll()
+        self._committer.poll()
         if self._commit_is_due():
             self._draining = bool(self._waiting())
             if not self._draining:
@@ -310,57 +255,14 @@ class DataPlane(threading.Thread):
         tasks = [live for live in self.tasks.values() if live.running and live.task.commit_needed]
         if not tasks or self._member is None:
             return
-        if self._outputs is not self._ledger:
-            self._ledger.begin()
+        self._committer.begin()
         for live in tasks:
             self._current = live
             live.task.flush()
         self._current = None
-        self._committing = True
-        failpoints.hit("state-flushed")
-        self._outputs.flush(_REMOTE_SECONDS, self._abandoned.is_set)
-        if self._outputs is not self._ledger:
-            self._ledger.flush(_REMOTE_SECONDS, self._abandoned.is_set)
-        failpoints.hit("outputs-acknowledged")
-        positions = {tp: position for live in tasks for tp, position in live.commit_positions().items()}
-        # Asked for before the commit: after it, another worker may have taken over, and its records are not in this
-        # worker's state.
-        changelogs = [tp for live in tasks for tp in live.changelogs if tp not in positions]
-        ends = list_offsets(self._admin, changelogs, latest=True, timeout=_REMOTE_SECONDS)
-        self._ledger.commit(positions, self._member, _REMOTE_SECONDS, lambda: failpoints.hit("offsets-sent"))
-        failpoints.hit("offsets-committed")
-        self._committing = False
-        for live in tasks:
-            live.task.persist({tp: ends[tp] for tp in live.changelogs if tp in ends})
-        failpoints.hit("state-persisted")
-        self._purge.committed(
-            {tp: positions[tp].offset for live in tasks for tp in live.repartitioned if tp in positions}
-        )
-        self._begin_outputs()
-        self._committed.update(positions)
+        self._committer.commit(tasks, self._member)
         self.commits += 1
         self._last_commit = time.monotonic()
-
-    def _write_metadata(self) -> None:
-        """Commits the same offsets once more, as the member and outside a transaction, before others go on from them.
-
-        librdkafka ends the metadata that it sends with a NUL, and Kafka Streams reads no metadata that is followed by
-        anything. What of this fails, costs an application that Java takes over its stream times, and nobody anything else.
-        """
-        positions, self._committed = self._committed, {}
-        if positions and self._member is not None:
-            try:
-                self._membership.commit(self._member, positions, _METADATA_SECONDS)
-            except StreamsError as exc:
-                logger.warning("stream times could not be written for Kafka Streams: %s", exc)
-
-    def _begin_outputs(self) -> None:
-        if self._outputs is self._ledger:
-            self._ledger.begin()
-
-    def _roll_back(self) -> None:
-        self._ledger.roll_back()
-        self._begin_outputs()
 
     # Tasks come and go.
 
@@ -379,7 +281,7 @@ class DataPlane(threading.Thread):
         if not self.suspended:
             try:
                 self._commit_to_the_end()
-                self._write_metadata()
+                self._committer.write_metadata(self._member)
             finally:
                 self._suspend()
             failpoints.hit("tasks-revoked")
@@ -396,7 +298,7 @@ class DataPlane(threading.Thread):
 
     def _suspend(self) -> None:
         self.suspended = True
-        self._committed.clear()  # from now on others may be further
+        self._committer.forget()
         self.fetcher.assign(())
 
     def _reopen(self) -> None:
@@ -412,7 +314,7 @@ class DataPlane(threading.Thread):
             return False
         self._repaired.add(live.id)
         logger.warning("task %s: its local state is damaged and is restored anew. %s", live.id, exc)
-        self._roll_back()
+        self._committer.roll_back()
         ids = list(self.tasks)
         self._drop(ids)
         self._open_task.wipe(live)
@@ -456,7 +358,7 @@ class DataPlane(threading.Thread):
         self._stopping = True
         if not self.suspended:
             self._commit_to_the_end()
-            self._write_metadata()
+            self._committer.write_metadata(self._member)
 
     def _close(self) -> None:
         try:
@@ -465,16 +367,6 @@ class DataPlane(threading.Thread):
             self.standbys.close()
             self.restorer.close()
             self.fetcher.close()
-            self._ledger.close()
-            self._outputs.close()
+            self._committer.close()
         except Exception:
             logger.exception("the data plane could not be closed in order")
-
-    def _refuse_commands(self) -> None:
-        while True:
-            try:
-                future = self._commands.get_nowait().future
-            except Empty:
-                return
-            if future.set_running_or_notify_cancel():
-                future.set_exception(StreamsError("the worker has stopped"))

@@ -12,7 +12,7 @@ from streamapp.config import StreamsConfig
 from streamapp.dsl import Materialized, StreamsBuilder
 from streamapp.engine.task import Task
 from streamapp.records import RecordBatch, TopicPartition
-from streamapp.runners.worker import dataplane
+from streamapp.runners.worker import commit, dataplane
 from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.membership import Member, Position
@@ -169,9 +169,7 @@ class Plane(DataPlane):
 def plane(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Plane:
     for fake in (Fetcher, Restorer, Standbys):
         monkeypatch.setattr(dataplane, fake.__name__, fake)
-    monkeypatch.setattr(
-        dataplane, "list_offsets", lambda admin, partitions, **_: dict.fromkeys(partitions, 7)
-    )
+    monkeypatch.setattr(commit, "list_offsets", lambda admin, partitions, **_: dict.fromkeys(partitions, 7))
     monkeypatch.setattr(dataplane, "_IDLE_SECONDS", 0.0)
     return Plane(counting(**getattr(request, "param", {})))
 

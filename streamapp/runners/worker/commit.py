@@ -1,0 +1,126 @@
+"""The commit of a worker's tasks, step by step.
+
+The tasks are flushed; the brokers acknowledge every record; changelog records and offsets (with exactly_once_v2 the
+outputs too) are committed in one transaction, by the member of the group that the work was given to; each task writes
+its state together with the changelog offset it belongs to. A step that fails leaves all that follow undone, so local state
+is never ahead of what is committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from confluent_kafka.admin import AdminClient
+
+from streamapp import failpoints
+from streamapp.config import StreamsConfig
+from streamapp.errors import StreamsError
+from streamapp.records import TopicPartition
+from streamapp.runners.worker.clients import list_offsets
+from streamapp.runners.worker.livetask import LiveTask
+from streamapp.runners.worker.membership import Member, Membership, Position
+from streamapp.runners.worker.producer import RecordProducer
+from streamapp.runners.worker.purge import RepartitionPurge
+
+__all__ = ["Committer"]
+
+logger = logging.getLogger(__name__)
+
+_METADATA_SECONDS = 10.0
+_REMOTE_SECONDS = 300.0
+"""How long a commit waits for brokers that do not answer before the worker gives up."""
+
+
+class Committer:
+    """``ledger`` is the producer whose transactions are the commits; with exactly_once_v2 ``outputs`` is the same one.
+    Once ``abandoned`` says so, brokers are no longer waited for."""
+
+    def __init__(
+        self,
+        config: StreamsConfig,
+        admin: AdminClient,
+        outputs: RecordProducer,
+        ledger: RecordProducer,
+        membership: Membership,
+        abandoned: Callable[[], bool],
+    ) -> None:
+        self._admin = admin
+        self._outputs = outputs
+        self._ledger = ledger
+        self._membership = membership
+        self._abandoned = abandoned
+        self._purge = RepartitionPurge(admin, config.repartition_purge_interval_ms)
+        self._committed: dict[TopicPartition, Position] = {}
+        """What was committed since this worker was given its tasks."""
+        self.waits = False
+        """Brokers have to answer. Stays so when a commit fails, until that is dealt with."""
+
+    def open(self) -> None:
+        """Ends what an earlier process has left open, and begins."""
+        self._ledger.open()
+        self._begin_outputs()
+
+    def poll(self) -> None:
+        """Raises what has become of the outputs."""
+        self._outputs.poll()
+
+    def begin(self) -> None:
+        """Before the tasks are flushed: their changelog records belong to a transaction."""
+        if self._outputs is not self._ledger:
+            self._ledger.begin()
+
+    def commit(self, tasks: Sequence[LiveTask], member: Member) -> None:
+        """Commits tasks that were flushed."""
+        self.waits = True
+        failpoints.hit("state-flushed")
+        self._outputs.flush(_REMOTE_SECONDS, self._abandoned)
+        if self._outputs is not self._ledger:
+            self._ledger.flush(_REMOTE_SECONDS, self._abandoned)
+        failpoints.hit("outputs-acknowledged")
+        positions = {tp: position for live in tasks for tp, position in live.commit_positions().items()}
+        # Asked for before the commit: after it, another worker may have taken over, and its records are not in this
+        # worker's state.
+        changelogs = [tp for live in tasks for tp in live.changelogs if tp not in positions]
+        ends = list_offsets(self._admin, changelogs, latest=True, timeout=_REMOTE_SECONDS)
+        self._ledger.commit(positions, member, _REMOTE_SECONDS, lambda: failpoints.hit("offsets-sent"))
+        failpoints.hit("offsets-committed")
+        self.waits = False
+        for live in tasks:
+            live.task.persist({tp: ends[tp] for tp in live.changelogs if tp in ends})
+        failpoints.hit("state-persisted")
+        self._purge.committed(
+            {tp: positions[tp].offset for live in tasks for tp in live.repartitioned if tp in positions}
+        )
+        self._begin_outputs()
+        self._committed.update(positions)
+
+    def roll_back(self) -> None:
+        """What was not committed is taken back."""
+        self._ledger.roll_back()
+        self._begin_outputs()
+
+    def write_metadata(self, member: Member | None) -> None:
+        """Commits the same offsets once more, as the member and outside a transaction, before others go on from them.
+
+        librdkafka ends the metadata that it sends with a NUL, and Kafka Streams reads no metadata that is followed by
+        anything. What of this fails, costs an application that Java takes over its stream times, and nobody anything else.
+        """
+        positions, self._committed = self._committed, {}
+        if positions and member is not None:
+            try:
+                self._membership.commit(member, positions, _METADATA_SECONDS)
+            except StreamsError as exc:
+                logger.warning("stream times could not be written for Kafka Streams: %s", exc)
+
+    def forget(self) -> None:
+        """From now on others may be further than what was committed."""
+        self._committed.clear()
+
+    def close(self) -> None:
+        self._ledger.close()
+        self._outputs.close()
+
+    def _begin_outputs(self) -> None:
+        if self._outputs is self._ledger:
+            self._ledger.begin()
