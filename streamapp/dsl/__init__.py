@@ -7,11 +7,12 @@ from streamapp.dsl.cogroup import (
     SessionWindowedCogroupedKStream,
     TimeWindowedCogroupedKStream,
 )
+from streamapp.dsl.global_ktable import GlobalKTable
 from streamapp.dsl.grouped import KGroupedStream, KGroupedTable
 from streamapp.dsl.joined import JoinedKStream
 from streamapp.dsl.joins import StreamJoined
 from streamapp.dsl.kstream import KStream
-from streamapp.dsl.ktable import GlobalKTable, KTable
+from streamapp.dsl.ktable import KTable
 from streamapp.dsl.late import WindowedKTable
 from streamapp.dsl.materialize import Materialized
 from streamapp.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream

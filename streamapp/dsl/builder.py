@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 from streamapp.config import StreamsConfig
 from streamapp.dsl.checks import check_materialized, check_supplier
 from streamapp.dsl.context import Context
+from streamapp.dsl.global_ktable import GlobalKTable
 from streamapp.dsl.kstream import KStream
-from streamapp.dsl.ktable import GlobalKTable, KTable
+from streamapp.dsl.ktable import KTable
 from streamapp.dsl.materialize import Materialized, key_value_spec, named_store, refuse_ttl
 from streamapp.dsl.nodes import GlobalStoreNode, SourceNode, StoreNode, TableSourceNode
 from streamapp.dsl.optimize import optimize

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from streamapp.dsl import joins
+from streamapp.dsl.global_ktable import GlobalKTable
 from streamapp.dsl.joins import StreamJoined
-from streamapp.dsl.ktable import GlobalKTable, KTable
+from streamapp.dsl.ktable import KTable
 from streamapp.dsl.stream import Described, require_function
 from streamapp.durations import Duration
 from streamapp.errors import TopologyError

@@ -22,9 +22,10 @@ from streamapp.state.spec import StoreSpec
 from streamapp.windows import JoinWindows
 
 if TYPE_CHECKING:
+    from streamapp.dsl.global_ktable import GlobalKTable
     from streamapp.dsl.joined import JoinedKStream
     from streamapp.dsl.kstream import KStream
-    from streamapp.dsl.ktable import GlobalKTable, KTable
+    from streamapp.dsl.ktable import KTable
 
 __all__ = ["StreamJoined", "join_global_table", "join_streams", "join_table"]
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from streamapp.dsl.checks import check_materialized, check_stores, check_supplier
 from streamapp.dsl.context import Context
-from streamapp.dsl.foreign_key import join_on_foreign_key
 from streamapp.dsl.graph import Node
-from streamapp.dsl.materialize import Materialized, key_value_spec, refuse_ttl
+from streamapp.dsl.materialize import DERIVED_TTL, Materialized, key_value_spec, refuse_ttl
 from streamapp.dsl.nodes import ProcessorNode
-from streamapp.dsl.steps import DerivedStep, Fixed, TableStep
+from streamapp.dsl.steps import DerivedStep, Fixed, GroupStep, TableStep
 from streamapp.dsl.stream import Described, require_function
 from streamapp.dsl.suppression import suppress
 from streamapp.dsl.table_joins import join_tables
@@ -19,12 +18,10 @@ from streamapp.engine.operators.stateless import ToStream
 from streamapp.engine.operators.table import (
     TableFilter,
     TableMapValues,
-    TableRepartitionMap,
     TableTransformValues,
     ValueTransformer,
 )
 from streamapp.engine.operators.views import FilterView, MapView, TransformView
-from streamapp.errors import TopologyError
 from streamapp.serdes.base import Serde
 from streamapp.state.spec import StoreSpec
 from streamapp.suppressed import Suppressed
@@ -33,31 +30,13 @@ if TYPE_CHECKING:
     from streamapp.dsl.grouped import KGroupedTable
     from streamapp.dsl.kstream import KStream
 
-__all__ = ["GlobalKTable", "KTable"]
+__all__ = ["KTable"]
 
 K = TypeVar("K")
 V = TypeVar("V")
 K2 = TypeVar("K2")
 V2 = TypeVar("V2")
 VR = TypeVar("VR")
-
-_DERIVED_TTL = "its rows go with those that it is made of; give the ttl to the tables that it comes from"
-
-
-class GlobalKTable(Generic[K, V]):
-    """A table that every process keeps whole; only to be joined with. (Kafka Streams: ``GlobalKTable``.)
-
-    >>> from streamapp import StreamsBuilder, StringSerde
-    >>> StreamsBuilder().global_table("airports", key_serde=StringSerde(), value_serde=StringSerde())
-    <GlobalKTable airports-STATE-STORE-0000000000>
-    """
-
-    def __init__(self, store_name: str, queryable_store_name: str | None) -> None:
-        self.store_name = store_name
-        self.queryable_store_name = queryable_store_name
-
-    def __repr__(self) -> str:
-        return f"<GlobalKTable {self.store_name}>"
 
 
 class KTable(Described[K, V]):
@@ -251,7 +230,7 @@ class KTable(Described[K, V]):
             fn, f"group_by() of {self.name}", "a function of key and value that returns (key, value)", 2
         )
         node_name = self._context.names.given_or_new(name, "KTABLE-SELECT-")
-        node = ProcessorNode(node_name, _GroupStep(fn), checks_versions=True)
+        node = ProcessorNode(node_name, GroupStep(fn), checks_versions=True)
         self._context.graph.add(node, self._node)
         self._step.enable_old_values(True)
         return KGroupedTable(self._context, node_name, node, self._sources, key_serde, value_serde, name)
@@ -293,7 +272,9 @@ class KTable(Described[K, V]):
         >>> try_out(described, [("u1", "Ann"), ("u2", "Bob")], [("u1", 30), ("u1", None)])
         [('u1', 'Ann is 30'), ('u1', None)]
         """
-        return self._join("inner", other, joiner, foreign_key, foreign_key_with_key, materialized, name)
+        return join_tables(
+            "inner", self, other, joiner, foreign_key, foreign_key_with_key, materialized, name
+        )
 
     def left_join(
         self,
@@ -315,7 +296,7 @@ class KTable(Described[K, V]):
         >>> try_out(described, [("u1", "Ann")], [("u1", 30)])
         [('u1', 'Ann is None'), ('u1', 'Ann is 30')]
         """
-        return self._join("left", other, joiner, foreign_key, foreign_key_with_key, materialized, name)
+        return join_tables("left", self, other, joiner, foreign_key, foreign_key_with_key, materialized, name)
 
     def outer_join(
         self,
@@ -333,37 +314,9 @@ class KTable(Described[K, V]):
         >>> try_out(described, [("u1", "Ann")], [("u2", 30)])
         [('u1', 'Ann is None'), ('u2', 'None is 30')]
         """
-        return self._join("outer", other, joiner, None, False, materialized, name)
+        return join_tables("outer", self, other, joiner, None, False, materialized, name)
 
     # ------------------------------------------------------------------ inside
-
-    def _join(
-        self,
-        kind: Literal["inner", "left", "outer"],
-        other: KTable[Any, Any],
-        joiner: Callable[[Any, Any], Any],
-        foreign_key: Callable[..., Any] | None,
-        foreign_key_with_key: bool,
-        materialized: Materialized | None,
-        name: str | None,
-    ) -> KTable[K, Any]:
-        if not isinstance(other, KTable):
-            raise TopologyError(
-                f"table {self.name} joins with a KTable, not {other!r}; turn it round or to_table() it"
-            )
-        require_function(joiner, f"the join of {self.name}", "a joiner of left and right value", 2)
-        check_materialized(materialized, f"the join of {self.name}")
-        refuse_ttl(materialized, f"the join of {self.name}", _DERIVED_TTL)
-        if foreign_key is None:
-            return join_tables(self, other, joiner, kind, materialized, name)
-        takes = 2 if foreign_key_with_key else 1
-        require_function(
-            foreign_key, f"the join of {self.name}", "a function that extracts the foreign key", takes
-        )
-        left = kind == "left"
-        return join_on_foreign_key(
-            self, other, foreign_key, foreign_key_with_key, joiner, left, materialized, name
-        )
 
     def _filter(
         self,
@@ -393,7 +346,7 @@ class KTable(Described[K, V]):
         check_materialized(materialized, f"the table derived from {self.name}")
         if materialized is None:
             return None
-        refuse_ttl(materialized, f"the table derived from {self.name}", _DERIVED_TTL)
+        refuse_ttl(materialized, f"the table derived from {self.name}", DERIVED_TTL)
         if materialized.name is None:
             if prefix is not None:
                 context.names.new_store(prefix)
@@ -425,12 +378,3 @@ class KTable(Described[K, V]):
             step,
             m.name,
         )
-
-
-class _GroupStep(Fixed):
-    def __init__(self, fn: Callable[[Any, Any], tuple[Any, Any]]) -> None:
-        super().__init__(None)
-        self._fn = fn
-
-    def operator(self, versioned: bool) -> TableRepartitionMap:
-        return TableRepartitionMap(self._fn, versioned)

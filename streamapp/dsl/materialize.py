@@ -16,6 +16,7 @@ from streamapp.state.spec import StoreKind, StoreSpec
 from streamapp.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 
 __all__ = [
+    "DERIVED_TTL",
     "Materialized",
     "check_serdes",
     "key_value_spec",
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 _MIN_SEGMENT_MS = 60_000
+DERIVED_TTL = "its rows go with those that it is made of; give the ttl to the tables that it comes from"
 _WINDOW_RETENTION = "windows go by their retention; use Materialized(retention=...)"
 
 

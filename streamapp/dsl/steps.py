@@ -15,7 +15,7 @@ from streamapp.engine.operator import Operator
 from streamapp.engine.operators.closing import ClosingOperator, LateOutput
 from streamapp.engine.operators.expiry import Expiring
 from streamapp.engine.operators.stateless import PassThrough
-from streamapp.engine.operators.table import TableSource
+from streamapp.engine.operators.table import TableRepartitionMap, TableSource
 from streamapp.engine.operators.table_join import TableJoin, TableJoinMerger
 from streamapp.engine.operators.views import JoinView, StoreView, TableView
 from streamapp.state.spec import StoreSpec
@@ -25,6 +25,7 @@ __all__ = [
     "CogroupStep",
     "DerivedStep",
     "Fixed",
+    "GroupStep",
     "JoinSideStep",
     "JoinStep",
     "SourceStep",
@@ -70,6 +71,17 @@ class StreamJoinStep(Fixed):
         operator = super().operator(versioned)
         assert isinstance(operator, LateOutput)
         return operator if self.late is None else replace(operator, late=self.late)
+
+
+class GroupStep(Fixed):
+    """Rows of a table on their way to where their group is."""
+
+    def __init__(self, fn: Callable[[Any, Any], tuple[Any, Any]]) -> None:
+        super().__init__(None)
+        self._fn = fn
+
+    def operator(self, versioned: bool) -> TableRepartitionMap:
+        return TableRepartitionMap(self._fn, versioned)
 
 
 class TableStep(Step):

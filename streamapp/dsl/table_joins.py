@@ -1,14 +1,24 @@
-"""Joins of two tables by the same key."""
+"""Joins of two tables, by the same key or by a foreign key."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamapp.dsl.materialize import Materialized, key_value_spec, named_store
+from streamapp.dsl.checks import check_materialized
+from streamapp.dsl.foreign_key import join_on_foreign_key
+from streamapp.dsl.materialize import (
+    DERIVED_TTL,
+    Materialized,
+    key_value_spec,
+    named_store,
+    refuse_ttl,
+)
 from streamapp.dsl.nodes import TableJoinNode
 from streamapp.dsl.steps import JoinSideStep, JoinStep
+from streamapp.dsl.stream import require_function
 from streamapp.engine.operators.views import JoinView
+from streamapp.errors import TopologyError
 
 if TYPE_CHECKING:
     from streamapp.dsl.ktable import KTable
@@ -16,11 +26,44 @@ if TYPE_CHECKING:
 __all__ = ["join_tables"]
 
 
+Kind = Literal["inner", "left", "outer"]
+
+
 def join_tables(
+    kind: Kind,
+    this: KTable[Any, Any],
+    other: Any,
+    joiner: Callable[[Any, Any], Any],
+    foreign_key: Callable[..., Any] | None,
+    foreign_key_with_key: bool,
+    materialized: Materialized | None,
+    name: str | None,
+) -> KTable[Any, Any]:
+    """The table of a join; without ``foreign_key`` by the same key. Raises `TopologyError` for wrong arguments."""
+    from streamapp.dsl.ktable import KTable
+
+    operator = f"the join of {this.name}"
+    if not isinstance(other, KTable):
+        raise TopologyError(
+            f"table {this.name} joins with a KTable, not {other!r}; turn it round or to_table() it"
+        )
+    require_function(joiner, operator, "a joiner of left and right value", 2)
+    check_materialized(materialized, operator)
+    refuse_ttl(materialized, operator, DERIVED_TTL)
+    if foreign_key is None:
+        return _join_by_key(kind, this, other, joiner, materialized, name)
+    takes = 2 if foreign_key_with_key else 1
+    require_function(foreign_key, operator, "a function that extracts the foreign key", takes)
+    return join_on_foreign_key(
+        this, other, foreign_key, foreign_key_with_key, joiner, kind == "left", materialized, name
+    )
+
+
+def _join_by_key(
+    kind: Kind,
     this: KTable[Any, Any],
     other: KTable[Any, Any],
     joiner: Callable[[Any, Any], Any],
-    kind: Literal["inner", "left", "outer"],
     materialized: Materialized | None,
     name: str | None,
 ) -> KTable[Any, Any]:
