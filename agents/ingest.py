@@ -12,7 +12,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
@@ -37,7 +37,7 @@ from streamapp.serdes import AvroSerde, LocalSchemaRegistry, SchemaRegistry, Ser
 from tables.schemas import DATASETS, NEW_YORK, Dataset, new_york_ms
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["REJECTED", "DatasetReport", "IngestReport", "ingest"]
 
@@ -121,26 +121,30 @@ def ingest(
     try:
         if raw is None:
             unpack(folder)
-        tables = [
-            clean(raw_table(spark, folder, name), dataset).mapInArrow(
-                _Encoder(dataset, _serde(dataset, registry)), ENCODED
-            )
-            for name, dataset in DATASETS.items()
-        ]
-        encoded = reduce(lambda a, b: a.unionAll(b), tables).persist()
-        timeless = [name for name, dataset in DATASETS.items() if dataset.timestamp is None]
-        always = F.col("dataset").isin(timeless) | F.col("reason").isNotNull()
-        wanted = always | (F.col("timestamp") >= since) if since is not None else F.lit(True)
-        within = always | (F.col("timestamp") < until) if until is not None else F.lit(True)
+        cleaned = {name: clean(raw_table(spark, folder, name), dataset) for name, dataset in DATASETS.items()}
+        counted = [table.select(F.lit(name).alias("dataset"), "reason") for name, table in cleaned.items()]
         rejected: dict[str, dict[str, int]] = {name: {} for name in DATASETS}
         read = dict.fromkeys(DATASETS, 0)
-        for name, reason, size in encoded.groupBy("dataset", "reason").count().collect():
+        for name, reason, size in _union(counted).groupBy("dataset", "reason").count().collect():
             read[name] += size
             if reason is not None:
                 rejected[name][reason] = size
-        chosen = encoded.withColumn("wanted", wanted).where(within)
-        published = publish(chosen, kafka, job=JOB, topics=[REJECTED, *DATASETS], on_progress=on_progress)
-        encoded.unpersist()
+        encoded = _union(
+            _within(cleaned[name], dataset, until).mapInArrow(
+                _Encoder(dataset, _serde(dataset, registry)), ENCODED
+            )
+            for name, dataset in DATASETS.items()
+        )
+        timeless = [name for name, dataset in DATASETS.items() if dataset.timestamp is None]
+        always = F.col("dataset").isin(timeless) | F.col("reason").isNotNull()
+        wanted = always | (F.col("timestamp") >= since) if since is not None else F.lit(True)
+        published = publish(
+            encoded.withColumn("wanted", wanted),
+            kafka,
+            job=JOB,
+            topics=[REJECTED, *DATASETS],
+            on_progress=on_progress,
+        )
     finally:
         if raw is None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -150,6 +154,20 @@ def ingest(
         left_out = read[name] - sum(rejected[name].values()) - written - there
         reports[name] = DatasetReport(read[name], rejected[name], written, there, left_out)
     return IngestReport(reports, time.monotonic() - started)
+
+
+def _union(tables: Iterable[DataFrame]) -> DataFrame:
+    return reduce(lambda a, b: a.unionAll(b), tables)
+
+
+def _within(table: DataFrame, dataset: Dataset, until: int | None) -> DataFrame:
+    """The rows to be published: refused ones, and events before ``until``. To encode the others too would take
+    most of the time of a run that wants a few days only."""
+    from pyspark.sql import functions as F
+
+    if until is None or dataset.timestamp is None:
+        return table
+    return table.where(F.col("reason").isNotNull() | (F.col("event")[dataset.timestamp] < until))
 
 
 def _topic_config(dataset: Dataset) -> dict[str, str]:
