@@ -6,15 +6,14 @@ import logging
 import time
 from collections.abc import Collection, Iterable
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
-from confluent_kafka import TopicPartition as RdTopicPartition
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, TaskCorruptedError
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.batches import split
-from streamapp.runners.worker.clients import committed_metadata, consumer_settings, list_offsets
+from streamapp.runners.worker.clients import consumer_settings, list_offsets
+from streamapp.runners.worker.consumer import ConsumerEvent, open_consumer
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.membership import Position
 
@@ -31,7 +30,7 @@ class Fetcher:
     def __init__(self, config: StreamsConfig, admin: AdminClient) -> None:
         self._config = config
         self._admin = admin
-        self._consumer = Consumer(consumer_settings(config))
+        self._consumer = open_consumer(consumer_settings(config))
         self._task_of: dict[TopicPartition, LiveTask] = {}
         self._next: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
@@ -67,18 +66,11 @@ class Fetcher:
         return result
 
     def _committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        wanted = [RdTopicPartition(*tp) for tp in partitions]
         deadline = time.monotonic() + 60 + self._config.transaction_timeout_ms / 1000
-        while wanted:
+        while partitions:
             try:
-                found = self._consumer.committed(wanted, timeout=10)
-                errors = [tp.error for tp in found if tp.error is not None]
-                if not errors:
-                    return {
-                        TopicPartition(tp.topic, tp.partition): Position(tp.offset, committed_metadata(tp))
-                        for tp in found
-                    }
-                reason = errors[0].str()
+                found = self._consumer.committed(partitions, timeout=10)
+                return {tp: Position(offset, metadata) for tp, (offset, metadata) in found.items()}
             except KafkaException as exc:
                 reason = exc.args[0].str()
             if time.monotonic() > deadline:
@@ -95,16 +87,11 @@ class Fetcher:
             self._next.setdefault(tp, live.starts[tp])
         self._paused.clear()
         self._at_end.clear()
-        self._consumer.assign([RdTopicPartition(*tp, self._next[tp]) for tp in self._task_of])
+        self._consumer.assign({tp: self._next[tp] for tp in self._task_of})
 
     def poll(self, timeout: float) -> None:
         """Hands what has arrived to the tasks; waits up to ``timeout`` seconds for a first record."""
-        first = self._consumer.poll(timeout)
-        if first is None:
-            return
-        messages = self._consumer.consume(_BATCH, 0)
-        messages.insert(0, first)
-        batches, events = split(messages)
+        batches, events = self._consumer.poll(_BATCH, timeout)
         for tp, batch in batches:
             live = self._task_of.get(tp)
             if live is not None:
@@ -128,10 +115,10 @@ class Fetcher:
                 continue
             waiting = live.task.buffered.get(tp, 0)
             if waiting > _MAX_BUFFERED and tp not in self._paused:
-                self._consumer.pause([RdTopicPartition(*tp)])
+                self._consumer.pause(tp)
                 self._paused.add(tp)
             elif waiting < _MAX_BUFFERED // 2 and tp in self._paused:
-                self._consumer.resume([RdTopicPartition(*tp)])
+                self._consumer.resume(tp)
                 self._paused.discard(tp)
 
     def refresh_ends(self) -> None:
@@ -139,8 +126,7 @@ class Fetcher:
         librdkafka's
         Python client makes other threads wait for a poll to end."""
         for tp in self._task_of:
-            _, high = self._consumer.get_watermark_offsets(RdTopicPartition(*tp), cached=True)
-            self.ends[tp] = max(high, self.ends.get(tp, -1))
+            self.ends[tp] = max(self._consumer.end(tp), self.ends.get(tp, -1))
 
     def read_up_to(self, tp: TopicPartition) -> int:
         """The next offset to fetch: behind the last record and what follows it without being one
@@ -156,13 +142,12 @@ class Fetcher:
     def close(self) -> None:
         self._consumer.close()
 
-    def _on_event(self, event: Message) -> None:
-        error = event.error()
-        tp = TopicPartition(event.topic(), event.partition())
+    def _on_event(self, event: ConsumerEvent) -> None:
+        tp, offset, error = event
         if error.code() == KafkaError._PARTITION_EOF:
             if tp in self._task_of:
                 self._at_end.add(tp)
-                self._next[tp] = self.ends[tp] = max(self._next[tp], event.offset())
+                self._next[tp] = self.ends[tp] = max(self._next[tp], offset)
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise BrokerError(f"{tp} cannot be read at the position of the group any more: {error.str()}")
         elif error.fatal() or not error.retriable():

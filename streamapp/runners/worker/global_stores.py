@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import logging
 
-from confluent_kafka import Consumer, KafkaError
-from confluent_kafka import TopicPartition as RdTopicPartition
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 
 from streamapp.engine.global_state import GlobalState
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.batches import split
 from streamapp.runners.worker.clients import consumer_settings, list_offsets
+from streamapp.runners.worker.consumer import RecordConsumer, open_consumer
 from streamapp.runners.worker.livetask import now_ms
 from streamapp.runners.worker.topics import Topics
 from streamapp.state.backend import MemoryBackend
@@ -33,7 +32,7 @@ class GlobalStores:
         self.state = GlobalState(plan, lambda store: MemoryBackend(), wall_clock_ms=now_ms)
         self._missing: dict[TopicPartition, int] = {}
         """Partition -> the end that has to be reached before tasks may start."""
-        self._consumer: Consumer | None = None
+        self._consumer: RecordConsumer | None = None
         partitions = [
             TopicPartition(topic, p) for topic in self.state.topics for p in range(topics.partitions[topic])
         ]
@@ -41,8 +40,10 @@ class GlobalStores:
             first = list_offsets(admin, partitions, latest=False)
             end = list_offsets(admin, partitions, latest=True)
             self._missing = {tp: end[tp] for tp in partitions if first[tp] < end[tp]}
-            self._consumer = Consumer({**consumer_settings(plan.config), "auto.offset.reset": "earliest"})
-            self._consumer.assign([RdTopicPartition(*tp, first[tp]) for tp in partitions])
+            self._consumer = open_consumer(
+                {**consumer_settings(plan.config), "auto.offset.reset": "earliest"}
+            )
+            self._consumer.assign({tp: first[tp] for tp in partitions})
 
     @property
     def ready(self) -> bool:
@@ -53,16 +54,15 @@ class GlobalStores:
         """Applies what has arrived."""
         if self._consumer is None:
             return
-        batches, events = split(self._consumer.consume(_BATCH, timeout))
+        batches, events = self._consumer.poll(_BATCH, timeout)
         for tp, batch in batches:
             self.state.process(tp, batch)
             self._reached(tp, batch.offsets[-1] + 1)
-        for event in events:
-            error = event.error()
+        for tp, offset, error in events:
             if error.code() == KafkaError._PARTITION_EOF:
-                self._reached(TopicPartition(event.topic(), event.partition()), event.offset())
+                self._reached(tp, offset)
             elif not error.retriable():
-                raise BrokerError(f"the global topic {event.topic()} cannot be read: {error.str()}")
+                raise BrokerError(f"the global topic {tp.topic} cannot be read: {error.str()}")
 
     def close(self) -> None:
         if self._consumer is not None:

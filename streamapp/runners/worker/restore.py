@@ -9,16 +9,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
-from confluent_kafka import Consumer, KafkaError
-from confluent_kafka import TopicPartition as RdTopicPartition
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 
 from streamapp import failpoints
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, TaskCorruptedError
 from streamapp.records import RecordBatch, TopicPartition
-from streamapp.runners.worker.batches import split
 from streamapp.runners.worker.clients import consumer_settings, list_offsets
+from streamapp.runners.worker.consumer import RecordConsumer, open_consumer
 from streamapp.runners.worker.livetask import LiveTask
 
 __all__ = ["ChangelogReader", "RestoreProgress", "Restorer", "start_offset"]
@@ -83,8 +82,8 @@ class ChangelogReader:
         self._open: dict[TopicPartition, RestoreProgress] = {}
 
     @cached_property
-    def _consumer(self) -> Consumer:
-        return Consumer(consumer_settings(self._config))
+    def _consumer(self) -> RecordConsumer:
+        return open_consumer(consumer_settings(self._config))
 
     @property
     def progress(self) -> list[RestoreProgress]:
@@ -105,17 +104,17 @@ class ChangelogReader:
             progress.started = time.monotonic()
         self._open.update((each.partition, each) for each in opened)
         if opened:
-            self._consumer.incremental_assign([RdTopicPartition(*p.partition, p.position) for p in opened])
+            self._consumer.add({p.partition: p.position for p in opened})
 
     def _end(self, partitions: list[TopicPartition]) -> None:
         if partitions:
-            self._consumer.incremental_unassign([RdTopicPartition(*tp) for tp in partitions])
+            self._consumer.remove(partitions)
             for tp in partitions:
                 del self._open[tp]
 
     def _read(self, timeout: float, most: int) -> int:
         """Applies what has arrived, up to where it belongs; returns how many records that were."""
-        batches, events = split(self._consumer.consume(most, timeout))
+        batches, events = self._consumer.poll(most, timeout)
         applied = 0
         for tp, batch in batches:
             progress = self._open.get(tp)
@@ -132,13 +131,11 @@ class ChangelogReader:
                 progress.records += len(batch.offsets)
                 applied += len(batch.offsets)
                 failpoints.hit("restore-batch")
-        for event in events:
-            error = event.error()
-            tp = TopicPartition(event.topic(), event.partition())
+        for tp, offset, error in events:
             if error.code() == KafkaError._PARTITION_EOF:
                 if tp in self._open:
                     progress = self._open[tp]
-                    progress.position = max(progress.position, min(event.offset(), self._limit(progress)))
+                    progress.position = max(progress.position, min(offset, self._limit(progress)))
             elif not error.retriable():
                 raise BrokerError(f"the changelog {tp} cannot be read: {error.str()}")
         return applied

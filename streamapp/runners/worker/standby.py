@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import AdminClient
 
 from streamapp.config import StreamsConfig
@@ -129,12 +128,11 @@ class Standbys(ChangelogReader):
             if tp in committed:
                 if progress.done and committed[tp] > progress.position:
                     # What had been fetched beyond the end was thrown away.
-                    self._consumer.incremental_unassign([RdTopicPartition(*tp)])
-                    self._consumer.incremental_assign([RdTopicPartition(*tp, progress.position)])
+                    self._consumer.remove([tp])
+                    self._consumer.add({tp: progress.position})
                 progress.end = committed[tp]
             else:
-                _, high = self._consumer.get_watermark_offsets(RdTopicPartition(*tp), cached=True)
-                progress.end = max(progress.end, high)
+                progress.end = max(progress.end, self._consumer.end(tp))
 
     def _limit(self, progress: RestoreProgress) -> int:
         return progress.end if progress.partition in progress.task.inputs else 2**63

@@ -34,21 +34,21 @@ class Broker:
         self.arriving: list[tuple[TopicPartition, RecordBatch]] = []
         self.ends: dict[TopicPartition, int] = {}
         self.committed: dict[TopicPartition, int] = {}
-        self.assigned: dict[tuple[str, int], int] = {}
+        self.assigned: dict[TopicPartition, int] = {}
 
-    def incremental_assign(self, partitions: list[Any]) -> None:
-        self.assigned.update({(tp.topic, tp.partition): tp.offset for tp in partitions})
+    def add(self, positions: dict[TopicPartition, int]) -> None:
+        self.assigned.update(positions)
 
-    def incremental_unassign(self, partitions: list[Any]) -> None:
+    def remove(self, partitions: list[TopicPartition]) -> None:
         for tp in partitions:
-            del self.assigned[tp.topic, tp.partition]
+            del self.assigned[tp]
 
-    def consume(self, count: int, timeout: float) -> list[Any]:
+    def poll(self, most: int, timeout: float) -> tuple[list[tuple[TopicPartition, RecordBatch]], list[Any]]:
         arrived, self.arriving = self.arriving, []
-        return arrived
+        return arrived, []
 
-    def get_watermark_offsets(self, tp: Any, cached: bool) -> tuple[int, int]:
-        return 0, self.ends[TopicPartition(tp.topic, tp.partition)]
+    def end(self, tp: TopicPartition) -> int:
+        return self.ends[tp]
 
     def close(self) -> None: ...
 
@@ -99,8 +99,7 @@ class World:
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     broker = Broker()
-    monkeypatch.setattr(restore, "Consumer", lambda settings: broker)
-    monkeypatch.setattr(restore, "split", lambda arrived: (arrived, []))
+    monkeypatch.setattr(restore, "open_consumer", lambda settings: broker)
 
     def list_offsets(admin: Any, partitions: Any, *, latest: bool) -> dict[TopicPartition, int]:
         return {tp: broker.ends[tp] if latest else 0 for tp in partitions}

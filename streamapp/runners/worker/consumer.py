@@ -1,0 +1,192 @@
+"""Consumers in assign mode: records arrive as columns, one batch of each partition.
+
+There are two of them. `ColumnConsumer` fills the columns in C, straight from librdkafka's messages (`_columns.c`); it is there
+where that file could be compiled when streamapp was installed. `MessageConsumer` takes the message objects of
+confluent-kafka apart, which costs about five times the CPU for each record and differs in nothing else. `open_consumer` chooses.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import confluent_kafka.cimpl
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import TopicPartition as RdTopicPartition
+
+from streamapp.records import RecordBatch, TopicPartition
+from streamapp.runners.worker.batches import split
+from streamapp.runners.worker.clients import committed_metadata
+
+try:
+    from streamapp.runners.worker import _columns
+
+    _columns.load(confluent_kafka.cimpl.__file__)
+    COMPILED = True
+except ImportError:  # not compiled, or a librdkafka that is linked in without its names
+    COMPILED = False
+
+__all__ = ["COMPILED", "ConsumerEvent", "RecordConsumer", "Records", "open_consumer"]
+
+Records = list[tuple[TopicPartition, RecordBatch]]
+"""Batches that are not empty, each in offset order and of another partition."""
+
+
+class ConsumerEvent(NamedTuple):
+    """What came in place of a record: an error, or the end of a partition (``_PARTITION_EOF``)."""
+
+    partition: TopicPartition
+    offset: int
+    error: KafkaError
+
+
+class RecordConsumer(Protocol):
+    """Reads the partitions that it is told to. It never joins a group; methods raise `KafkaException`."""
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Reads exactly these partitions, each from an offset."""
+
+    def add(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Reads these partitions too."""
+
+    def remove(self, partitions: Collection[TopicPartition]) -> None:
+        """Reads these partitions no more."""
+
+    def pause(self, partition: TopicPartition) -> None:
+        """Gives no records of a partition until `resume`."""
+
+    def resume(self, partition: TopicPartition) -> None: ...
+
+    def poll(self, most: int, timeout: float) -> tuple[Records, list[ConsumerEvent]]:
+        """What has arrived, at most so many records; waits up to ``timeout`` seconds for the first."""
+
+    def committed(
+        self, partitions: Collection[TopicPartition], timeout: float
+    ) -> dict[TopicPartition, tuple[int, str]]:
+        """Offset (negative: there is none) and metadata that the group has committed."""
+
+    def end(self, partition: TopicPartition) -> int:
+        """The end of the log as of the last fetch; negative: not known yet."""
+
+    def close(self) -> None: ...
+
+
+def open_consumer(settings: Mapping[str, Any]) -> RecordConsumer:
+    """A consumer with librdkafka's settings; ``logger`` gets what librdkafka logs."""
+    if COMPILED:
+        plain = {name: value for name, value in settings.items() if name != "logger" and value is not None}
+        if all(isinstance(value, (str, int, float)) for value in plain.values()):
+            return ColumnConsumer(plain, settings.get("logger"))
+    return MessageConsumer(settings)  # which takes callbacks in Python, too
+
+
+_LOG_LEVELS = (logging.CRITICAL,) * 3 + (logging.ERROR, logging.WARNING, logging.INFO, logging.INFO)
+"""By syslog's numbers."""
+
+
+class ColumnConsumer:
+    """A `RecordConsumer` whose columns are filled in C."""
+
+    def __init__(self, settings: Mapping[str, str | float], logger: logging.Logger | None) -> None:
+        self._client = _columns.Consumer({name: _setting(value) for name, value in settings.items()})
+        self._logger = logger or logging.getLogger(__name__)
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        self._client.assign([(*tp, offset) for tp, offset in positions.items()])
+
+    def add(self, positions: Mapping[TopicPartition, int]) -> None:
+        self._client.incremental_assign([(*tp, offset) for tp, offset in positions.items()])
+
+    def remove(self, partitions: Collection[TopicPartition]) -> None:
+        self._client.incremental_unassign([(*tp, 0) for tp in partitions])
+
+    def pause(self, partition: TopicPartition) -> None:
+        self._client.pause([(*partition, 0)])
+
+    def resume(self, partition: TopicPartition) -> None:
+        self._client.resume([(*partition, 0)])
+
+    def poll(self, most: int, timeout: float) -> tuple[Records, list[ConsumerEvent]]:
+        batches, events = self._client.poll(most, timeout)
+        for level, line in self._client.take_log():
+            self._logger.log(_LOG_LEVELS[level] if level < len(_LOG_LEVELS) else logging.DEBUG, "%s", line)
+        return (
+            [
+                (TopicPartition(topic, number), RecordBatch(keys, values, timestamps, offsets, headers))
+                for topic, number, keys, values, timestamps, offsets, headers in batches
+            ],
+            [
+                ConsumerEvent(TopicPartition(topic, number), offset, error)
+                for topic, number, offset, error in events
+            ],
+        )
+
+    def committed(
+        self, partitions: Collection[TopicPartition], timeout: float
+    ) -> dict[TopicPartition, tuple[int, str]]:
+        found = self._client.committed([(*tp, 0) for tp in partitions], timeout)
+        return {
+            TopicPartition(topic, number): (offset, metadata.decode(errors="replace"))
+            for topic, number, offset, metadata in found
+        }
+
+    def end(self, partition: TopicPartition) -> int:
+        return self._client.high_watermark(*partition)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _setting(value: str | float) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class MessageConsumer:
+    """A `RecordConsumer` on top of confluent-kafka's."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._client = Consumer(dict(settings))
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        self._client.assign([RdTopicPartition(*tp, offset) for tp, offset in positions.items()])
+
+    def add(self, positions: Mapping[TopicPartition, int]) -> None:
+        self._client.incremental_assign([RdTopicPartition(*tp, offset) for tp, offset in positions.items()])
+
+    def remove(self, partitions: Collection[TopicPartition]) -> None:
+        self._client.incremental_unassign([RdTopicPartition(*tp) for tp in partitions])
+
+    def pause(self, partition: TopicPartition) -> None:
+        self._client.pause([RdTopicPartition(*partition)])
+
+    def resume(self, partition: TopicPartition) -> None:
+        self._client.resume([RdTopicPartition(*partition)])
+
+    def poll(self, most: int, timeout: float) -> tuple[Records, list[ConsumerEvent]]:
+        first = self._client.poll(timeout)
+        if first is None:
+            return [], []
+        batches, events = split([first, *(self._client.consume(most - 1, 0) if most > 1 else ())])
+        return batches, [
+            ConsumerEvent(
+                TopicPartition(event.topic() or "", event.partition()), event.offset(), event.error()
+            )
+            for event in events
+        ]
+
+    def committed(
+        self, partitions: Collection[TopicPartition], timeout: float
+    ) -> dict[TopicPartition, tuple[int, str]]:
+        found = self._client.committed([RdTopicPartition(*tp) for tp in partitions], timeout=timeout)
+        for tp in found:
+            if tp.error is not None:
+                raise confluent_kafka.KafkaException(tp.error)
+        return {TopicPartition(tp.topic, tp.partition): (tp.offset, committed_metadata(tp)) for tp in found}
+
+    def end(self, partition: TopicPartition) -> int:
+        _, high = self._client.get_watermark_offsets(RdTopicPartition(*partition), cached=True)
+        return int(high)
+
+    def close(self) -> None:
+        self._client.close()

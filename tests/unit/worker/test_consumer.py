@@ -1,0 +1,229 @@
+"""Both consumers give the same columns. The broker is the one that librdkafka brings along for tests, inside this process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import TopicPartition as RdTopicPartition
+
+from streamapp.records import RecordBatch, TopicPartition
+from streamapp.runners.worker.consumer import (
+    COMPILED,
+    ColumnConsumer,
+    ConsumerEvent,
+    MessageConsumer,
+    RecordConsumer,
+    Records,
+    open_consumer,
+)
+
+KINDS = [
+    pytest.param("columns", marks=pytest.mark.skipif(not COMPILED, reason="no C compiler when installed")),
+    "messages",
+]
+DELAYS = [TopicPartition("delays", 0), TopicPartition("delays", 1)]
+
+
+class MockKafka:
+    """A broker in librdkafka's own threads."""
+
+    def __init__(self) -> None:
+        self.producer = Producer({"test.mock.num.brokers": 1, "linger.ms": 0})
+        (broker,) = self.producer.list_topics(timeout=10).brokers.values()
+        self.settings = {
+            "bootstrap.servers": f"{broker.host}:{broker.port}",
+            "group.id": "flights",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 10,
+            "fetch.error.backoff.ms": 10,
+            "topic.metadata.refresh.fast.interval.ms": 10,
+        }
+
+    def write(
+        self,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: list[tuple[str, bytes | None]] | None = None,
+    ) -> None:
+        self.producer.produce(
+            "delays", value, key, partition=partition, timestamp=timestamp, headers=headers or []
+        )
+        assert self.producer.flush(10) == 0
+
+
+@pytest.fixture
+def broker() -> MockKafka:
+    return MockKafka()
+
+
+@pytest.fixture(params=KINDS)
+def consumer(request: pytest.FixtureRequest, broker: MockKafka) -> Iterator[RecordConsumer]:
+    made = open_consumer(broker.settings) if request.param == "columns" else MessageConsumer(broker.settings)
+    assert isinstance(made, ColumnConsumer if request.param == "columns" else MessageConsumer)
+    yield made
+    made.close()
+
+
+def _until(
+    consumer: RecordConsumer, enough: Callable[[Records, list[ConsumerEvent]], bool], most: int = 1000
+) -> tuple[dict[TopicPartition, RecordBatch], list[ConsumerEvent]]:
+    """Polls, at most a hundred times, until enough has come; columns of one partition put together."""
+    records: Records = []
+    events: list[ConsumerEvent] = []
+    for _ in range(100):
+        batches, more = consumer.poll(most, 0.2)
+        assert sum(len(batch.offsets) for _, batch in batches) + len(more) <= most
+        assert len({tp for tp, _ in batches}) == len(batches)
+        records += batches
+        events += more
+        if enough(records, events):
+            break
+    joined: dict[TopicPartition, RecordBatch] = {}
+    for tp, batch in records:
+        known = joined.get(tp)
+        joined[tp] = batch if known is None else _joined(known, batch)
+    return joined, events
+
+
+def _joined(a: RecordBatch, b: RecordBatch) -> RecordBatch:
+    headers = None
+    if a.headers is not None or b.headers is not None:
+        headers = [*(a.headers or [()] * len(a.offsets)), *(b.headers or [()] * len(b.offsets))]
+    return RecordBatch(
+        [*a.keys, *b.keys],
+        [*a.values, *b.values],
+        [*a.timestamps, *b.timestamps],
+        [*a.offsets, *b.offsets],
+        headers,
+    )
+
+
+def _ends(count: int) -> Callable[[Records, list[ConsumerEvent]], bool]:
+    return lambda records, events: len(events) >= count
+
+
+def test_the_records_of_each_partition_become_columns(broker: MockKafka, consumer: RecordConsumer) -> None:
+    broker.write(0, b"UA", b"5", 1000)
+    broker.write(1, None, b"7", 2000)
+    broker.write(0, b"AA", None, 3000)
+    broker.write(1, b"", b"", 4000)
+    consumer.assign(dict.fromkeys(DELAYS, 0))
+    records, events = _until(consumer, _ends(2))
+    assert records == {
+        DELAYS[0]: RecordBatch([b"UA", b"AA"], [b"5", None], [1000, 3000], [0, 1]),
+        DELAYS[1]: RecordBatch([None, b""], [b"7", b""], [2000, 4000], [0, 1]),
+    }
+    assert {(e.partition, e.offset, e.error.code()) for e in events} == {
+        (tp, 2, KafkaError._PARTITION_EOF) for tp in DELAYS
+    }
+    assert [consumer.end(tp) for tp in DELAYS] == [2, 2]
+
+
+def test_headers_are_a_column_where_a_record_has_some(broker: MockKafka, consumer: RecordConsumer) -> None:
+    broker.write(0, b"UA", b"1", 1)
+    broker.write(0, b"UA", b"2", 2, [("who", b"me"), ("who", None), ("\u00fc", b"")])
+    broker.write(0, b"UA", b"3", 3)
+    consumer.assign({DELAYS[0]: 0})
+    records, _ = _until(consumer, _ends(1))
+    assert records[DELAYS[0]].headers == [(), (("who", b"me"), ("who", None), ("\u00fc", b"")), ()]
+
+
+def test_a_poll_gives_no_more_than_asked_for(broker: MockKafka, consumer: RecordConsumer) -> None:
+    for number in range(10):
+        broker.write(number % 2, b"k", b"%d" % number, number)
+    consumer.assign(dict.fromkeys(DELAYS, 0))
+    records, _ = _until(consumer, _ends(2), most=1)
+    assert [list(records[tp].values) for tp in DELAYS] == [
+        [b"0", b"2", b"4", b"6", b"8"],
+        [b"1", b"3", b"5", b"7", b"9"],
+    ]
+
+
+def test_partitions_come_and_go(broker: MockKafka, consumer: RecordConsumer) -> None:
+    for number in range(3):
+        broker.write(0, b"k", b"%d" % number, number)
+        broker.write(1, b"k", b"%d" % number, number)
+    consumer.add({DELAYS[0]: 1})
+    records, _ = _until(consumer, _ends(1))
+    assert {tp: list(batch.offsets) for tp, batch in records.items()} == {DELAYS[0]: [1, 2]}
+    consumer.add({DELAYS[1]: 2})
+    consumer.remove([DELAYS[0]])
+    broker.write(0, b"k", b"3", 3)
+    records, _ = _until(consumer, _ends(1))
+    assert {tp: list(batch.offsets) for tp, batch in records.items()} == {DELAYS[1]: [2]}
+
+
+def test_a_paused_partition_gives_nothing_until_it_is_resumed(
+    broker: MockKafka, consumer: RecordConsumer
+) -> None:
+    broker.write(0, b"k", b"v", 1)
+    broker.write(1, b"k", b"v", 1)
+    consumer.assign(dict.fromkeys(DELAYS, 1))
+    _until(consumer, _ends(2))
+    consumer.pause(DELAYS[0])
+    broker.write(0, b"k", b"held", 1)
+    broker.write(1, b"k", b"v", 2)
+    records, _ = _until(consumer, lambda records, events: bool(records))
+    assert set(records) == {DELAYS[1]}
+    consumer.resume(DELAYS[0])
+    records, _ = _until(consumer, lambda records, events: any(tp == DELAYS[0] for tp, _ in records))
+    assert list(records[DELAYS[0]].values) == [b"held"]
+
+
+def test_committed_offsets_come_with_their_metadata(broker: MockKafka, consumer: RecordConsumer) -> None:
+    broker.write(0, b"k", b"v", 1)
+    member = Consumer(broker.settings)
+    committed = member.commit(offsets=[RdTopicPartition("delays", 0, 1, "AgAAAZ")], asynchronous=False)
+    assert committed[0].error is None
+    member.close()
+    found = consumer.committed(DELAYS, 10)
+    assert found[DELAYS[0]][0] == 1
+    assert found[DELAYS[1]][0] < 0
+
+
+def test_a_position_that_is_gone_is_an_event(broker: MockKafka, consumer: RecordConsumer) -> None:
+    broker.write(0, b"k", b"v", 1)
+    consumer.assign({DELAYS[0]: 99})
+    _, events = _until(consumer, _ends(1))
+    assert events[0].partition == DELAYS[0]
+    assert events[0].error.code() == KafkaError._AUTO_OFFSET_RESET
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_setting_that_librdkafka_does_not_know_is_refused(kind: str) -> None:
+    settings = {"bootstrap.servers": "127.0.0.1:9", "group.id": "flights", "no.such.setting": "1"}
+    make = open_consumer if kind == "columns" else MessageConsumer
+    with pytest.raises(KafkaException, match=r"no\.such\.setting"):
+        make(settings)
+
+
+@pytest.mark.skipif(not COMPILED, reason="no C compiler when installed")
+def test_what_librdkafka_logs_goes_to_the_logger(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logger = logging.getLogger("streamapp.test")
+    settings = {"bootstrap.servers": "127.0.0.1:9", "group.id": "flights", "logger": logger}
+    consumer = open_consumer(settings)
+    assert isinstance(consumer, ColumnConsumer)
+    with caplog.at_level(logging.DEBUG, "streamapp.test"):
+        for _ in range(100):
+            consumer.poll(1, 0.1)
+            if "127.0.0.1:9" in caplog.text:
+                break
+    consumer.close()
+    assert "127.0.0.1:9" in caplog.text
+    with pytest.raises(RuntimeError, match="closed"):
+        consumer.poll(1, 0)
+
+
+def test_settings_with_callbacks_are_confluent_kafkas(broker: MockKafka) -> None:
+    consumer = open_consumer({**broker.settings, "error_cb": print})
+    assert isinstance(consumer, MessageConsumer)
+    consumer.close()
