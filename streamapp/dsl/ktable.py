@@ -19,8 +19,8 @@ from streamapp.engine.operators.table import (
     TableFilter,
     TableMapValues,
     TableTransformValues,
-    ValueTransformer,
 )
+from streamapp.engine.operators.transformer import ValueTransformer
 from streamapp.engine.operators.views import FilterView, MapView, TransformView
 from streamapp.serdes.base import Serde
 from streamapp.state.spec import StoreSpec

@@ -18,7 +18,7 @@ from streamapp.engine.punctuation import Schedule
 from streamapp.errors import StreamsError
 from streamapp.records import Headers, Record
 
-__all__ = ["BoundProcessorContext", "ProcessorOperator", "processor_context"]
+__all__ = ["BoundProcessorContext", "ProcessorOperator"]
 
 
 class BoundProcessorContext:
@@ -69,18 +69,6 @@ class BoundProcessorContext:
 
     def commit(self) -> None:
         self._task.commit_requested = True
-
-
-def processor_context(ctx: NodeContext, can_forward: bool = True) -> BoundProcessorContext:
-    """A context for user code; value transformers get one that cannot forward."""
-    return BoundProcessorContext(ctx) if can_forward else _ReadingContext(ctx)
-
-
-class _ReadingContext(BoundProcessorContext):
-    def forward(self, record: Record, child: str | None = None) -> None:
-        raise StreamsError(
-            f"{self._ctx.name} cannot forward: transform_values() gives one value for each; use process() instead"
-        )
 
 
 class _FixedKeyContext(BoundProcessorContext):

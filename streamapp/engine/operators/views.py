@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamapp.engine.operator import NodeContext, ValueGetter
+from streamapp.engine.operators.transformer import bind_transformer
 
 __all__ = [
     "AsOfGetter",
@@ -164,8 +165,6 @@ class TransformView(_DerivedView):
     supplier: Callable[[], Any]
 
     def derive(self, ctx: NodeContext, read: Callable[..., Any]) -> Callable[..., Any]:
-        from streamapp.engine.operators.table import bind_transformer
-
         transform = bind_transformer(ctx, self.supplier)
 
         def get(*at: Any) -> Any:

@@ -78,6 +78,18 @@ class Life:
         self.store.log_dirty()
         self.persist()
 
+    def go_on(self, step: str) -> None:
+        """A step that changes nothing that can be read: log, persist, commit, or reopen after a commit."""
+        if step == "log":
+            self.store.log_dirty()
+        elif step == "persist":
+            self.persist()
+        else:
+            self.commit()
+            if step == "reopen":
+                self.persist()
+                self.reopen()
+
     def restored(self) -> Any:
         """A store of another task that was built from this one's changelog."""
         other = Life(

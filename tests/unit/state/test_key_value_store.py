@@ -40,16 +40,8 @@ def test_a_timestamped_store_is_a_sorted_dict_through_any_life(steps, log_each, 
                 model.pop(key, None)
             else:
                 model[key] = (value, timestamp)
-        elif step == "log":
-            life.store.log_dirty()
-        elif step == "persist":
-            life.persist()
-        elif step == "commit":
-            life.commit()
-        elif step == "reopen":
-            life.commit()
-            life.persist()
-            life.reopen()
+        elif step in ("log", "persist", "commit", "reopen"):
+            life.go_on(step)
         elif step == "get":
             assert life.store.get(key) == model.get(key)
         elif step == "prefix":

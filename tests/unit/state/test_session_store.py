@@ -91,15 +91,8 @@ def test_a_session_store_is_its_model_through_any_life(steps, log_each, persiste
             if persistent:
                 found.sort(key=lambda row: (row[0].end, row[0].start, row[0].key.encode()))
             assert list(store.find_closed(low, high)) == found
-        elif step == "log":
-            store.log_dirty()
-        elif step == "persist":
-            life.persist()
         else:
-            life.commit()
-            if step == "reopen":
-                life.persist()
-                life.reopen()
+            life.go_on(step)
     rows = [(Windowed(*row), value) for row, value in model.visible()]
     assert list(life.store.all()) == rows
     assert list(life.store.all(reverse=True)) == rows[::-1]

@@ -83,15 +83,8 @@ def test_a_versioned_store_is_its_model_through_any_life(steps, log_each, cached
             ]
             assert list(store.history(key, low, high)) == expected
             assert list(store.history(key, low, high, ascending=False)) == expected[::-1]
-        elif step == "log":
-            store.log_dirty()
-        elif step == "persist":
-            life.persist()
         else:
-            life.commit()
-            if step == "reopen":
-                life.persist()
-                life.reopen()
+            life.go_on(step)
     expected = [(key, *row) for key in sorted(model.versions) for row in model.live(key)]
     assert list(life.store.all()) == expected
     assert life.task.dropped == model.dropped

@@ -111,15 +111,8 @@ def test_a_window_store_is_its_model_through_any_life(steps, log_each, flavour, 
                 assert list(store.fetch_all(low, high, reverse=True)) == expected[::-1]
             else:
                 assert list(store.fetch_range(first, last, low, high)) == expected
-        elif step == "log":
-            store.log_dirty()
-        elif step == "persist":
-            life.persist()
         else:
-            life.commit()
-            if step == "reopen":
-                life.persist()
-                life.reopen()
+            life.go_on(step)
     expected = [(Windowed(k, s, s + SIZE), *row) for k, s, row in model.visible()]
     assert list(life.store.all()) == expected
     assert list(life.store.all(reverse=True)) == expected[::-1]
