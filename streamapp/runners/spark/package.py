@@ -9,7 +9,6 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-import streamapp
 from streamapp.errors import ConfigError
 
 __all__ = ["ARCHIVE_NAME", "archive_settings", "distributions", "package"]
@@ -18,6 +17,7 @@ ARCHIVE_NAME = "app"
 """The folder in which an executor finds the unpacked archive."""
 
 ROOTS = ("streamapp[spark]",)
+_STREAMAPP = Path(__file__).parents[2]
 ON_EXECUTORS = frozenset({"pyspark", "py4j"})
 """Spark brings these, in its own version."""
 NOT_NEEDED = ("pyarrow/include/", "pyarrow/tests/", "pandas/tests/", "numpy/_core/tests/", "__pycache__")
@@ -50,7 +50,7 @@ def package(archive: Path, code: Collection[Path] = (), also: Collection[str] = 
         for distribution in found:
             for name, path in _files(distribution):
                 tar.add(path, name, recursive=False)
-        for path in (Path(streamapp.__file__).parent, *code):
+        for path in (_STREAMAPP, *code):
             tar.add(path.resolve(), path.resolve().name, filter=_wanted)
     writing.replace(archive)
     return [f"{distribution.name} {distribution.version}" for distribution in found]
