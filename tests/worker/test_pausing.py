@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from ..processes import until
-from .conftest import Cluster
+from .conftest import PARTITIONS, Cluster
 from .member import Member
 
 
@@ -35,3 +37,26 @@ def test_a_worker_ends_by_its_deadline_even_if_a_record_hangs(cluster: Cluster) 
     worker.wait(60)
     assert "the last commit failed" in worker.text()
     assert cluster.committed() == 0
+
+
+@pytest.mark.parametrize("victim", ["b", "c"])
+def test_a_worker_that_is_stopped_in_the_middle_of_a_rebalance_ends_in_order(
+    cluster: Cluster, victim: str
+) -> None:
+    """One that joins, and one that was there before: both wait for a third that takes its time."""
+    members = {"a": Member(cluster, "a", env={"STREAMAPP_FAILPOINT": "tasks-revoked:sleep=6:2"})}
+    members["a"].until_it_has(PARTITIONS, 0)
+    members["b"] = Member(cluster, "b")
+    members["b"].until_it_has(2, 0)
+    joins = joined(members["b"])
+    members["c"] = Member(cluster, "c")
+    until(lambda: joined(members["c"]) == 1 and joined(members["b"]) > joins, 60, cluster.story)
+    assert members.pop(victim).worker.terminate() == 0
+    for member in members.values():  # it has left the group: nobody waits for its session to end
+        member.until_it_has(2, 0, timeout=30)
+        assert member.worker.text().count("is running") > 1
+
+
+def joined(member: Member) -> int:
+    """How often it has asked to be in the group."""
+    return member.worker.text().count("(Re-)joining")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from typing import Any
 
 from aiokafka import TopicPartition as AioTopicPartition
@@ -73,13 +74,36 @@ class _Consumer(driver.Consumer):  # type: ignore[misc]
             await self._thread.keep_alive()
         return await super()._wait_next_records(timeout)
 
+    async def threadsafe_partitions_revoked(
+        self, receiver_loop: asyncio.AbstractEventLoop, revoked: set[TP]
+    ) -> None:
+        await self._in_the_app_s_loop(self.on_partitions_revoked(revoked))
+
+    async def threadsafe_partitions_assigned(
+        self, receiver_loop: asyncio.AbstractEventLoop, assigned: set[TP], generation_id: int = 0
+    ) -> None:
+        await self._in_the_app_s_loop(self.on_partitions_assigned(assigned, generation_id))
+
+    async def _in_the_app_s_loop(self, call: Coroutine[Any, Any, None]) -> None:
+        """Runs what the group has to say where the application runs, and wakes the group's thread when it is done.
+
+        Faust's queue does not wake it: a thread that is about to stop has nothing else to wake up for, and stays asleep.
+        """
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self.loop))
+
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         await self.app.streams.on_revoked()
+        if self.app.should_stop:
+            return
         # Faust forgets what was acknowledged before it commits it.
         await self.force_commit()
         await super().on_partitions_revoked(revoked)
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
+        if (
+            self.app.should_stop
+        ):  # Faust would close the member from this thread; its own is about to leave the group
+            return
         await super().on_partitions_assigned(assigned, generation_id)
         await self.app.streams.on_assigned(assigned, generation_id)
 
