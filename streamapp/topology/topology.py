@@ -26,19 +26,24 @@ __all__ = ["Topology"]
 
 
 class Topology:
-    """A graph of sources, processors, stores and sinks.
+    """A graph of sources, processors, stores and sinks. The examples of its methods go on from this one.
 
-    >>> from streamapp import Topology, StringSerde
-    >>> topology = Topology()
+    >>> from streamapp import Processor, Record, Stores, StringSerde, Topology
+    >>> class Pass(Processor):
+    ...     def process(self, record: Record) -> None:
+    ...         self.context.forward(record)
     >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
-    >>> _ = topology.add_source("in", "flights", **text).add_sink("out", "copies", "in", **text)
-    >>> print(topology.describe())
+    >>> topology = Topology().add_source("in", "flights", **text).add_processor("pass", Pass, "in")
+    >>> print(topology.add_sink("out", "copies", "pass", **text).describe())
     Topologies:
        Sub-topology: 0
         Source: in (topics: [flights])
+          --> pass
+        Processor: pass (stores: [])
           --> out
-        Sink: out (topic: copies)
           <-- in
+        Sink: out (topic: copies)
+          <-- pass
     <BLANKLINE>
     <BLANKLINE>
     """
@@ -69,8 +74,6 @@ class Topology:
         ``timestamp_extractor(record, partition_time)`` gives timestamps in ms (default: the records' own). Raises `TopologyError`
         for a doubled name or topic. (``Topology.addSource``)
 
-        >>> from streamapp import StringSerde, Topology
-        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
         >>> list(Topology().add_source("in", "flights", "charters", **text).nodes)
         ['in']
         """
@@ -95,11 +98,6 @@ class Topology:
         A supplier with an attribute ``stores`` (a sequence of `StoreSpec`) brings its stores with it. Raises `TopologyError` for a doubled name or an
         unknown parent. (``Topology.addProcessor``)
 
-        >>> from streamapp import Processor, Record, Stores, StringSerde, Topology
-        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
-        >>> class Pass(Processor):
-        ...     def process(self, record: Record) -> None:
-        ...         self.context.forward(record)
         >>> list(Topology().add_source("in", "flights", **text).add_processor("pass", Pass, "in").nodes)
         ['in', 'pass']
         """
@@ -129,8 +127,6 @@ class Topology:
         ``partitioner(topic, key, value, partition_count)`` may choose the partition; without it, or when it
         returns None, Kafka's default partitioner decides by the key's bytes.
 
-        >>> from streamapp import StringSerde, Topology
-        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
         >>> topology = Topology().add_source("in", "flights", **text)
         >>> list(topology.add_sink("out", lambda key, value, context: f"copy-of-{context.topic}", "in", **text).nodes)
         ['in', 'out']
@@ -148,11 +144,6 @@ class Topology:
         """Adds a store and connects it to processors. The same spec may be added again, another one of its name not.
         (``Topology.addStateStore``)
 
-        >>> from streamapp import Processor, Record, Stores, StringSerde, Topology
-        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
-        >>> class Pass(Processor):
-        ...     def process(self, record: Record) -> None:
-        ...         self.context.forward(record)
         >>> topology = Topology().add_source("in", "flights", **text).add_processor("pass", Pass, "in")
         >>> list(topology.add_state_store(Stores.key_value("seen", StringSerde(), StringSerde()), "pass").stores)
         ['seen']
@@ -174,11 +165,6 @@ class Topology:
         """Lets a processor use stores; all processors of a store run in the same task.
         (``Topology.connectProcessorAndStateStores``)
 
-        >>> from streamapp import Processor, Record, Stores, StringSerde, Topology
-        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
-        >>> class Pass(Processor):
-        ...     def process(self, record: Record) -> None:
-        ...         self.context.forward(record)
         >>> topology = Topology().add_source("in", "flights", **text).add_processor("pass", Pass, "in")
         >>> _ = topology.add_state_store(Stores.key_value("seen", StringSerde(), StringSerde()))
         >>> topology.connect_processor_and_state_stores("pass", "seen").nodes["pass"].stores
@@ -226,11 +212,6 @@ class Topology:
         """Adds a store that every process fills from all partitions of a topic; all processors may read it.
         (``Topology.addGlobalStore``)
 
-        >>> from streamapp import Processor, Record, Stores, StringSerde, Topology
-        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
-        >>> class Pass(Processor):
-        ...     def process(self, record: Record) -> None:
-        ...         self.context.forward(record)
         >>> spec = Stores.key_value("airports", StringSerde(), StringSerde())
         >>> list(Topology().add_global_store(spec, "read", "airports", "keep", Pass, **text).stores)
         ['airports']
@@ -282,8 +263,6 @@ class Topology:
     def nodes(self) -> Mapping[str, Node]:
         """The nodes by name, in the order in which they were added.
 
-        >>> from streamapp import StringSerde, Topology
-        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
         >>> type(Topology().add_source("in", "flights", **text).nodes["in"]).__name__
         'SourceNode'
         """
@@ -293,8 +272,6 @@ class Topology:
     def stores(self) -> Mapping[str, StoreSpec]:
         """All stores, the global ones included.
 
-        >>> from streamapp import StringSerde, Topology
-        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
         >>> dict(Topology().add_source("in", "flights", **text).stores)
         {}
         """
@@ -303,8 +280,6 @@ class Topology:
     def describe(self) -> str:
         """Kafka Streams' text of this topology, letter by letter. (``Topology.describe``)
 
-        >>> from streamapp import StringSerde, Topology
-        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
         >>> print(Topology().add_source("in", "flights", **text).describe().splitlines()[2])
             Source: in (topics: [flights])
         """
@@ -322,8 +297,6 @@ class Topology:
     def to_mermaid(self) -> str:
         """The topology as a Mermaid flowchart, which GitHub and most documentation tools draw.
 
-        >>> from streamapp import StringSerde, Topology
-        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
         >>> Topology().add_source("in", "flights", **text).to_mermaid().splitlines()[0]
         'flowchart LR'
         """
@@ -334,8 +307,6 @@ class Topology:
 
         Raises `TopologyError` if there is nothing to run.
 
-        >>> from streamapp import StringSerde, Topology
-        >>> text = {"key_serde": StringSerde(), "value_serde": StringSerde()}
         >>> from streamapp import StreamsConfig
         >>> Topology().add_source("in", "flights", **text).plan(StreamsConfig("copies")).source_topics
         ('flights',)

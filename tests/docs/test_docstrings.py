@@ -26,7 +26,6 @@ NOT_SHOWN = {
         "connect_source_store_and_topic",
         "copartition_sources",
         "set_config",
-        "groups",
     },
     "TopologyTestDriver": {"send", "partition_count", "close", "wall_clock_ms"},
     "Compatibility": {"need"},

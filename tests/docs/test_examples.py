@@ -1,5 +1,7 @@
 """Every example in the documentation runs: docstrings of the package, and the Python blocks of all pages.
 
+The examples of a method go on where those of its class end.
+
 The blocks of a page run one after the other in one module, as a reader would try them. Expected output stands in the block as
 ``# prints: text`` comments. A block that cannot run here has ``<!-- not run: reason -->`` on the line before it.
 """
@@ -9,13 +11,14 @@ from __future__ import annotations
 import contextlib
 import doctest
 import importlib
+import inspect
 import io
 import pkgutil
 import re
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -45,11 +48,25 @@ def test_docstrings(name: str) -> None:
     for package, needed in _NEEDS.items():
         if name.startswith(package):
             pytest.importorskip(needed)
-    source = Path(importlib.util.find_spec(name).origin or "").read_text()  # type: ignore[union-attr]
-    if ">>>" not in source:
+    source = Path(importlib.util.find_spec(name).origin or "")  # type: ignore[union-attr]
+    if source.suffix != ".py" or ">>>" not in source.read_text():
         return
-    failed, _ = doctest.testmod(importlib.import_module(name), verbose=False)
-    assert failed == 0
+    runner = doctest.DocTestRunner(verbose=False)
+    found = {test.name: test for test in doctest.DocTestFinder().find(importlib.import_module(name))}
+    for test in found.values():
+        of_class = found.get(test.name.rpartition(".")[0])
+        if of_class is not None and of_class.examples and inspect.isclass(_named(of_class.name)):
+            test.examples[:0] = of_class.examples
+    for test in found.values():
+        runner.run(test)
+    assert runner.failures == 0
+
+
+def _named(name: str) -> Any:
+    try:
+        return pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return None
 
 
 def blocks(page: Path) -> list[Block]:

@@ -19,6 +19,7 @@ from streamapp import (
     StreamsBuilder,
     StringSerde,
     TimeWindows,
+    TopologyTestDriver,
     Windowed,
 )
 
@@ -108,6 +109,15 @@ def describe(builder: StreamsBuilder) -> None:
         delays.group_by_key(), lambda key, value, sum: sum + value
     )
     reveal_type(cogrouped.aggregate(int))  # KTable[str, int]
+
+
+def drive(driver: TopologyTestDriver) -> None:
+    written = driver.create_input_topic("in", StringSerde(), JsonSerde(Flight))
+    written.pipe_input(None, Flight("UA", 5))
+    written.pipe_key_values([("N1", Flight("UA", 5)), ("N1", None)])
+    read = driver.create_output_topic("out", StringSerde(), LongSerde())
+    reveal_type(read.read_record())  # Record[str, int]
+    reveal_type(read.read_table())  # dict[str, int]
 
 
 def max_delay(one: Flight, other: Flight) -> Flight:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from streamapp import JoinWindows, LongSerde, Processor, Record, StreamsBuilder, StringSerde, TimeWindows
+from streamapp import (
+    JoinWindows,
+    LongSerde,
+    Processor,
+    Record,
+    StreamsBuilder,
+    StringSerde,
+    TimeWindows,
+    TopologyTestDriver,
+)
 
 
 class Lengths(Processor[str, str, str, int]):
     def process(self, record: Record[str, str]) -> None:
         self.context.forward(record)  # error
         self.context.forward(record.with_value(len(record.value)))
+
+
+def drive(driver: TopologyTestDriver) -> None:
+    driver.create_input_topic("in", StringSerde(), LongSerde()).pipe_input("a", "b")  # error
 
 
 def describe(builder: StreamsBuilder) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from streamapp.config import StreamsConfig
 from streamapp.engine.global_state import GlobalState
@@ -25,19 +25,24 @@ from streamapp.topology import Topology
 
 __all__ = ["TopologyTestDriver"]
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 
 class TopologyTestDriver:
     """Feeds records into a topology and reads what comes out. No broker; a test takes milliseconds.
 
-    Times are ms. ``produced`` has every record that was written by topic, internal topics and changelogs included.
+    Times are ms. ``produced`` has every record that was written by topic, internal topics and changelogs included. The examples
+    of the methods go on from this one.
 
-    >>> from streamapp import StreamsBuilder, StringSerde
-    >>> text = StringSerde()
-    >>> builder = StreamsBuilder()
-    >>> builder.stream("in", key_serde=text, value_serde=text).map_values(str.upper).to("out", value_serde=text)
+    >>> from streamapp import Materialized, StreamsBuilder, StringSerde
+    >>> text, builder = StringSerde(), StreamsBuilder()
+    >>> words = builder.stream("words", key_serde=text, value_serde=text)
+    >>> words.map_values(str.upper).to("loud", value_serde=text)
+    >>> _ = words.group_by_key().count(materialized=Materialized("counts"))
     >>> with TopologyTestDriver(builder.build()) as driver:
-    ...     driver.create_input_topic("in", text, text).pipe_input("k", "hello", timestamp=5)
-    ...     driver.create_output_topic("out", text, text).read_key_value()
+    ...     driver.create_input_topic("words", text, text).pipe_input("k", "hello", timestamp=5)
+    ...     driver.create_output_topic("loud", text, text).read_key_value()
     ('k', 'HELLO')
     """
 
@@ -96,20 +101,15 @@ class TopologyTestDriver:
     def create_input_topic(
         self,
         topic: str,
-        key_serde: Serde[Any],
-        value_serde: Serde[Any],
+        key_serde: Serde[K],
+        value_serde: Serde[V],
         *,
         start_ms: int | None = None,
         auto_advance_ms: int = 0,
-    ) -> TestInputTopic:
+    ) -> TestInputTopic[K, V]:
         """A topic to write to. Records without a timestamp get ``start_ms`` (default: the wall clock), which moves on by
         ``auto_advance_ms`` with each of them.
 
-        >>> from streamapp import Materialized, StreamsBuilder, StringSerde
-        >>> text, builder = StringSerde(), StreamsBuilder()
-        >>> words = builder.stream("words", key_serde=text, value_serde=text)
-        >>> words.to("copy")
-        >>> _ = words.group_by_key().count(materialized=Materialized("counts"))
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     words = driver.create_input_topic("words", text, text, start_ms=100, auto_advance_ms=10)
         ...     words.pipe_key_values([("a", "to"), ("a", "be")])
@@ -120,19 +120,14 @@ class TopologyTestDriver:
         return TestInputTopic(self, topic, key_serde, value_serde, start, auto_advance_ms)
 
     def create_output_topic(
-        self, topic: str, key_serde: Serde[Any], value_serde: Serde[Any]
-    ) -> TestOutputTopic:
+        self, topic: str, key_serde: Serde[K], value_serde: Serde[V]
+    ) -> TestOutputTopic[K, V]:
         """A topic to read from; each output topic object starts at its first record.
 
-        >>> from streamapp import Materialized, StreamsBuilder, StringSerde
-        >>> text, builder = StringSerde(), StreamsBuilder()
-        >>> words = builder.stream("words", key_serde=text, value_serde=text)
-        >>> words.to("copy")
-        >>> _ = words.group_by_key().count(materialized=Materialized("counts"))
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.create_input_topic("words", text, text).pipe_input("a", "to")
-        ...     driver.create_output_topic("copy", text, text).read_value()
-        'to'
+        ...     driver.create_output_topic("loud", text, text).read_value()
+        'TO'
         """
         return TestOutputTopic(self, topic, key_serde, value_serde)
 
@@ -146,15 +141,10 @@ class TopologyTestDriver:
     ) -> None:
         """Writes one record as bytes and processes it completely. Raises `StreamsError` if the topology does not read the topic.
 
-        >>> from streamapp import Materialized, StreamsBuilder, StringSerde
-        >>> text, builder = StringSerde(), StreamsBuilder()
-        >>> words = builder.stream("words", key_serde=text, value_serde=text)
-        >>> words.to("copy")
-        >>> _ = words.group_by_key().count(materialized=Materialized("counts"))
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.pipe_raw("words", b"a", b"to", timestamp=5)
-        ...     driver.produced["copy"][0].value
-        b'to'
+        ...     driver.produced["loud"][0].value
+        b'TO'
         """
         if not self._deliver(topic, key, value, timestamp, headers):
             known = ", ".join(self.plan.source_topics) or "none"
@@ -164,11 +154,6 @@ class TopologyTestDriver:
     def advance_wall_clock_time(self, ms: int) -> None:
         """Moves the clock; wall-clock punctuators that become due are called, each at most once.
 
-        >>> from streamapp import Materialized, StreamsBuilder, StringSerde
-        >>> text, builder = StringSerde(), StreamsBuilder()
-        >>> words = builder.stream("words", key_serde=text, value_serde=text)
-        >>> words.to("copy")
-        >>> _ = words.group_by_key().count(materialized=Materialized("counts"))
         >>> with TopologyTestDriver(builder.build(), initial_wall_clock_ms=1000) as driver:
         ...     driver.advance_wall_clock_time(500)
         ...     driver.wall_clock_ms()
@@ -188,11 +173,6 @@ class TopologyTestDriver:
     def store(self, name: str) -> Any:
         """A state store, with its typed reads. Raises `InvalidStoreError` if there is none of that name.
 
-        >>> from streamapp import Materialized, StreamsBuilder, StringSerde
-        >>> text, builder = StringSerde(), StreamsBuilder()
-        >>> words = builder.stream("words", key_serde=text, value_serde=text)
-        >>> words.to("copy")
-        >>> _ = words.group_by_key().count(materialized=Materialized("counts"))
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     list(driver.store("counts").all())
         []
@@ -202,11 +182,6 @@ class TopologyTestDriver:
     def query(self, store: str, query: Query) -> Any:
         """Runs an interactive query (KIP-796) on a store; see `streamapp.query`.
 
-        >>> from streamapp import Materialized, StreamsBuilder, StringSerde
-        >>> text, builder = StringSerde(), StreamsBuilder()
-        >>> words = builder.stream("words", key_serde=text, value_serde=text)
-        >>> words.to("copy")
-        >>> _ = words.group_by_key().count(materialized=Materialized("counts"))
         >>> from streamapp.query import KeyQuery
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.create_input_topic("words", text, text).pipe_input("a", "to")
@@ -219,11 +194,6 @@ class TopologyTestDriver:
     def stores(self) -> dict[str, Any]:
         """All stores by name, the global ones included.
 
-        >>> from streamapp import Materialized, StreamsBuilder, StringSerde
-        >>> text, builder = StringSerde(), StreamsBuilder()
-        >>> words = builder.stream("words", key_serde=text, value_serde=text)
-        >>> words.to("copy")
-        >>> _ = words.group_by_key().count(materialized=Materialized("counts"))
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     list(driver.stores)
         ['counts']
@@ -234,11 +204,6 @@ class TopologyTestDriver:
     def dropped_records(self) -> int:
         """How many records were dropped: null keys, late ... (Kafka Streams' ``dropped-records-total``).
 
-        >>> from streamapp import Materialized, StreamsBuilder, StringSerde
-        >>> text, builder = StringSerde(), StreamsBuilder()
-        >>> words = builder.stream("words", key_serde=text, value_serde=text)
-        >>> words.to("copy")
-        >>> _ = words.group_by_key().count(materialized=Materialized("counts"))
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.create_input_topic("words", text, text).pipe_input(None, "lost")
         ...     driver.dropped_records

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from streamapp.records import NO_HEADERS, Headers, Record
 from streamapp.serdes.base import Serde
@@ -13,9 +13,13 @@ if TYPE_CHECKING:
 
 __all__ = ["TestInputTopic", "TestOutputTopic"]
 
+K = TypeVar("K")
+V = TypeVar("V")
 
-class TestInputTopic:
-    """Writes typed records into a topic of the driver; made by `TopologyTestDriver.create_input_topic`.
+
+class TestInputTopic(Generic[K, V]):
+    """Writes typed records into a topic of the driver; made by `TopologyTestDriver.create_input_topic`. The examples of
+    its methods go on from this one.
 
     >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
     >>> text, builder = StringSerde(), StreamsBuilder()
@@ -33,8 +37,8 @@ class TestInputTopic:
         self,
         driver: TopologyTestDriver,
         topic: str,
-        key_serde: Serde[Any],
-        value_serde: Serde[Any],
+        key_serde: Serde[K],
+        value_serde: Serde[V],
         start_ms: int,
         auto_advance_ms: int,
     ) -> None:
@@ -44,15 +48,10 @@ class TestInputTopic:
         self._now, self._advance = start_ms, auto_advance_ms
 
     def pipe_input(
-        self, key: Any, value: Any, timestamp: int | None = None, headers: Headers = NO_HEADERS
+        self, key: K | None, value: V | None, timestamp: int | None = None, headers: Headers = NO_HEADERS
     ) -> None:
         """Writes one record and processes it completely.
 
-        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
-        >>> text, builder = StringSerde(), StreamsBuilder()
-        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
-        >>> driver = TopologyTestDriver(builder.build())
-        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
         >>> written.pipe_input("a", None, 5, headers=(("trace", b"1"),))
         >>> read.read_record().headers
         (('trace', b'1'),)
@@ -64,14 +63,9 @@ class TestInputTopic:
         raw_value = None if value is None else self._value.serialize(value)
         self._driver.pipe_raw(self.topic, raw_key, raw_value, timestamp, headers)
 
-    def pipe_values(self, values: Iterable[Any]) -> None:
+    def pipe_values(self, values: Iterable[V | None]) -> None:
         """Writes values without keys.
 
-        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
-        >>> text, builder = StringSerde(), StreamsBuilder()
-        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
-        >>> driver = TopologyTestDriver(builder.build())
-        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
         >>> written.pipe_values(["to", "be"])
         >>> read.read_key_values()
         [(None, 'to'), (None, 'be')]
@@ -79,14 +73,9 @@ class TestInputTopic:
         for value in values:
             self.pipe_input(None, value)
 
-    def pipe_key_values(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+    def pipe_key_values(self, pairs: Iterable[tuple[K | None, V | None]]) -> None:
         """Writes (key, value) pairs.
 
-        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
-        >>> text, builder = StringSerde(), StreamsBuilder()
-        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
-        >>> driver = TopologyTestDriver(builder.build())
-        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
         >>> written.pipe_key_values([("a", "to"), ("b", "be")])
         >>> read.read_values()
         ['to', 'be']
@@ -97,11 +86,6 @@ class TestInputTopic:
     def advance_time(self, ms: int) -> None:
         """Moves on the timestamp that records without one get.
 
-        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
-        >>> text, builder = StringSerde(), StreamsBuilder()
-        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
-        >>> driver = TopologyTestDriver(builder.build())
-        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
         >>> written.advance_time(50)
         >>> written.pipe_input("a", "to")
         >>> read.read_record().timestamp
@@ -110,8 +94,9 @@ class TestInputTopic:
         self._now += ms
 
 
-class TestOutputTopic:
-    """Reads typed records of a topic, each once; made by `TopologyTestDriver.create_output_topic`.
+class TestOutputTopic(Generic[K, V]):
+    """Reads typed records of a topic, each once; made by `TopologyTestDriver.create_output_topic`. The examples of its methods
+    go on from this one.
 
     >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
     >>> text, builder = StringSerde(), StreamsBuilder()
@@ -119,14 +104,14 @@ class TestOutputTopic:
     >>> driver = TopologyTestDriver(builder.build())
     >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
     >>> written.pipe_key_values([("a", "to"), ("a", "be")])
-    >>> read.queue_size, read.read_key_value(), read.queue_size
-    (2, ('a', 'to'), 1)
+    >>> read.queue_size, read.read_key_value(), read.read_value()
+    (2, ('a', 'to'), 'be')
     """
 
     __test__ = False
 
     def __init__(
-        self, driver: TopologyTestDriver, topic: str, key_serde: Serde[Any], value_serde: Serde[Any]
+        self, driver: TopologyTestDriver, topic: str, key_serde: Serde[K], value_serde: Serde[V]
     ) -> None:
         self.topic = topic
         self._driver = driver
@@ -137,11 +122,6 @@ class TestOutputTopic:
     def queue_size(self) -> int:
         """How many records have not been read.
 
-        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
-        >>> text, builder = StringSerde(), StreamsBuilder()
-        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
-        >>> driver = TopologyTestDriver(builder.build())
-        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
         >>> read.queue_size
         0
         """
@@ -151,24 +131,14 @@ class TestOutputTopic:
     def is_empty(self) -> bool:
         """Whether everything has been read.
 
-        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
-        >>> text, builder = StringSerde(), StreamsBuilder()
-        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
-        >>> driver = TopologyTestDriver(builder.build())
-        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
         >>> read.is_empty
         True
         """
         return self.queue_size == 0
 
-    def read_record(self) -> Record:
+    def read_record(self) -> Record[K, V]:
         """The next record. Raises `LookupError` when there is none.
 
-        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
-        >>> text, builder = StringSerde(), StreamsBuilder()
-        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
-        >>> driver = TopologyTestDriver(builder.build())
-        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
         >>> written.pipe_input("a", "to", 5)
         >>> read.read_record().timestamp
         5
@@ -177,18 +147,14 @@ class TestOutputTopic:
             raise LookupError(f"no record left to read in topic {self.topic}")
         raw = self._driver.produced[self.topic][self._read]
         self._read += 1
-        key = None if raw.key is None else self._key.deserialize(raw.key)
-        value = None if raw.value is None else self._value.deserialize(raw.value)
+        # None is none of their types, as in Kafka Streams: a test knows where it reads a deletion.
+        key: Any = None if raw.key is None else self._key.deserialize(raw.key)
+        value: Any = None if raw.value is None else self._value.deserialize(raw.value)
         return Record(key, value, raw.timestamp or 0, raw.headers)
 
-    def read_key_value(self) -> tuple[Any, Any]:
+    def read_key_value(self) -> tuple[K, V]:
         """Key and value of the next record.
 
-        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
-        >>> text, builder = StringSerde(), StreamsBuilder()
-        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
-        >>> driver = TopologyTestDriver(builder.build())
-        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
         >>> written.pipe_input("a", "to")
         >>> read.read_key_value()
         ('a', 'to')
@@ -196,75 +162,50 @@ class TestOutputTopic:
         record = self.read_record()
         return record.key, record.value
 
-    def read_value(self) -> Any:
+    def read_value(self) -> V:
         """The value of the next record.
 
-        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
-        >>> text, builder = StringSerde(), StreamsBuilder()
-        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
-        >>> driver = TopologyTestDriver(builder.build())
-        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
         >>> written.pipe_input("a", "to")
         >>> read.read_value()
         'to'
         """
         return self.read_record().value
 
-    def read_records(self) -> list[Record]:
+    def read_records(self) -> list[Record[K, V]]:
         """All records that have not been read.
 
-        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
-        >>> text, builder = StringSerde(), StreamsBuilder()
-        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
-        >>> driver = TopologyTestDriver(builder.build())
-        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
         >>> written.pipe_input("a", "to", 5)
         >>> read.read_records()
         [Record(key='a', value='to', timestamp=5, headers=())]
         """
         return [self.read_record() for _ in range(self.queue_size)]
 
-    def read_key_values(self) -> list[tuple[Any, Any]]:
+    def read_key_values(self) -> list[tuple[K, V]]:
         """Keys and values of all records that have not been read.
 
-        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
-        >>> text, builder = StringSerde(), StreamsBuilder()
-        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
-        >>> driver = TopologyTestDriver(builder.build())
-        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
         >>> written.pipe_key_values([("a", "to"), ("b", "be")])
         >>> read.read_key_values()
         [('a', 'to'), ('b', 'be')]
         """
         return [(r.key, r.value) for r in self.read_records()]
 
-    def read_values(self) -> list[Any]:
+    def read_values(self) -> list[V]:
         """The values of all records that have not been read.
 
-        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
-        >>> text, builder = StringSerde(), StreamsBuilder()
-        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
-        >>> driver = TopologyTestDriver(builder.build())
-        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
         >>> written.pipe_key_values([("a", "to"), ("b", "be")])
         >>> read.read_values()
         ['to', 'be']
         """
         return [r.value for r in self.read_records()]
 
-    def read_table(self) -> dict[Any, Any]:
+    def read_table(self) -> dict[K, V]:
         """The last value of each key among the records that have not been read; None deletes.
 
-        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
-        >>> text, builder = StringSerde(), StreamsBuilder()
-        >>> builder.stream("in", key_serde=text, value_serde=text).to("out")
-        >>> driver = TopologyTestDriver(builder.build())
-        >>> written, read = driver.create_input_topic("in", text, text), driver.create_output_topic("out", text, text)
         >>> written.pipe_key_values([("a", "to"), ("b", "be"), ("a", None)])
         >>> read.read_table()
         {'b': 'be'}
         """
-        table: dict[Any, Any] = {}
+        table: dict[K, V] = {}
         for record in self.read_records():
             if record.value is None:
                 table.pop(record.key, None)
