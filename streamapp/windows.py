@@ -150,8 +150,7 @@ class SlidingWindows:
     """Windows that slide along with the records of a key: each spans ``difference_ms``.
 
     Both bounds are inclusive: a window [t - difference, t] ends at a record, [t + 1, t + 1 + difference]
-    starts right after one. It is closed once stream time passes its end + grace. (Kafka Streams:
-    ``SlidingWindows``.)
+    starts right after one. It is closed once stream time passes its end + grace. (Kafka Streams: ``SlidingWindows``.)
 
     >>> SlidingWindows.of_time_difference_and_grace(10, grace=5)
     SlidingWindows(difference_ms=10, grace_ms=5)
@@ -227,8 +226,7 @@ class JoinWindows:
 
     A record of the left stream with timestamp t joins records of the right stream with timestamps from
     t - ``before_ms`` to t + ``after_ms``, both included. Left and outer joins emit a record without a match
-    once its window is closed, that is once stream time passes its end + grace. (Kafka Streams:
-    ``JoinWindows``.)
+    once its window is closed, that is once stream time passes its end + grace. (Kafka Streams: ``JoinWindows``.)
 
     >>> JoinWindows.of_time_difference_with_no_grace(10).before(0)
     JoinWindows(before_ms=0, after_ms=10, grace_ms=0, legacy=False)

@@ -1,5 +1,4 @@
-"""What all aggregations of grouped streams share: the functions behind count and reduce, and the graph they
-make."""
+"""What all aggregations of grouped streams share: the functions behind count and reduce, and the graph they make."""
 
 from __future__ import annotations
 

@@ -35,8 +35,7 @@ TimestampExtractor = Callable[[Any, int], int]
 class StreamsBuilder:
     """Describes a topology in terms of streams and tables.
 
-    The configuration supplies default serdes, store types and optimisations. (Kafka Streams:
-    ``StreamsBuilder``.)
+    The configuration supplies default serdes, store types and optimisations. (Kafka Streams: ``StreamsBuilder``.)
 
     >>> from streamapp import StringSerde, TopologyTestDriver
     >>> builder = StreamsBuilder()

@@ -1,5 +1,4 @@
-"""The graph of logical nodes that the DSL records, before anything is optimised or written into a
-`Topology`."""
+"""The graph of logical nodes that the DSL records, before anything is optimised or written into a `Topology`."""
 
 from __future__ import annotations
 

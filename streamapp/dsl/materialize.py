@@ -37,8 +37,7 @@ class Materialized:
     """How a table is kept: under which name, by which serdes, in which kind of store.
 
     With a name the store can be queried by it (`KTable.queryable_store_name`); without one the name is
-    generated, and tables that need no store get none. What is not given is taken from the operator and the
-    configuration.
+    generated, and tables that need no store get none. What is not given is taken from the operator and the configuration.
 
     ``store_type``: ``rocksdb``, ``in_memory``, or ``lru``, which keeps ``max_entries`` rows and forgets the
     rest. ``caching``: whether updates go downstream once a commit rather than each (default: yes, while

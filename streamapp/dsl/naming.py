@@ -1,5 +1,4 @@
-"""Names of nodes, stores and internal topics: given by the user, or generated as Kafka Streams generates
-them.
+"""Names of nodes, stores and internal topics: given by the user, or generated as Kafka Streams generates them.
 
 One counter numbers everything in the order in which the DSL is called. A number is used up also where a
 given name takes the generated one's place, so that naming one operator does not rename the others.

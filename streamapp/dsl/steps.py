@@ -1,8 +1,7 @@
 """How tables come about, as long as their description is still growing.
 
 What comes later in the topology decides how an operator works: a join needs its tables materialized, a
-grouping wants old values. A step keeps these decisions; when the topology is written it makes the immutable
-operator.
+grouping wants old values. A step keeps these decisions; when the topology is written it makes the immutable operator.
 """
 
 from __future__ import annotations

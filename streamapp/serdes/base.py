@@ -20,8 +20,7 @@ class Serde(Generic[T]):
     Both raise `SerializationError` for what they cannot convert.
 
     ``immutable`` says that a deserialized value cannot change in place and is hashable. The engine keeps such
-    values as objects between commits; all others it keeps as bytes, so that an aggregator may change its
-    argument.
+    values as objects between commits; all others it keeps as bytes, so that an aggregator may change its argument.
 
     A serde has to survive pickling: Spark ships topologies to its executors.
     """

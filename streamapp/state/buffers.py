@@ -11,8 +11,7 @@
     all() -> (timestamp, is_left, key, value), ...
         each value, by timestamp, right side first, key bytes
 
-`TimeOrderedBuffer` (kind ``time_ordered_buffer``): stream records that wait for the grace period of a
-stream-table join.
+`TimeOrderedBuffer` (kind ``time_ordered_buffer``): stream records that wait for the grace period of a stream-table join.
 
     put(key, value, timestamp, headers) -> bool
         False: it is later than the grace period and was not taken

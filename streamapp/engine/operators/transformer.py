@@ -16,8 +16,7 @@ __all__ = ["ValueTransformer", "bind_transformer"]
 class ValueTransformer(Protocol):
     """What the supplier of ``KTable.transform_values`` returns: one for each task.
 
-    It may use state stores through the context, but not forward. (Kafka Streams:
-    ``ValueTransformerWithKey``.)
+    It may use state stores through the context, but not forward. (Kafka Streams: ``ValueTransformerWithKey``.)
     """
 
     def init(self, context: Any) -> None:

@@ -1,5 +1,4 @@
-"""Faust's consumer as the control plane: it is the member of the group, and carries the records of plain
-agents.
+"""Faust's consumer as the control plane: it is the member of the group, and carries the records of plain agents.
 
 Partitions of the topology are kept away from it: aiokafka does not fetch them, Faust's record loop does not
 see them. What Faust is told about them is only what the group needs.
@@ -42,8 +41,7 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
             hold_identity(coordinator, instance_id, self.app.streams.on_fenced)
 
     async def keep_alive(self) -> None:
-        """A worker without plain agents fetches nothing here, which aiokafka would take for a hanging
-        consumer."""
+        """A worker without plain agents fetches nothing here, which aiokafka would take for a hanging consumer."""
         await self.call_thread(self._touch)
 
     async def _touch(self) -> None:

@@ -1,5 +1,4 @@
-"""Fills the global stores of this process: to the end of their topics before any task starts, and on from
-there."""
+"""Fills the global stores of this process: to the end of their topics before any task starts, and on from there."""
 
 from __future__ import annotations
 

@@ -30,16 +30,14 @@ class Member(NamedTuple):
 
 
 class Position(NamedTuple):
-    """What is committed for an input: the next offset to process, and the metadata that a task wants beside
-    it."""
+    """What is committed for an input: the next offset to process, and the metadata that a task wants beside it."""
 
     offset: int
     metadata: str = ""
 
 
 class StaleMemberError(StreamsError):
-    """The group has gone on without this member: what it did since its last commit belongs to somebody
-    else."""
+    """The group has gone on without this member: what it did since its last commit belongs to somebody else."""
 
 
 class Membership(Protocol):
@@ -59,8 +57,7 @@ class Membership(Protocol):
 
 
 class FaustMembership:
-    """The group that Faust's consumer is a member of. aiokafka lives in a thread of its own with its own
-    loop."""
+    """The group that Faust's consumer is a member of. aiokafka lives in a thread of its own with its own loop."""
 
     def __init__(self, app: Any) -> None:
         self._app = app

@@ -48,8 +48,7 @@ class ProductionError(BrokerError):
 class RecordProducer:
     """A `streamapp.engine.Collector` on top of a librdkafka producer, with transactions if it is given a name for them.
 
-    Only failures are reported back record by record; that everything else has arrived is what `flush` waits
-    for.
+    Only failures are reported back record by record; that everything else has arrived is what `flush` waits for.
     """
 
     def __init__(
@@ -156,8 +155,7 @@ class RecordProducer:
             raise self._failure
 
     def flush(self, timeout: float, cancelled: Callable[[], bool]) -> None:
-        """Returns when the brokers have acknowledged every record. Raises `ProductionError` or
-        `BrokerError`."""
+        """Returns when the brokers have acknowledged every record. Raises `ProductionError` or `BrokerError`."""
         deadline = time.monotonic() + timeout
         with self._naming_errors():
             while self.client.flush(1.0):

@@ -16,8 +16,7 @@ WorkerState = Literal["starting", "rebalancing", "restoring", "running", "stuck"
 
 @dataclass(frozen=True, slots=True)
 class InputInfo:
-    """One input of a task. ``position`` is the next offset to process, ``end`` the end of the log (None: not
-    known)."""
+    """One input of a task. ``position`` is the next offset to process, ``end`` the end of the log (None: not known)."""
 
     partition: TopicPartition
     position: int | None
@@ -32,8 +31,7 @@ class InputInfo:
 
 @dataclass(frozen=True, slots=True)
 class RestoreInfo:
-    """How far a store has been restored: offsets of its changelog partition, ``end`` exclusive; records per
-    second."""
+    """How far a store has been restored: offsets of its changelog partition, ``end`` exclusive; records per second."""
 
     store: str
     partition: TopicPartition
@@ -89,8 +87,7 @@ class StandbyInfo:
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """A state store. ``owners`` has the URL of the worker that holds each partition (None: nobody, at the
-    moment)."""
+    """A state store. ``owners`` has the URL of the worker that holds each partition (None: nobody, at the moment)."""
 
     spec: StoreSpec
     topic: str | None
