@@ -90,6 +90,8 @@ class StreamsConfig:
     """Memory that RocksDB may use for all stores of a process."""
     dsl_store_type: Literal["rocksdb", "in_memory"] = "rocksdb"
     dsl_store_format: Literal["default", "headers"] = "default"
+    """Taken from Kafka Streams' properties, and without effect: stores keep no headers, and a table hands the headers of the
+    record that changed it on under either."""
     replication_factor: int = -1
     """Of internal topics; -1 leaves it to the broker's default."""
 
