@@ -29,7 +29,8 @@ logger = logging.getLogger(__name__)
 
 
 _NO_HEADERS: list[tuple[str, bytes | None]] = []
-_REMOTE_SECONDS = 60.0
+_OPEN_SECONDS = 300.0
+"""How long brokers may take to end what a producer of the same name left behind, before the worker gives up."""
 _FAULTS_OF_THE_RECORD = (
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.INVALID_RECORD,
@@ -79,7 +80,7 @@ class RecordProducer:
 
     def open(self) -> None:
         """Ends what an earlier producer of the same name left behind. Raises `BrokerError`."""
-        open_transactions(self.client, _REMOTE_SECONDS)
+        open_transactions(self.client, _OPEN_SECONDS)
 
     def begin(self) -> None:
         """Begins a transaction."""
@@ -91,12 +92,16 @@ class RecordProducer:
         self,
         positions: Mapping[TopicPartition, Position],
         member: Member,
-        timeout: float,
         offsets_sent: Callable[[], None],
     ) -> None:
-        """Commits the transaction together with the offsets; raises what `commit_transaction` raises."""
+        """Commits the transaction together with the offsets; raises what `commit_transaction` raises.
+
+        It waits as long as the brokers keep a transaction open, and no longer: after a restart of the brokers librdkafka was
+        seen to wait for the answer to offsets for good, and a new producer goes on at once.
+        """
         offsets = [RdTopicPartition(*tp, *position) for tp, position in positions.items()]
         group = self._config.application_id
+        timeout = self._config.transaction_timeout_ms / 1000
         commit_transaction(self.client, offsets, group, member, timeout, offsets_sent)
         self._in_transaction = False
 
