@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
@@ -213,6 +214,10 @@ class Run:
 
     def ports(self) -> dict[str, int]:
         return {name: self._ports[name] for name, worker in list(self._workers.items()) if worker.alive}
+
+    def ask(self, name: str, path: str) -> tuple[int | None, dict[str, Any]]:
+        """(status, body) of what a worker answers."""
+        return get_json(self._ports[name], path)
 
     def pid(self, name: str) -> int:
         return self._workers[name].process.pid
