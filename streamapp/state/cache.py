@@ -85,7 +85,7 @@ class CachedStore(WriteBehindStore):
     def let_through(self) -> None:
         """Nobody hears of updates: writes need no news, unless each of them is logged as it leaves the cache."""
         self._of_table = True
-        if not self._log_at_flush:
+        if not self._log_at_flush and not self.spec.headers_format:
             self.put_row = self._write  # type: ignore[method-assign]
 
     def put_row(self, row_key: Any, row: Row) -> None:
