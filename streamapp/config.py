@@ -90,6 +90,9 @@ class StreamsConfig:
     """Memory that RocksDB may use for all stores of a process."""
     dsl_store_type: Literal["rocksdb", "in_memory"] = "rocksdb"
     dsl_store_format: Literal["default", "headers"] = "default"
+    """``headers``: the stores of stream-stream and foreign-key joins keep their records' headers on disk too (in memory they
+    always do), tombstones in the changelogs of tables carry the headers of what caused them, and stores on disk answer no
+    interactive queries: as in Kafka Streams 4.3. A table hands on the headers of the record that changed it under either."""
     replication_factor: int = -1
     """Of internal topics; -1 leaves it to the broker's default."""
 

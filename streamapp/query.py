@@ -136,6 +136,12 @@ def execute(store: Any, query: Query) -> QueryResult:
             failure="UNKNOWN_QUERY_TYPE",
             message=f"store {store.name} of kind {store.kind} cannot answer a {type(query).__name__}",
         )
+    if store.spec.persistent and (store.spec.headers_format or store.spec.keeps_headers):
+        return QueryResult(
+            failure="UNKNOWN_QUERY_TYPE",
+            message=f'store {store.name} has the format of dsl_store_format="headers", which cannot answer queries (nor can it in '
+            "Kafka Streams 4.3); read it directly, or leave that setting out",
+        )
     return QueryResult(answer(store, query))
 
 

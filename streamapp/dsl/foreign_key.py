@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from streamapp.dsl.materialize import Materialized, key_value_spec, named_store
+from streamapp.dsl.materialize import Materialized, keeps_headers, key_value_spec, named_store
 from streamapp.dsl.nodes import ProcessorNode, SinkNode, SourceNode
 from streamapp.dsl.steps import Fixed, SourceStep, Step
 from streamapp.engine.operator import Operator
@@ -111,6 +111,7 @@ def join_on_foreign_key(
         key_serde=BytesSerde(),
         value_serde=subscription_serde,
         persistent=context.config.dsl_store_type == "rocksdb",
+        keeps_headers=keeps_headers(context.config, context.config.dsl_store_type),
     )
     context.stores[subscriptions.name] = subscriptions
     receive = ProcessorNode(

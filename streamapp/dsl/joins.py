@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamapp.dsl.materialize import check_serdes, window_segment_ms
+from streamapp.dsl.materialize import check_serdes, keeps_headers, window_segment_ms
 from streamapp.dsl.nodes import ProcessorNode, StreamJoinNode
 from streamapp.dsl.steps import Fixed, StreamJoinStep
 from streamapp.dsl.stream import require_function, with_key_joiner
@@ -107,7 +107,8 @@ def join_streams(
     key_serde = context.key_serde(given.key_serde or left.key_serde or right.key_serde, operator)
     left_serde = context.value_serde(given.value_serde or left.value_serde, operator)
     right_serde = context.value_serde(given.other_value_serde or right.value_serde, operator)
-    stores = _Stores(given, windows, key_serde, given.store_type or context.config.dsl_store_type)
+    store_type = given.store_type or context.config.dsl_store_type
+    stores = _Stores(given, windows, key_serde, store_type, keeps_headers(context.config, store_type))
     base = given.store_name
     this_store = stores.window(f"{base}{this_suffix}" if base else this_generated, left_serde)
     other_store = stores.window(f"{base}{other_suffix}" if base else other_generated, right_serde)
@@ -184,12 +185,13 @@ class _Stores:
     windows: JoinWindows
     key_serde: Serde[Any]
     store_type: str
+    keeps_headers: bool
 
     def window(self, name: str, value_serde: Serde[Any]) -> StoreSpec:
         retention_ms = self.windows.size_ms + self.windows.grace_ms
         return StoreSpec(
             name=f"{name}-store",
-            kind="window" if self.store_type == "rocksdb" else "timestamped_window",
+            kind="timestamped_window" if self.keeps_headers else "window",
             key_serde=self.key_serde,
             value_serde=value_serde,
             persistent=self.store_type == "rocksdb",
@@ -198,6 +200,7 @@ class _Stores:
             window_size_ms=self.windows.size_ms,
             segment_interval_ms=window_segment_ms(retention_ms),
             retain_duplicates=True,
+            keeps_headers=self.keeps_headers,
             topic_config={**self.given.topic_config, "cleanup.policy": "delete"},
         )
 

@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from types import NoneType
 from typing import Any, Literal
 
+from streamapp.config import StreamsConfig
 from streamapp.dsl.context import Context
 from streamapp.durations import Duration, to_ms
 from streamapp.errors import ConfigError, TopologyError
@@ -19,6 +20,7 @@ __all__ = [
     "DERIVED_TTL",
     "Materialized",
     "check_serdes",
+    "keeps_headers",
     "key_value_spec",
     "named_store",
     "refuse_ttl",
@@ -158,6 +160,7 @@ def key_value_spec(
         ttl_ms=0 if m.ttl is None else to_ms(m.ttl, "ttl"),
         max_entries=m.max_entries or 0,
         keeps_timestamps=m.timestamped or not _persistent(context, m),
+        headers_format=kind != "versioned" and m.timestamped and _headers_format(context, m),
         topic_config=dict(m.topic_config),
     )
     context.stores[name] = spec
@@ -205,6 +208,7 @@ def window_spec(
         window_size_ms=size_ms,
         segment_interval_ms=window_segment_ms(retention_ms, m.segment_interval),
         time_ordered=emit_final,
+        headers_format=_headers_format(context, m),
         topic_config=dict(m.topic_config),
     )
     context.stores[name] = spec
@@ -236,6 +240,7 @@ def session_spec(
         retention_ms=retention_ms,
         segment_interval_ms=window_segment_ms(retention_ms, m.segment_interval),
         time_ordered=emit_final,
+        headers_format=_headers_format(context, m),
         topic_config=dict(m.topic_config),
     )
     context.stores[name] = spec
@@ -267,6 +272,15 @@ def _retention_ms(m: Materialized, name: str, needed_ms: int, reason: str) -> in
             "Give Materialized(retention=...) at least that, or leave it out"
         )
     return retention_ms
+
+
+def keeps_headers(config: StreamsConfig, store_type: str) -> bool:
+    """Whether a join's own store keeps headers: in memory always, on disk if the configuration says so."""
+    return store_type == "in_memory" or config.dsl_store_format == "headers"
+
+
+def _headers_format(context: Context, m: Materialized) -> bool:
+    return _persistent(context, m) and context.config.dsl_store_format == "headers"
 
 
 def _persistent(context: Context, m: Materialized) -> bool:

@@ -10,15 +10,13 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from streamapp.engine.current_record import CurrentRecord
 from streamapp.engine.failures import Failures, ProcessingFailed
 from streamapp.engine.operator import ProcessFn
 from streamapp.errors import UnsupportedOperation
 from streamapp.records import Headers
-
-if TYPE_CHECKING:
-    from streamapp.engine.task import Task
 
 __all__ = ["AsyncStep", "AsyncSteps", "Order", "RunAsync"]
 
@@ -64,7 +62,7 @@ class AsyncStep:
     def __init__(
         self,
         name: str,
-        task: Task,
+        record: CurrentRecord,
         failures: Failures,
         run_async: RunAsync,
         call: Callable[[Any, Any], Awaitable[Any]],
@@ -75,7 +73,7 @@ class AsyncStep:
         timeout: float,
         on_timeout: Callable[[Any, Any], Any] | None,
     ) -> None:
-        self._name, self._task, self._failures, self._run_async = name, task, failures, run_async
+        self._name, self._record, self._failures, self._run_async = name, record, failures, run_async
         self._forward, self._call = forward, call
         self._capacity, self._order = capacity, order
         self._timeout, self._on_timeout = timeout, on_timeout
@@ -95,7 +93,7 @@ class AsyncStep:
     def submit(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Takes a record in; its call begins with the next `start`."""
         lane = _lane(key) if self._order == "key" else None
-        call = _Call(key, value, timestamp, headers, lane, self._task.record_context)
+        call = _Call(key, value, timestamp, headers, lane, self._record.record_context)
         self._lanes.setdefault(lane, deque()).append(call)
         self.pending += 1
         self._waiting.append(call)
@@ -144,7 +142,7 @@ class AsyncStep:
         self._finished.append(call)
 
     def _hand_on(self, call: _Call) -> None:
-        self._task.record_context = call.context
+        self._record.record_context = call.context
         try:
             if call.error is not None:
                 if not isinstance(call.error, TimeoutError) or self._on_timeout is None:
@@ -160,8 +158,8 @@ class AsyncStep:
 class AsyncSteps:
     """The asynchronous steps of one task; without ``run_async`` there cannot be any."""
 
-    def __init__(self, task: Task, failures: Failures, run_async: RunAsync | None) -> None:
-        self._task, self._failures, self._run_async = task, failures, run_async
+    def __init__(self, record: CurrentRecord, failures: Failures, run_async: RunAsync | None) -> None:
+        self._record, self._failures, self._run_async = record, failures, run_async
         self._steps: list[AsyncStep] = []
 
     def __bool__(self) -> bool:
@@ -182,7 +180,7 @@ class AsyncSteps:
                 "it is asynchronous, and there is no event loop beside a batch",
                 "Run this topology on workers, or call a blocking client with map() or map_values()",
             )
-        step = AsyncStep(name, self._task, self._failures, self._run_async, call, forward, **limits)
+        step = AsyncStep(name, self._record, self._failures, self._run_async, call, forward, **limits)
         self._steps.append(step)
         return step.submit
 

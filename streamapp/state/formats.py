@@ -23,8 +23,10 @@ __all__ = [
     "BufferedChange",
     "Codec",
     "LeftOrRightSerde",
+    "pack_headers",
     "pack_list",
     "prefix_end",
+    "unpack_headers",
     "unpack_list",
 ]
 
@@ -51,13 +53,13 @@ class Codec:
     convert kept forms.
     """
 
-    __slots__ = ("exact", "from_bytes", "immutable", "keep", "kept_class", "serialize", "show", "to_bytes")
+    __slots__ = ("from_bytes", "immutable", "keep", "kept_class", "serialize", "show", "to_bytes")
 
     def __init__(self, serde: Serde[Any] | None, store: str, side: str) -> None:
         if serde is None:
             raise SerializationError(f"store {store!r} has no {side} serde: set {side}_serde")
         self.kept_class = _KEPT_CLASSES.get(type(serde))
-        self.immutable, self.exact = serde.immutable, serde.exact
+        self.immutable = serde.immutable
         serialize, deserialize = serde.serialize, serde.deserialize
 
         def to_bytes(value: Any) -> bytes:
@@ -150,6 +152,24 @@ def sized(data: bytes | None) -> bytes:
     return b"\xff\xff\xff\xff" if data is None else _INT.pack(len(data)) + data
 
 
+def pack_headers(headers: Headers) -> bytes:
+    """4 bytes count, then name and value of each with their lengths.
+
+    >>> unpack_headers(pack_headers((("h", None),)) + b"value")
+    ((('h', None),), b'value')
+    """
+    parts = [_INT.pack(len(headers))]
+    for name, value in headers:
+        parts += (sized(name.encode()), sized(value))
+    return b"".join(parts)
+
+
+def unpack_headers(data: bytes) -> tuple[Headers, bytes]:
+    """The headers that `pack_headers` has put in front, and what follows them."""
+    reader = _Reader(data, 0)
+    return reader.headers(), reader.rest()
+
+
 class BufferContext(NamedTuple):
     """Where a buffered record came from: timestamp and headers are the record's, the rest its source's."""
 
@@ -169,11 +189,8 @@ class BufferContext(NamedTuple):
 
     def pack(self) -> bytes:
         topic = self.topic.encode()
-        parts = [LONG.pack(self.timestamp), LONG.pack(self.offset), sized(topic), _INT.pack(self.partition)]
-        parts.append(_INT.pack(len(self.headers)))
-        for name, value in self.headers:
-            parts += (sized(name.encode()), sized(value))
-        return b"".join(parts)
+        parts = (LONG.pack(self.timestamp), LONG.pack(self.offset), sized(topic), _INT.pack(self.partition))
+        return b"".join(parts) + pack_headers(self.headers)
 
 
 class BufferedChange(NamedTuple):
@@ -203,7 +220,7 @@ class BufferedChange(NamedTuple):
         timestamp, offset = reader.long(), reader.long()
         topic = (reader.sized() or b"").decode()
         partition = reader.integer()
-        headers = tuple(((reader.sized() or b"").decode(), reader.sized()) for _ in range(reader.integer()))
+        headers = reader.headers()
         prior = reader.sized()
         old_length = reader.integer()
         old = prior if old_length == -2 else reader.take(old_length)
@@ -229,6 +246,12 @@ class _Reader:
 
     def sized(self) -> bytes | None:
         return self.take(self.integer())
+
+    def headers(self) -> Headers:
+        return tuple(((self.sized() or b"").decode(), self.sized()) for _ in range(self.integer()))
+
+    def rest(self) -> bytes:
+        return self._data[self._at :]
 
     def take(self, length: int) -> bytes | None:
         if length < 0:

@@ -21,6 +21,7 @@ from streamapp.state.cached_windows import (
     CachedWindowStore,
 )
 from streamapp.state.expiring import ExpiringStore
+from streamapp.state.headers import HeadersSubscriptionStore, HeadersWindowStore
 from streamapp.state.key_value import (
     KeyValueStore,
     PlainTableStore,
@@ -41,11 +42,13 @@ _KINDS: dict[str, type[Store]] = {
     "timestamped": TimestampedKeyValueStore,
     "plain_table": PlainTableStore,
     "subscription": SubscriptionStore,
+    "subscription_with_headers": HeadersSubscriptionStore,
     "lru": LruStore,
     "timestamped_lru": TimestampedLruStore,
     "expiring": ExpiringStore,
     "window": WindowStore,
     "timestamped_window": TimestampedWindowStore,
+    "timestamped_window_with_headers": HeadersWindowStore,
     "session": SessionStore,
     "versioned": VersionedStore,
     "list": OuterJoinStore,
@@ -85,8 +88,13 @@ def open_store(
             kind = "expiring"
         elif not spec.keeps_timestamps:
             kind = "plain_table"
+    elif spec.keeps_headers:
+        kind = f"{kind}_with_headers"
     if spec.cached and cache is not None and cache.max_bytes > 0 and kind in _CACHED_KINDS:
         store: Any = _CACHED_KINDS[kind](spec, table, task)
         store.attach(cache)
-        return store
-    return _KINDS[kind](spec, table, task)
+    else:
+        store = _KINDS[kind](spec, table, task)
+    if spec.headers_format:
+        store.log_headers_of_deletions()
+    return store

@@ -84,25 +84,38 @@ class SessionStore(TimeBucketedStore):
         self.put_row((key, start, end), (value, self._task.timestamp if timestamp is None else timestamp))
 
     def remove(self, key: Any, start: int, end: int, timestamp: int | None = None) -> None:
-        observed = self._observed
-        self.put(key, start, end, None, timestamp)
         if self._exact and not self.cached:
-            self._observed = observed  # in memory a removal says nothing of the time, unlike a put of None
+            # In memory a removal says nothing of the time and is never too late, unlike a put of None.
+            if key.__class__ is not self._key_class:
+                key = self._keep_key(key)
+            self._write_row(
+                (key, start, end), (None, self._task.timestamp if timestamp is None else timestamp)
+            )
+        else:
+            self.put(key, start, end, None, timestamp)
 
     def put_row(self, row_key: Any, row: Row) -> None:
         if self._takes(row_key, row):
-            self._dirty[row_key] = row
-            self._keep_in_image(row_key, row)
+            self._write_row(row_key, row)
+        elif self._log_each:
+            self._log(row_key, row)
+
+    def _write_row(self, row_key: Any, row: Row) -> None:
+        self._dirty[row_key] = row
+        self._keep_in_image(row_key, row)
         if self._log_each:
             self._log(row_key, row)
 
     def _takes(self, row_key: Any, row: Row) -> bool:
         end = row_key[2]
-        removal = row[0] is None
         if end > self._observed:
             self._observed = end
-        # A removal is never too late: a session that expired is removed when a later one swallows it.
-        return removal or end > self._observed - self._retention or self._observe(end)
+        # On disk a removal is never too late: a session that expired is removed when a later one swallows it.
+        return (
+            (row[0] is None and not self._exact)
+            or end > self._observed - self._retention
+            or self._observe(end)
+        )
 
     def _time(self, row_key: Any) -> int:
         return int(row_key[2])

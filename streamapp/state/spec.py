@@ -61,4 +61,8 @@ class StoreSpec:
     max_records: int | None = None
     max_bytes: int | None = None
     shut_down_when_full: bool = False
+    keeps_headers: bool = False
+    """``timestamped_window`` and ``subscription`` stores: rows end with the headers of their records."""
+    headers_format: bool = False
+    """A table of the DSL on disk with ``dsl_store_format="headers"``: deletions are logged with the headers of the records that caused them."""
     topic_config: dict[str, str] = field(default_factory=dict)

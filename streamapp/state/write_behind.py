@@ -23,6 +23,7 @@ from streamapp.state.spec import StoreSpec
 __all__ = [
     "CACHED_ROWS",
     "MISSING",
+    "ChangelogFn",
     "FlushListener",
     "Fold",
     "Row",
@@ -43,6 +44,9 @@ row's timestamp. The old value of a new row is the initializer's."""
 
 FlushListener = Callable[[Any, Any, Any, int, Headers], None]
 """Hears of an update that leaves a record cache: key, new value, old value, timestamp in ms, headers."""
+
+ChangelogFn = Callable[[str, bytes, "bytes | None", "int | None", Headers], None]
+"""Sends one record of a store: store, key, value, timestamp in ms, headers."""
 
 MISSING: Row = (None, -1)
 _ROW_OVERHEAD = 200  # bytes of a dictionary entry with its tuple and boxed parts, roughly
@@ -128,7 +132,7 @@ class WriteBehindStore(Store):
     ) -> None:
         super().__init__(spec, table, task)
         self._keys = Codec(spec.key_serde, spec.name, "key")
-        self._values = Codec(spec.value_serde, spec.name, "value")
+        self._values = self._value_codec()
         self._key_class = self._keys.kept_class
         self._keep_key = self._keys.keep
         self._value_class = self._values.kept_class
@@ -146,6 +150,26 @@ class WriteBehindStore(Store):
         self._old: dict[Any, Row] = {}
         self._order: list[tuple[Any, ...]] = []
         self._row_size = 64
+
+    def _value_codec(self) -> Codec:
+        return Codec(self.spec.value_serde, self.name, "value")
+
+    def _logger(self) -> ChangelogFn:
+        """What sends a record to the changelog; it gets the value as the codec gives it."""
+        return self._task.log
+
+    def log_headers_of_deletions(self) -> None:
+        """Tombstones in the changelog carry the headers of the records that caused them (`StoreSpec.headers_format`)."""
+        put_row, task = self.put_row, self._task
+
+        def put_and_note(row_key: Any, row: Row) -> None:
+            if row[0] is None and task.headers:
+                self._log_headers[row_key] = task.headers
+            elif self._log_headers:
+                self._log_headers.pop(row_key, None)
+            put_row(row_key, row)
+
+        self.put_row = put_and_note  # type: ignore[method-assign]
 
     def _row_bytes(self, row_key: Any) -> bytes:
         """The key in the changelog."""
@@ -226,7 +250,7 @@ class WriteBehindStore(Store):
         value, timestamp = row
         data = None if value is None else self._values.to_bytes(value)
         headers = self._log_headers.pop(row_key, NO_HEADERS) if self._log_headers else NO_HEADERS
-        self._task.log(self.name, self._row_bytes(row_key), data, timestamp, headers)
+        self._logger()(self.name, self._row_bytes(row_key), data, timestamp, headers)
 
     def log_dirty(self) -> None:
         self._seal(self._log_at_commit)
@@ -234,7 +258,7 @@ class WriteBehindStore(Store):
     def _seal(self, logged: bool) -> None:
         sealed = self._sealed = dict(self._dirty)
         batch: list[tuple[bytes, bytes | None]] = []
-        add, log, name = batch.append, self._task.log, self.name
+        add, log, name = batch.append, self._logger(), self.name
         encode, to_bytes = self._encoder(), self._values.to_bytes
         log_headers, self._log_headers = self._log_headers, {}
         pack = LONG.pack if self._timestamped else None

@@ -127,6 +127,8 @@ class Plan:
                     sizes = "plain"
                 serdes = f"{type(spec.key_serde).__name__}/{type(spec.value_serde).__name__}"
                 kind = f"expiring {spec.kind}" if spec.ttl_ms else spec.kind
+                if spec.keeps_headers and spec.persistent:
+                    kind = f"{kind} with headers"
                 parts.append(f"store {sub.id} {spec.name} {kind} {sizes} {serdes}")
             parts.extend(f"repartition {sub.id} {t.name} {t.partitions}" for t in sub.repartition_topics)
         return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()[:16]

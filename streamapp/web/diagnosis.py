@@ -52,8 +52,9 @@ def _worker(sampler: Sampler) -> Iterator[Finding]:
             yield Finding(
                 "error",
                 "worker",
-                f"User code holds the worker up{because}.",
-                "If it does not come back within max_poll_interval_ms the worker ends, and its log shows where it is.",
+                f"Something holds the worker up{because}.",
+                "User code that does not come back within max_poll_interval_ms ends the worker, and its log shows where it is; "
+                "brokers and the consumer group are waited for.",
             )
         case "rebalancing" | "starting" if seconds >= _REBALANCE_SECONDS:
             doing = "rebalancing" if status.state == "rebalancing" else "starting"

@@ -132,7 +132,7 @@ def _header_to_value(spec: Spec) -> Behaviour:
 def _metadata(spec: Spec) -> Behaviour:
     def behaviour(p: Any, r: Record) -> None:
         m = p.context.record_metadata
-        source = "none" if m is None else f"{m.topic}/{m.partition}/{m.offset}"
+        source = "null/-1/-1" if m is None else f"{m.topic}/{m.partition}/{m.offset}"
         p.context.forward(r.with_value(f"{source}@{r.timestamp}/{p.context.current_stream_time_ms()}"))
 
     return behaviour

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,8 +11,8 @@ from streamapp.errors import InvalidStoreError, StreamsError
 from streamapp.records import OutputRecord
 
 from .builder import CaseBuilder
-from .queries import row, shown_headers, shown_version
-from .types import Type, canonical, text, to_json
+from .queries import row, shown_headers, shown_value, shown_version
+from .types import Type, text, to_json
 
 __all__ = ["Shown"]
 
@@ -78,11 +79,11 @@ class Shown:
                     rows = [row(*entry) for entry in store.all()]
                 except InvalidStoreError:
                     return {"type": "window", "unreadable": True, "entries": []}
-                rows.sort(key=lambda r: (r["key"]["start"], canonical(r["key"]["key"])))
+                rows.sort(key=lambda r: (r["key"]["start"], _text(r["key"]["key"])))
                 return {"type": "window", "entries": rows}
             case "session":
                 rows = [row(*entry) for entry in store.all()]
-                rows.sort(key=lambda r: (r["key"]["start"], r["key"]["end"], canonical(r["key"]["key"])))
+                rows.sort(key=lambda r: (r["key"]["start"], r["key"]["end"], _text(r["key"]["key"])))
                 return {"type": "session", "entries": rows}
             case _:
                 return _key_value_rows(store)
@@ -122,6 +123,11 @@ class Shown:
         return rows
 
 
+def _text(key: Any) -> str:
+    """The oracle's text of a shown key: that of JSON values is canonical, the fields of a windowed key have their own order."""
+    return json.dumps(key, separators=(",", ":"), ensure_ascii=False)
+
+
 def _key_value_rows(store: Any) -> Spec:
     try:
         return {"type": "kv", "entries": [row(*entry) for entry in store.all()]}
@@ -136,5 +142,5 @@ def _join_row(timestamp: int, is_left: bool, key: Any, waiting: tuple[bool, Any]
     return {"key": shown_key, "value": {"left" if waiting[0] else "right": to_json(waiting[1])}}
 
 
-def _subscription(key: bytes, stored: tuple[Any, int]) -> Spec:
-    return {"key": to_json(key), "value": "<SubscriptionWrapper>", "timestamp": stored[1]}
+def _subscription(key: bytes, stored: tuple[Any, ...]) -> Spec:
+    return {"key": to_json(key), **shown_value(stored), "value": "<SubscriptionWrapper>"}

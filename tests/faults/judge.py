@@ -52,12 +52,12 @@ class _Stage:
     """By output partition: (offset, output)."""
 
     def __post_init__(self) -> None:
-        self.place = {
-            output: (partition, index)
-            for partition, outputs in self.expected.items()
-            for index, (_, output) in enumerate(outputs)
-        }
-        """Output -> (input partition, its turn there)."""
+        self.place: dict[Output, tuple[int, int]] = {}
+        """Output -> (input partition, its first turn there)."""
+        for partition, outputs in self.expected.items():
+            for index, (_, output) in enumerate(outputs):
+                self.place.setdefault(output, (partition, index))
+        self.wanted = Counter(output for outputs in self.expected.values() for _, output in outputs)
         self.seen = Counter(output for rows in self.outputs.values() for _, output in rows)
 
 
@@ -139,8 +139,8 @@ def _lost(stage: _Stage, committed: dict[str, int]) -> Iterator[str]:
 
 def _doubled(stage: _Stage) -> Iterator[str]:
     for output, times in stage.seen.items():
-        if times > 1 and output in stage.place:
-            yield f"{output} is in {stage.sink} {times} times"
+        if times > (wanted := stage.wanted[output]) > 0:
+            yield f"{output} is in {stage.sink} {times} times, and not {wanted}"
 
 
 def _wrong(stage: _Stage) -> Iterator[str]:

@@ -81,13 +81,14 @@ class Cluster:
                 "group.id": "reader",
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,
             }
         )
         open_partitions = set(consumer.list_topics(topic).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, p, 0) for p in open_partitions])
         rows = []
         while open_partitions:
-            for message in consumer.consume(10_000, 1.0):
+            for message in consumer.consume(10_000, 0.05):
                 if message.error() is None:
                     rows.append((message.key(), message.value()))
                 elif message.error().code() == KafkaError._PARTITION_EOF:

@@ -51,12 +51,12 @@ def test_a_refused_start_ends_with_the_message_alone(cluster: Cluster) -> None:
 
 
 def test_a_poison_record_ends_the_worker_with_where_it_lies(cluster: Cluster) -> None:
-    worker = cluster.start()
-    worker.wait_for("is running")
-    cluster.producer.produce(cluster.source, b"poison", b"k")
+    cluster.producer.produce(cluster.source, b"poison", b"k", partition=2)
     cluster.producer.flush()
+    worker = cluster.start()
     assert worker.wait() == 1
     last = worker.text().splitlines()[-1]
     assert last.startswith("Error: ")
-    assert cluster.source in last
+    assert f"record of {cluster.source}-2 at offset 0" in last
     assert "cannot be counted" in last
+    assert cluster.committed() == 0

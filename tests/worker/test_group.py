@@ -11,7 +11,7 @@ from aiokafka.errors import GroupAuthorizationFailedError, InconsistentGroupProt
 from confluent_kafka import Consumer, ConsumerGroupState
 
 from streamapp.errors import BrokerError, StreamsError
-from streamapp.runners.worker.group import wait_until_free, watch_membership
+from streamapp.runners.worker.group import listen_to_heartbeats, wait_until_free, watch_membership
 
 from .conftest import Cluster, until
 
@@ -87,3 +87,17 @@ async def test_strangers_that_stay_end_the_worker() -> None:
         Coordinator(InconsistentGroupProtocolError()), failures.append, _no_time, patience=0
     )
     assert "still has members of another kind" in str(failures[0])
+
+
+async def test_heartbeats_count_when_the_group_answers() -> None:
+    answers = iter([True, False, True])
+    heard: list[bool] = []
+
+    class Coordinator:
+        async def _do_heartbeat(self) -> bool:
+            return next(answers)
+
+    coordinator = Coordinator()
+    listen_to_heartbeats(coordinator, lambda: heard.append(True))
+    assert [await coordinator._do_heartbeat() for _ in range(3)] == [True, False, True]
+    assert len(heard) == 2

@@ -62,21 +62,6 @@ def test_a_second_worker_takes_a_share_and_everything_when_the_first_is_killed(
     assert cluster.totals() == (6_000, 6_000)
 
 
-def test_an_exception_in_a_processor_stops_the_worker_with_its_place(cluster: Cluster) -> None:
-    cluster.producer.produce(cluster.source, b"poison", b"k", partition=2)
-    cluster.producer.flush()
-    worker = cluster.start()
-    assert worker.wait() != 0
-    assert f"record of {cluster.source}-2 at offset 0" in worker.text()
-    assert cluster.committed() == 0
-
-
-def test_a_missing_source_topic_is_named(cluster: Cluster) -> None:
-    worker = cluster.start(SOURCE="nowhere")
-    assert worker.wait() != 0
-    assert "the source topic nowhere does not exist" in worker.text()
-
-
 def test_an_unreachable_broker_is_named(cluster: Cluster) -> None:
     worker = cluster.start(BOOTSTRAP="127.0.0.1:9")
     assert worker.wait() != 0

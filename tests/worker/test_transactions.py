@@ -51,7 +51,7 @@ def failing(code: int, **flags: bool) -> KafkaException:
 
 
 def run(producer: FakeProducer, between: Callable[[], None] = lambda: None) -> None:
-    commit_transaction(producer, [], "flights", Member(3, "m"), 1.0, between)  # type: ignore[arg-type]
+    commit_transaction(producer, [], "flights", Member(3, "m"), 10.0, between)  # type: ignore[arg-type]
 
 
 def test_offsets_come_before_the_commit() -> None:
@@ -85,10 +85,19 @@ def test_a_retriable_error_is_retried() -> None:
 def test_brokers_that_do_not_answer_are_asked_again_and_then_named() -> None:
     slow = failing(KafkaError._TIMED_OUT, retriable=True)
     producer = FakeProducer(slow)
-    open_transactions(producer, 1.0)  # type: ignore[arg-type]
+    open_transactions(producer, 10.0)  # type: ignore[arg-type]
     assert producer.calls == ["init", "init"]
     with pytest.raises(BrokerError, match="transactions are not possible: no"):
-        open_transactions(FakeProducer(*[slow] * 5), 1.0)  # type: ignore[arg-type]
+        open_transactions(FakeProducer(slow), 0.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("step", [0, 1], ids=["offsets", "commit"])
+def test_a_commit_that_is_not_done_in_time_rolls_back(step: int) -> None:
+    slow = failing(KafkaError._TIMED_OUT, retriable=True)
+    producer = FakeProducer(*[None] * step, slow)
+    with pytest.raises(TransactionAborted):
+        commit_transaction(producer, [], "flights", Member(3, "m"), 0.0, lambda: None)  # type: ignore[arg-type]
+    assert producer.calls == ["offsets", "commit"][: step + 1]
 
 
 @pytest.mark.broker

@@ -62,3 +62,15 @@ def test_a_stuck_record_that_comes_back_is_forgiven() -> None:
     assert not bench.look(99, record(8))
     assert bench.dog.stuck is None
     assert not bench.look(150, record(8))
+
+
+def test_a_place_may_be_given_less_patience() -> None:
+    bench = Bench()
+    group = Place("the consumer group's answer", 1, None, can_hang=False, patience=6.0)
+    bench.look(0, group)
+    bench.look(6, group)
+    assert bench.dog.stuck is None
+    bench.look(7, group)
+    assert bench.dog.stuck == "the consumer group's answer has not come back for 7 s"
+    bench.look(8, group._replace(turn=2))
+    assert bench.dog.stuck is None

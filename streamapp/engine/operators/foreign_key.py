@@ -291,7 +291,8 @@ class ForeignTableJoin(Operator):
             if key is None or (versioned and not is_latest):
                 drop()
                 return
-            for combined, (subscription, _) in list(scan(keys.prefix(key))):
+            for combined, found in list(scan(keys.prefix(key))):
+                subscription = found[0]
                 response = SubscriptionResponse(subscription.hash, new, subscription.primary_partition)
                 forward(keys.primary_key(combined), response, timestamp, headers)
 

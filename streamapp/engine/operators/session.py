@@ -41,7 +41,7 @@ class SessionWindowAggregate(ClosingOperator):
         )
         if store.cached and not self.emit_final:
             # The cache hands a session on with the time of the record that changed it; its own time is its end.
-            store.set_flush_listener(self._at_end(ctx.forward))
+            store.set_flush_listener(self._at_end(ctx.forward, store.spec.headers_format))
         find, put, remove = store.find_sessions, store.put, store.remove
         observed = -1
 
@@ -92,11 +92,17 @@ class SessionWindowAggregate(ClosingOperator):
 
         return bind_idle(ctx, self.idle_timeout_ms, aggregate, advance)
 
-    def _at_end(self, forward: ProcessFn) -> TableForward:
+    def _at_end(self, forward: ProcessFn, headers_format: bool) -> TableForward:
         send_old = self.send_old
 
         def forward_at_end(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
-            forward(key, (new, old if send_old else None, True), key.end, headers)
+            # In Kafka Streams' headers format the row's own headers go on, and an aggregate has none.
+            forward(
+                key,
+                (new, old if send_old else None, True),
+                key.end,
+                NO_HEADERS if headers_format else headers,
+            )
 
         return forward_at_end
 

@@ -37,6 +37,8 @@ class WindowAggregate(ClosingOperator):
         store, task = ctx.store(self.store), ctx.task
         drop = task.drop
         size, grace, starts_of = self.windows.size_ms, self.windows.grace_ms, self.windows.windows_for
+        if isinstance(self.windows, UnlimitedWindows):
+            size -= self.windows.start_ms  # they all end at the last millisecond there is
         tumbling = isinstance(self.windows, TimeWindows) and self.windows.advance_ms == size
         forward: TableForward = (
             emit_nothing if self.emit_final else table_forwarder(ctx, store, self.send_old)

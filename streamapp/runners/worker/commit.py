@@ -83,7 +83,7 @@ class Committer:
         # worker's state.
         changelogs = [tp for live in tasks for tp in live.changelogs if tp not in positions]
         ends = list_offsets(self._admin, changelogs, latest=True, timeout=_REMOTE_SECONDS)
-        self._ledger.commit(positions, member, _REMOTE_SECONDS, lambda: failpoints.hit("offsets-sent"))
+        self._ledger.commit(positions, member, lambda: failpoints.hit("offsets-sent"))
         failpoints.hit("offsets-committed")
         self.waits = False
         for live in tasks:

@@ -15,7 +15,7 @@ from aiokafka import TopicPartition as AioTopicPartition
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
-from streamapp.runners.worker.group import watch_membership
+from streamapp.runners.worker.group import listen_to_heartbeats, watch_membership
 from streamapp.runners.worker.static import hold_identity
 
 __all__ = ["StreamsTransport"]
@@ -35,6 +35,7 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     async def on_start(self) -> None:
         await super().on_start()
         coordinator = self._ensure_consumer()._coordinator
+        listen_to_heartbeats(coordinator, self.app.streams.on_heartbeat)
         self.add_future(watch_membership(coordinator, self.app.streams.on_fenced, asyncio.sleep))
         instance_id = self.app.conf.consumer_group_instance_id
         if instance_id is not None:

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from streamapp.broker.requests import ask
 from streamapp.errors import BrokerError, StreamsError
 
-__all__ = ["wait_until_free", "watch_membership"]
+__all__ = ["listen_to_heartbeats", "wait_until_free", "watch_membership"]
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,19 @@ def wait_until_free(group: str, admin: AdminClient, *, patience: float = 120.0, 
             logger.warning("the group %s has %s: waiting until they have left it", group, listed)
             told = True
         time.sleep(pause)
+
+
+def listen_to_heartbeats(coordinator: Any, answered: Callable[[], None]) -> None:
+    """Has an aiokafka coordinator call ``answered`` for each heartbeat that the group has answered."""
+    heartbeat = coordinator._do_heartbeat
+
+    async def do_heartbeat() -> bool:
+        alive: bool = await heartbeat()
+        if alive:
+            answered()
+        return alive
+
+    coordinator._do_heartbeat = do_heartbeat
 
 
 async def watch_membership(

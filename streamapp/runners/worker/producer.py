@@ -26,7 +26,11 @@ from streamapp.runners.worker.transactions import TransactionAborted, commit_tra
 __all__ = ["ProductionError", "RecordProducer"]
 
 logger = logging.getLogger(__name__)
-_REMOTE_SECONDS = 60.0
+
+
+_NO_HEADERS: list[tuple[str, bytes | None]] = []
+_OPEN_SECONDS = 300.0
+"""How long brokers may take to end what a producer of the same name left behind, before the worker gives up."""
 _FAULTS_OF_THE_RECORD = (
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.INVALID_RECORD,
@@ -76,7 +80,7 @@ class RecordProducer:
 
     def open(self) -> None:
         """Ends what an earlier producer of the same name left behind. Raises `BrokerError`."""
-        open_transactions(self.client, _REMOTE_SECONDS)
+        open_transactions(self.client, _OPEN_SECONDS)
 
     def begin(self) -> None:
         """Begins a transaction."""
@@ -88,12 +92,16 @@ class RecordProducer:
         self,
         positions: Mapping[TopicPartition, Position],
         member: Member,
-        timeout: float,
         offsets_sent: Callable[[], None],
     ) -> None:
-        """Commits the transaction together with the offsets; raises what `commit_transaction` raises."""
+        """Commits the transaction together with the offsets; raises what `commit_transaction` raises.
+
+        It waits as long as the brokers keep a transaction open, and no longer: after a restart of the brokers librdkafka was
+        seen to wait for the answer to offsets for good, and a new producer goes on at once.
+        """
         offsets = [RdTopicPartition(*tp, *position) for tp, position in positions.items()]
         group = self._config.application_id
+        timeout = self._config.transaction_timeout_ms / 1000
         commit_transaction(self.client, offsets, group, member, timeout, offsets_sent)
         self._in_transaction = False
 
@@ -118,10 +126,16 @@ class RecordProducer:
         headers: Headers = NO_HEADERS,
         partition: int | None = None,
     ) -> None:
-        number = -1 if partition is None else partition
-        arguments: tuple[object, ...] = (topic, value, key, number, None, None, timestamp or 0)
-        if headers:
-            arguments = (*arguments, list(headers))
+        arguments = (
+            topic,
+            value,
+            key,
+            -1 if partition is None else partition,
+            None,
+            None,
+            timestamp or 0,
+            list(headers) if headers else _NO_HEADERS,
+        )
         try:
             self._produce(*arguments)
         except BufferError:

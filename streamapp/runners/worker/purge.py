@@ -23,6 +23,9 @@ __all__ = ["RepartitionPurge"]
 
 logger = logging.getLogger(__name__)
 
+_ANSWER_SECONDS = 60.0
+"""How long a request without answer keeps the next one waiting."""
+
 
 class RepartitionPurge:
     """Asks the brokers, once in ``interval_ms``, to delete records below what was committed; waits for nothing."""
@@ -38,7 +41,9 @@ class RepartitionPurge:
     def committed(self, positions: Mapping[TopicPartition, int]) -> None:
         """Notes the committed positions of repartition topics, and purges if it is time to."""
         self._committed.update(positions)
-        if time.monotonic() - self._last < self._interval or any(not f.done() for f in self._asked.values()):
+        waited = time.monotonic() - self._last
+        answered = all(future.done() for future in self._asked.values())
+        if waited < self._interval or (not answered and waited < _ANSWER_SECONDS):
             return
         self._last = time.monotonic()
         self._note_answers()
@@ -50,6 +55,8 @@ class RepartitionPurge:
 
     def _note_answers(self) -> None:
         for tp, future in self._asked.items():
+            if not future.done():
+                continue  # its broker has gone, and the next purge covers it
             try:
                 self._purged[TopicPartition(tp.topic, tp.partition)] = future.result().low_watermark
             except KafkaException as exc:

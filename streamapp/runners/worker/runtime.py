@@ -60,6 +60,7 @@ class StreamsRuntime(WorkerView):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread: int | None = None
         self._loop_turns = 0
+        self._heartbeats = 0
         self._source_names = frozenset(topic for topics in self._sources.values() for topic in topics)
 
     # Life.
@@ -110,7 +111,8 @@ class StreamsRuntime(WorkerView):
         cleaner = StateCleaner(self._directory, self.config.state_cleanup_delay_ms)
         self._cleaning = asyncio.create_task(self._clean_up(self._plane, cleaner))
         limit = self.config.max_poll_interval_ms / 1000
-        self._watchdog = Watchdog([self._plane.place, self._loop_place], limit, self._on_hang)
+        places = [self._plane.place, self._loop_place, self._group_place]
+        self._watchdog = Watchdog(places, limit, self._on_hang)
         self._watchdog.start()
 
     async def stop(self) -> None:
@@ -186,7 +188,19 @@ class StreamsRuntime(WorkerView):
     def _count_loop_turn(self) -> None:
         self._loop_turns += 1
 
+    def _group_place(self) -> Place | None:
+        """For the watchdog: the same place until the group has answered. When it has not for a session, its tasks may be
+        others', who are ahead of what this worker would answer."""
+        if self._plane is None or self._plane.suspended:
+            return None
+        session = self.config.session_timeout_ms / 1000
+        return Place("the consumer group's answer", self._heartbeats, None, can_hang=False, patience=session)
+
     # What the consumer group says (called by Faust's consumer).
+
+    def on_heartbeat(self) -> None:
+        """The group knows that this worker is there; called in the thread of the group's member."""
+        self._heartbeats += 1
 
     def on_fenced(self, exc: StreamsError) -> None:
         """Another process is the member now that this one was; called in the thread of the group's member."""

@@ -10,6 +10,7 @@ version writes.
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
@@ -19,6 +20,7 @@ from streamapp.runners.worker.membership import Member, StaleMemberError
 
 __all__ = ["TransactionAborted", "commit_transaction", "group_metadata", "open_transactions"]
 
+_PAUSE_SECONDS = 0.05
 _STALE = ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID")
 
 
@@ -51,16 +53,15 @@ def commit_transaction(
 ) -> None:
     """Adds the offsets to the open transaction and commits it; calls ``offsets_sent`` between the two.
 
-    Raises `StaleMemberError` when the group has gone on without this member and `TransactionAborted` after
-    any other error. In both cases nothing is committed, and the producer has
-    come to its end.
+    Raises `StaleMemberError` when the group has gone on without this member and `TransactionAborted` after any other
+    error, and when either step is not done within ``timeout`` seconds. In both cases the producer has come to its end; the
+    next one of its name finds out whether anything was committed.
     """
+    metadata = group_metadata(group, member)
     try:
-        _retrying(
-            lambda: producer.send_offsets_to_transaction(offsets, group_metadata(group, member), timeout)
-        )
+        _retrying(lambda left: producer.send_offsets_to_transaction(offsets, metadata, left), timeout)
         offsets_sent()
-        _retrying(lambda: producer.commit_transaction(timeout))
+        _retrying(lambda left: producer.commit_transaction(left), timeout)
     except KafkaException as exc:
         error = exc.args[0]
         if error.name() in _STALE:
@@ -71,19 +72,22 @@ def commit_transaction(
 def open_transactions(producer: Producer, timeout: float) -> None:
     """Makes a new producer ready for transactions, which ends those of an earlier one of the same name.
 
-    Raises `BrokerError` when the brokers do not answer.
+    Raises `BrokerError` when the brokers do not answer within ``timeout`` seconds.
     """
     try:
-        _retrying(lambda: producer.init_transactions(timeout))
+        _retrying(lambda left: producer.init_transactions(left), timeout)
     except KafkaException as exc:
         raise BrokerError(f"transactions are not possible: {exc.args[0].str()}") from exc
 
 
-def _retrying(call: Callable[[], object]) -> None:
-    for attempt in range(5):
+def _retrying(call: Callable[[float], object], timeout: float) -> None:
+    """Calls with the seconds that are left, again after errors that may pass."""
+    deadline = time.monotonic() + timeout
+    while True:
         try:
-            call()
+            call(max(0.0, deadline - time.monotonic()))
             return
         except KafkaException as exc:
-            if attempt == 4 or not exc.args[0].retriable():
+            if not exc.args[0].retriable() or time.monotonic() >= deadline:
                 raise
+            time.sleep(_PAUSE_SECONDS)

@@ -1,6 +1,6 @@
-"""Notices user code that does not come back: a record in the data plane, or anything in the event loop.
+"""Notices what does not come back: a record in the data plane, anything in the event loop, the group's coordinator.
 
-Neither can be interrupted from outside, and a worker that is held up keeps its partitions for as long as its heartbeats
+User code cannot be interrupted from outside, and a worker that is held up keeps its partitions for as long as its heartbeats
 go on. So the worker says where it hangs, stops being ready, and ends after ``max_poll_interval_ms``, as a Kafka consumer
 would leave its group: others take its tasks over.
 """
@@ -35,6 +35,8 @@ class Place(NamedTuple):
     thread: int | None
     can_hang: bool = True
     """False: it has its own time-out."""
+    patience: float | None = None
+    """Seconds until the worker is not ready any more; None: the watchdog's."""
 
 
 class Watchdog(threading.Thread):
@@ -81,7 +83,8 @@ class Watchdog(threading.Thread):
             if place.can_hang and seconds > self._limit:
                 self._on_hang(HangingError(_story(place, seconds)))
                 return True
-            if seconds > min(_STUCK_SECONDS, self._limit / 4):
+            patience = min(_STUCK_SECONDS, self._limit / 4) if place.patience is None else place.patience
+            if seconds > patience:
                 stuck = f"{place.what} has not come back for {seconds:.0f} s"
         self.stuck = stuck
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ..driver import Run
-from ..matrix import scenario
+from ..matrix import EOS, scenario
 from ..proxy import COMMITS
 
 
@@ -28,6 +28,35 @@ def network_cut(run: Run) -> None:
         run.kafka.links["A"].heal()
         run.history.add("fault", what="heal A")
         run.commits()
+    run.finish()
+
+
+@scenario(
+    7,
+    50,
+    uses_link=True,
+    fault="a worker is cut off for longer than its session: it refuses reads, since others may be ahead of it",
+    guarantees=(EOS,),
+    sampled=("[count-eos]",),
+)
+def cut_off_refuses_reads(run: Run) -> None:
+    run.start("a", link="A")
+    run.runs("a", 4)
+    run.start("b")
+    run.runs("b")
+    run.feed(200)
+    run.caught_up()
+    run.kafka.links["A"].cut()
+    run.history.add("fault", what="cut A")
+    run.has_all("b")
+    run.wait_until(
+        lambda: run.ask("a", "/health/ready")[1].get("state") == "stuck", "a knows that it is cut off"
+    )
+    run.feed(200)
+    run.commits()
+    status, body = run.ask("a", "/tables/counts/?limit=1000")
+    run.must(status == 503, f"a refuses reads while it is cut off, {status} {body}")
+    run.kafka.links["A"].heal()
     run.finish()
 
 

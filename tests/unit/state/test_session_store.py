@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from store_harness import Life
@@ -118,3 +119,14 @@ def test_a_removed_session_stays_away_from_the_closed_ones_after_a_commit():
     life.store.put("a", 9, 20, 2)
     life.commit()
     assert list(life.store.find_closed(0, 30)) == [(Windowed("a", 9, 20), 2)]
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_session_put_as_none_is_too_late_in_memory_while_a_removal_never_is(persistent):
+    life = Life(True, kind="session", retention_ms=10, persistent=persistent)
+    life.store.put("a", 100, 100, 1)
+    life.store.put("a", 50, 50, None)
+    assert life.task.dropped == (0 if persistent else 1)
+    life.store.remove("a", 50, 50)
+    assert life.task.dropped == (0 if persistent else 1)
+    assert len(life.task.logged) == 3

@@ -248,6 +248,11 @@ def test_purges_what_is_committed_once_in_an_interval_and_not_twice(monkeypatch:
     now[0] = 5.0
     purger.committed({tp: 9})
     assert len(admin.asked) == 2
+    now[0] = 7.0
+    purger.committed({tp: 10})
+    now[0] = 70.0
+    purger.committed({tp: 11})
+    assert admin.asked[2:] == [{tp: 10}, {tp: 11}]  # the third was never answered
 
 
 def test_a_task_after_another_is_restored_the_shortest_first(broker: Broker) -> None:
