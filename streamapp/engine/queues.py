@@ -11,6 +11,9 @@ from streamapp.topology.nodes import SourceNode
 
 __all__ = ["ConsumedRecord", "DecodedRecord", "HeadHeap", "RecordQueue"]
 
+_MANY_KEYS = 10_000
+"""More keys of a partition are not remembered, but for those of one batch."""
+
 DecodedRecord = tuple[Any, Any, int, Headers]
 """Key, value, the timestamp that the extractor gave, headers."""
 
@@ -33,11 +36,23 @@ class ConsumedRecord:
         )
 
 
+class _Remembered(dict[bytes, Any]):
+    """Decoded keys by their bytes: most keys come again, and what is the same object is found faster in every dictionary behind."""
+
+    def __init__(self, decode: Callable[[bytes], Any]) -> None:
+        self.decode = decode
+
+    def __missing__(self, data: bytes) -> Any:
+        key = self[data] = self.decode(data)
+        return key
+
+
 class RecordQueue:
     """Batches of one partition that wait to be processed, first in first out.
 
     ``batch`` and ``at`` are the batch at the head and the position in it; the task's loop reads its columns directly.
     ``key_of`` and ``value_of`` decode; a serde may generate code when it is bound to a topic, so that happens once, here.
+    Keys that cannot change are remembered as long as they do come again.
     A source with a timestamp extractor has its head record decoded early, since the timestamp may be in the value.
     """
 
@@ -48,6 +63,8 @@ class RecordQueue:
         "head",
         "idle_deadline",
         "key_of",
+        "keys",
+        "lookups",
         "partition",
         "partition_time",
         "process",
@@ -66,7 +83,9 @@ class RecordQueue:
     ) -> None:
         self.partition = partition
         self.source = source
-        self.key_of = source.key_serde.bind(partition.topic, True).deserialize
+        self.keys = _Remembered(source.key_serde.bind(partition.topic, True).deserialize)
+        self.key_of = self.keys.__getitem__ if source.key_serde.immutable else self.keys.decode
+        self.lookups = 0
         self.value_of = source.value_serde.bind(partition.topic, False).deserialize
         self.process = process
         self.extractor = extractor
@@ -83,6 +102,9 @@ class RecordQueue:
         if not count:
             return
         self.size += count
+        self.lookups += count
+        if len(self.keys) > _MANY_KEYS:
+            self._forget_keys()
         if self.batch is None:
             self.batch, self.at = batch, 0
         else:
@@ -97,6 +119,13 @@ class RecordQueue:
         if self.at >= len(batch.offsets):
             self.batch = self.waiting.popleft() if self.waiting else None
             self.at = 0
+
+    def _forget_keys(self) -> None:
+        """There are too many to remember; if few came again, remembering costs more than it saves."""
+        if self.lookups < 3 * len(self.keys):
+            self.key_of = self.keys.decode
+        self.keys.clear()
+        self.lookups = 0
 
     def raw_headers(self) -> Headers:
         assert self.batch is not None

@@ -22,10 +22,14 @@ class Serde(Generic[T]):
     ``immutable`` says that a deserialized value cannot change in place and is hashable. The engine keeps such
     values as objects between commits; all others it keeps as bytes, so that an aggregator may change its argument.
 
+    ``exact`` is a class whose instances equal what their bytes are read back as, to the type of each field (None: there is none, or it is not
+    known). An aggregation goes on with such a result itself instead of reading it back.
+
     A serde has to survive pickling: Spark ships topologies to its executors.
     """
 
     immutable: bool = False
+    exact: type | None = None
     serialize: Callable[[T], bytes]
     deserialize: Callable[[bytes], T]
 

@@ -10,7 +10,7 @@ import msgspec
 
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.base import Serde
-from streamapp.serdes.types import excerpt, is_immutable, record_fields
+from streamapp.serdes.types import excerpt, is_exact, is_immutable, record_fields
 
 __all__ = ["JsonSerde"]
 
@@ -48,6 +48,7 @@ class JsonSerde(Serde[T]):
         try:
             self._decode = msgspec.json.Decoder(Any if type is None else type).decode
             self.immutable = type is not None and is_immutable(type)
+            self.exact = type if type is not None and is_exact(type) else None
         except TypeError as error:
             raise ConfigError(f"JSON cannot be read into {type!r}: {error}") from error
         self._class = type if record_fields(type) is not None else object

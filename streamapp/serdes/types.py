@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect as mi
 
-__all__ = ["excerpt", "int_fields", "is_immutable", "record_fields", "required_fields"]
+__all__ = ["excerpt", "int_fields", "is_exact", "is_immutable", "record_fields", "required_fields"]
 
 _SCALARS = (
     mi.NoneType,
@@ -27,10 +27,28 @@ _SCALARS = (
     mi.LiteralType,
 )
 
+_EXACT = (mi.NoneType(), mi.BoolType(), mi.IntType(), mi.StrType(), mi.BytesType())
+
 
 def is_immutable(type_: Any) -> bool:
     """Whether no value of the type can change in place, nor anything inside it, and all have a hash."""
     return _immutable(mi.type_info(type_), set())
+
+
+def is_exact(type_: Any) -> bool:
+    """Whether values of the type, an immutable Struct or dataclass, are read back from JSON as they were written.
+
+    A float may have been an int before, a time may have had another zone, what has limits may be refused.
+    """
+    return (
+        record_fields(type_) is not None
+        and is_immutable(type_)
+        and all(
+            member in _EXACT
+            for field in _fields(type_)
+            for member in (field.type.types if isinstance(field.type, mi.UnionType) else (field.type,))
+        )
+    )
 
 
 def record_fields(type_: Any) -> dict[str, str] | None:

@@ -45,7 +45,7 @@ class News:
     """A row that has changed since the last flush. It changes in place, which costs less than to be taken out and put in anew,
     and is sorted by the number of its last change in the end."""
 
-    __slots__ = ("before", "headers", "number", "offset", "row", "timestamp", "topic")
+    __slots__ = ("before", "headers", "number", "offset", "row", "timestamp", "topic", "value")
 
     before: Row
     row: Row
@@ -55,6 +55,8 @@ class News:
     timestamp: int
     headers: Headers
     number: int
+    value: Any
+    """The row's value, if it is known without being read from its bytes; else None."""
 
 
 def _number(entry: tuple[Any, News]) -> int:
@@ -98,7 +100,7 @@ class CachedStore(WriteBehindStore):
         else:
             size = 0 if self._shown else len(row[0] or _NO_VALUE) - len(known.row[0] or _NO_VALUE)
             self._rewrite(row_key, row)
-        known.row, known.number = row, next(self._numbers)
+        known.row, known.value, known.number = row, None, next(self._numbers)
         known.topic, known.offset, known.timestamp, known.headers = (
             task.topic,
             task.offset,
@@ -126,14 +128,16 @@ class CachedStore(WriteBehindStore):
             return first
         task, news_of, rewrite, number = self._task, self._news.get, self._rewrite, self._numbers.__next__
         show, keep, value_class = self._values.show, self._keep_value, self._value_class
-        sized = not self._shown
+        sized, exact = not self._shown, self._values.exact
 
         def fold(row_key: Any, key: Any, value: Any, timestamp: int) -> tuple[Any, Any, int]:
             news = news_of(row_key)
             if news is None or news.row[0] is None:
                 return first(row_key, key, value, timestamp)
             before, latest = news.row
-            old = show(before)
+            old = news.value
+            if old is None:
+                old = show(before)
             new = after = aggregator(key, value, old)
             if new is None:
                 put_row(row_key, (None, timestamp))
@@ -145,6 +149,7 @@ class CachedStore(WriteBehindStore):
             news.row = row = after, latest
             news.topic, news.offset, news.timestamp = task.topic, task.offset, task.timestamp
             news.headers, news.number = task.headers, number()
+            news.value = new if new.__class__ is exact else None
             rewrite(row_key, row)
             if sized and len(after) != len(before):
                 self._grow(len(after) - len(before))

@@ -53,13 +53,13 @@ class Codec:
     convert kept forms.
     """
 
-    __slots__ = ("from_bytes", "immutable", "keep", "kept_class", "serialize", "show", "to_bytes")
+    __slots__ = ("exact", "from_bytes", "immutable", "keep", "kept_class", "serialize", "show", "to_bytes")
 
     def __init__(self, serde: Serde[Any] | None, store: str, side: str) -> None:
         if serde is None:
             raise SerializationError(f"store {store!r} has no {side} serde: set {side}_serde")
         self.kept_class = _KEPT_CLASSES.get(type(serde))
-        self.immutable = serde.immutable
+        self.immutable, self.exact = serde.immutable, serde.exact
         serialize, deserialize = serde.serialize, serde.deserialize
 
         def to_bytes(value: Any) -> bytes:

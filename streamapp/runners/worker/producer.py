@@ -26,9 +26,6 @@ from streamapp.runners.worker.transactions import TransactionAborted, commit_tra
 __all__ = ["ProductionError", "RecordProducer"]
 
 logger = logging.getLogger(__name__)
-
-
-_NO_HEADERS: list[tuple[str, bytes | None]] = []
 _OPEN_SECONDS = 300.0
 """How long brokers may take to end what a producer of the same name left behind, before the worker gives up."""
 _FAULTS_OF_THE_RECORD = (
@@ -126,16 +123,10 @@ class RecordProducer:
         headers: Headers = NO_HEADERS,
         partition: int | None = None,
     ) -> None:
-        arguments = (
-            topic,
-            value,
-            key,
-            -1 if partition is None else partition,
-            None,
-            None,
-            timestamp or 0,
-            list(headers) if headers else _NO_HEADERS,
-        )
+        number = -1 if partition is None else partition
+        arguments: tuple[object, ...] = (topic, value, key, number, None, None, timestamp or 0)
+        if headers:
+            arguments = (*arguments, list(headers))
         try:
             self._produce(*arguments)
         except BufferError:

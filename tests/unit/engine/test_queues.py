@@ -7,7 +7,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamapp.engine.queues import HeadHeap
+from streamapp.engine import queues
+from streamapp.engine.queues import HeadHeap, RecordQueue
+from streamapp.records import RecordBatch, TopicPartition
+from streamapp.serdes import JsonSerde, StringSerde
+from streamapp.serdes.base import Serde
+from streamapp.topology.nodes import SourceNode
 
 
 @given(st.lists(st.one_of(st.integers(0, 5), st.none()), max_size=60))
@@ -49,3 +54,43 @@ def test_equal_heads_of_many_come_in_the_order_of_a_binary_heap() -> None:
         queue: Any = name
         heap.push(queue, 7)
     assert [heap.pop() for _ in range(5)] == ["a", "e", "d", "c", "b"]
+
+
+def _queue(key_serde: Serde[Any]) -> RecordQueue:
+    source = SourceNode("source", ("in",), None, key_serde, StringSerde())
+    return RecordQueue(TopicPartition("in", 0), source, lambda *record: None, None)
+
+
+def _batch(*keys: bytes) -> RecordBatch:
+    return RecordBatch(keys, [b""] * len(keys), [0] * len(keys), list(range(len(keys))))
+
+
+def test_keys_that_come_again_are_decoded_once() -> None:
+    queue = _queue(StringSerde())
+    first, again = queue.key_of(b"J" + b"FK"), queue.key_of(b"JF" + b"K")
+    assert first == "JFK"
+    assert again is first
+
+
+def test_keys_that_can_change_are_decoded_each_time() -> None:
+    queue = _queue(JsonSerde())
+    first, again = queue.key_of(b'["JFK"]'), queue.key_of(b'["JFK"]')
+    assert first == again
+    assert first is not again
+
+
+def test_only_so_many_keys_are_remembered_and_none_where_few_come_again(monkeypatch: Any) -> None:
+    monkeypatch.setattr(queues, "_MANY_KEYS", 2)
+    queue = _queue(StringSerde())
+
+    def take(*keys: bytes) -> int:
+        queue.add(_batch(*keys))
+        for key in keys:
+            assert queue.key_of(key) == key.decode()
+        return len(queue.keys)
+
+    assert take(*[b"a", b"b", b"c"] * 3) == 3
+    assert take(b"a") == 1  # there were too many, but they came again
+    assert take(b"d", b"e") == 3
+    assert take(b"f") == 0  # most of them came once
+    assert take(b"a", b"a") == 0

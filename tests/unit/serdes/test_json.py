@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 import msgspec
 import pytest
@@ -159,3 +159,30 @@ def test_values_that_cannot_be_written(type_: Any, value: Any, message: str) -> 
 def test_a_type_that_json_cannot_hold_is_refused_at_once() -> None:
     with pytest.raises(ConfigError, match="cannot be read into"):
         JsonSerde(int | str | list[int] | tuple[int, ...])
+
+
+class Delays(msgspec.Struct, frozen=True):
+    flights: int = 0
+    late: bool = False
+    last: str | None = None
+
+
+class Mean(msgspec.Struct, frozen=True):
+    total: float = 0
+
+
+class Seats(msgspec.Struct, frozen=True):
+    number: Annotated[int, msgspec.Meta(gt=0)] = 1
+
+
+class Counter(msgspec.Struct):
+    flights: int = 0
+
+
+@pytest.mark.parametrize(
+    ("type_", "exact"),
+    [(Delays, Delays), (Mean, None), (Seats, None), (Counter, None), (int, None), (None, None)],
+)
+def test_exact_are_types_that_are_read_back_as_they_were_written(type_: Any, exact: type | None) -> None:
+    """An int in a float's place is read back as a float."""
+    assert JsonSerde(type_).exact is exact
