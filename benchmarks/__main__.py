@@ -5,6 +5,8 @@
     python -m benchmarks latency                          end to end at 1,000 events a second
     python -m benchmarks restore                          a table of a million keys
     python -m benchmarks curve keys                       cost over keys, or partitions
+    python -m benchmarks spark                            W1 to W3 in batches on Spark, beside the loop by hand
+    python -m benchmarks spark-handover                   a table of a million keys, from Spark to workers
 
 Runs are interleaved: each repetition runs every peer once, so that all see the same neighbours on the machine. Compare the
 ratios of one run; rates depend on what else goes on.
@@ -120,6 +122,46 @@ def curve(obj: tuple[Path, KafkaSettings], dimension: str, values: str | None, e
         found = list(curves.measure(kafka, folder, dimension, points, events, console.print))
     console.print(curves.table(dimension, found))
     _save(results / f"curve-{dimension}.json", [{dimension: at} | asdict(run) for at, run in found])
+
+
+@main.command(name="spark")
+@click.option("--works", default="W1,W2,W3", show_default=True)
+@click.option("--sources", default="loop,parquet,kafka,native", show_default=True, help="And frame.")
+@click.option("--events", default=1_000_000, show_default=True)
+@click.option("--passes", default=3, show_default=True)
+@click.option("--master", default="local[2]", show_default=True)
+@click.pass_obj
+def spark_command(
+    obj: tuple[Path, KafkaSettings], works: str, sources: str, events: int, passes: int, master: str
+) -> None:
+    """Batches on Spark: events per second, and CPU per event with the JVM and all Python workers."""
+    from benchmarks.spark import run
+
+    results, kafka = obj
+    found: list[run.Pass] = []
+    for each in run.measure(kafka, results, works.split(","), sources.split(","), events, passes, master):
+        found.append(each)
+        _save(results / f"spark-{events}.json", [asdict(one) for one in found])
+        rate, cost = each.events / each.seconds, each.cpu_seconds / each.events * 1e6
+        console.print(f"{each.work} {each.source:8} {cost:8.2f} µs  {rate:10,.0f}/s")
+    console.print(run.table(found))
+
+
+@main.command(name="spark-handover")
+@click.option("--keys", default=1_000_000, show_default=True)
+@click.option("--master", default="local[2]", show_default=True)
+@click.pass_obj
+def spark_handover(obj: tuple[Path, KafkaSettings], keys: int, master: str) -> None:
+    """A table from Spark to workers: the batch, and the writing of changelog and offsets."""
+    from benchmarks.spark import handover
+
+    results, kafka = obj
+    found = handover.measure(kafka, keys, master)
+    _save(results / "spark-handover.json", [asdict(found)])
+    console.print(
+        f"{found.keys:,} keys: computed in {found.compute_seconds:.1f} s, written in {found.write_seconds:.1f} s, "
+        f"{found.cpu_seconds:.1f} s of CPU, load {found.load:.0f}"
+    )
 
 
 @contextmanager

@@ -32,6 +32,7 @@ POINTS = (
     "state-persisted",  # local state and its changelog offset are written
     "tasks-revoked",  # a rebalance took tasks away; their last commit is done
     "restore-batch",  # a batch of changelog records was applied
+    "batch-stage",  # Spark is about to compute a sub-topology; nothing is written
     "backfill-begun",  # the consumer group says that a backfill is under way; nothing is written
     "backfill-computed",  # Spark has computed every stage; nothing is written
     "backfill-rows-sent",  # records of a task and its progress are part of a transaction, which is still open

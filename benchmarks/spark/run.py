@@ -1,108 +1,168 @@
-"""Events per second and CPU per event of batches on Spark.
-
-    python -m benchmarks.spark.run --data data/bench --source parquet --events 1000000 W1 W2 W3
-    python -m benchmarks.spark.run --data data/bench --source kafka --bootstrap-servers localhost:9092 W1 W2 W3
-    python -m benchmarks.spark.run --data data/bench --source loop W1 W2 W3
-
-Each work runs once to warm the session up and then as often as ``--passes`` says; medians are printed, one JSON object a
-line. CPU is user and system time of this process, the JVM and all Python workers. ``loop`` is the hand-written loop over the
-same Parquet files in one process.
-"""
+"""Events per second and CPU per event of batches on Spark, beside the loop that one would write by hand."""
 
 from __future__ import annotations
 
-import json
-import statistics
+import gc
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-import click
 import psutil
 import pyarrow.parquet as pq
+from rich.table import Table
 
-from benchmarks.spark.flights import write_parquet
-from benchmarks.spark.work import LOOPS, TOPOLOGIES, Columns
+from benchmarks.spark import flights
+from benchmarks.spark.work import LOOPS, NATIVE, TOPOLOGIES, Columns
 from streamapp import StreamsConfig
-from streamapp.runners.spark import FrameSource, KafkaSource, ParquetSource, SparkRunner, spark_session
-
-
-def cpu_seconds() -> float:
-    me = psutil.Process()
-    return sum(sum(p.cpu_times()[:2]) for p in [me, *me.children(recursive=True)])
-
-
-def measured(run: Callable[[], int], passes: int) -> dict[str, Any]:
-    """Medians over the passes; the first run is thrown away."""
-    seconds, cpu, events = [], [], run()
-    for _ in range(passes):
-        cpu_before, before = cpu_seconds(), time.perf_counter()
-        run()
-        seconds.append(time.perf_counter() - before)
-        cpu.append(cpu_seconds() - cpu_before)
-    wall = statistics.median(seconds)
-    return {
-        "events": events,
-        "seconds": round(wall, 2),
-        "events_per_second": round(events / wall),
-        "cpu_us_per_event": round(statistics.median(cpu) / events * 1e6, 2),
-    }
-
-
-def columns(folder: Path) -> Iterator[Columns]:
-    """The archive in batches of Python lists, partition after partition."""
-    for file in sorted(folder.rglob("*.parquet")):
-        for batch in pq.ParquetFile(file).iter_batches(10_000, columns=["key", "value", "timestamp"]):
-            yield tuple(batch.column(n).to_pylist() for n in range(3))  # type: ignore[misc]
-
-
-def on_spark(work: str, source: Any, config: StreamsConfig) -> Callable[[], int]:
-    def run() -> int:
-        with SparkRunner(TOPOLOGIES[work](), config).batch(source()) as result:
-            return result.processed // (2 if work == "W3" else 1)
-
-    return run
-
-
-@click.command()
-@click.argument("works", nargs=-1, type=click.Choice(list(TOPOLOGIES)))
-@click.option("--source", type=click.Choice(["parquet", "frame", "kafka", "loop"]), default="parquet")
-@click.option("--events", default=1_000_000)
-@click.option("--passes", default=3)
-@click.option(
-    "--bootstrap-servers", default="localhost:9092", help="Topic `flights` is made by benchmarks.spark.load."
+from streamapp.broker import KafkaSettings
+from streamapp.runners.spark import (
+    ColumnSource,
+    FrameSource,
+    KafkaSource,
+    ParquetSource,
+    SparkRunner,
+    spark_session,
 )
-@click.option("--data", type=click.Path(path_type=Path), default=Path("data/bench"))
-@click.option("--memory", default="2g", help="Of the JVM.")
-def main(
-    works: tuple[str, ...],
-    source: str,
+
+__all__ = ["SOURCES", "Cpu", "Pass", "measure", "session", "table"]
+
+SOURCES = ("loop", "parquet", "frame", "kafka", "native")
+GOALS = {
+    ("W1", "kafka"): 200_000,
+    ("W2", "kafka"): 200_000,
+    ("W1", "parquet"): 400_000,
+    ("W2", "parquet"): 400_000,
+    ("W3", "parquet"): 120_000,
+    ("W3", "kafka"): 120_000,
+    ("W2", "native"): 1_000_000,
+}
+"""Events per second on two quiet cores."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One measured run: ``load`` is the machine's, of the last minute, when it ended."""
+
+    work: str
+    source: str
+    events: int
+    seconds: float
+    cpu_seconds: float
+    load: float
+
+
+def measure(
+    kafka: KafkaSettings,
+    folder: Path,
+    works: Sequence[str],
+    sources: Sequence[str],
     events: int,
     passes: int,
-    bootstrap_servers: str,
-    data: Path,
-    memory: str,
-) -> None:
-    config = StreamsConfig("spark-bench", bootstrap_servers=bootstrap_servers)
-    folder = data / f"records-{events}"
-    if source != "kafka":
-        write_parquet(folder, events)
-    if source != "loop":
-        spark = spark_session("bench", settings={"spark.driver.memory": memory})
-    for work in works or TOPOLOGIES:
-        run = {
-            "loop": lambda work=work: lambda: (LOOPS[work](columns(folder)), events)[1],
-            "kafka": lambda work=work: on_spark(work, KafkaSource, config),
-            "parquet": lambda work=work: on_spark(
-                work, lambda: {"flights": ParquetSource(str(folder))}, config
-            ),
-            "frame": lambda work=work: on_spark(
-                work, lambda: {"flights": FrameSource(spark.read.parquet(str(folder)), 4)}, config
-            ),
-        }[source]()
-        print(json.dumps({"work": work, "source": source, **measured(run, passes)}), flush=True)
+    master: str,
+) -> Iterator[Pass]:
+    """Each work from each source, once to warm up and then ``passes`` times, in turns."""
+    config = StreamsConfig(
+        "spark-bench", bootstrap_servers=kafka.bootstrap_servers, client_properties=kafka.librdkafka()
+    )
+    with session(master) as spark:
+        runs = {
+            (work, source): _run(work, source, kafka, folder, events, config, spark)
+            for work in works
+            for source in sources
+            if source != "native" or work == NATIVE
+        }
+        used = Cpu(spark)
+        for number in range(passes + 1):
+            for (work, source), run in runs.items():
+                gc.collect()
+                before, started = used.seconds(), time.perf_counter()
+                run()
+                seconds, cpu = time.perf_counter() - started, used.seconds() - before
+                if number:
+                    yield Pass(work, source, events, seconds, cpu, os.getloadavg()[0])
 
 
-if __name__ == "__main__":
-    main()
+@contextmanager
+def session(master: str, memory: str = "3g") -> Iterator[Any]:
+    """A session whose Python workers run."""
+    spark = spark_session("bench", master=master, settings={"spark.driver.memory": memory})
+    try:
+        spark.range(0, 4, 1, 4).mapInArrow(lambda batches: batches, "id bigint").count()
+        yield spark
+    finally:
+        spark.stop()
+
+
+class Cpu:
+    """User and system time of this process, of the JVM and of all Python workers.
+
+    Spark ends workers that had nothing to do for a minute, and nobody is told what they used: what they had used when
+    they were looked at last counts."""
+
+    def __init__(self, spark: Any) -> None:
+        self._java = psutil.Process(spark.sparkContext._gateway.proc.pid)
+        self._seen: dict[int, float] = {}
+
+    def seconds(self) -> float:
+        for process in (self._java, *self._java.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                self._seen[process.pid] = sum(process.cpu_times()[:2])
+        return sum(self._seen.values()) + time.process_time()
+
+
+def _run(
+    work: str, source: str, kafka: KafkaSettings, folder: Path, events: int, config: StreamsConfig, spark: Any
+) -> Callable[[], object]:
+    if source == "native":
+        rows = spark.read.parquet(str(flights.columns(folder, events)))
+        given = ColumnSource(rows, key="tailnum", timestamp="timestamp")
+        return lambda: SparkRunner(TOPOLOGIES[work]("flights"), config).native("counts", given).collect()
+    if source == "kafka":
+        topic = flights.topic(kafka, events)
+        return lambda: SparkRunner(TOPOLOGIES[work](topic), config).batch(KafkaSource()).close()
+    archive = flights.archive(folder, events)
+    if source == "loop":
+        return lambda: LOOPS[work](_columns(archive))
+    found: Any = ParquetSource(str(archive))
+    if source == "frame":
+        found = FrameSource(spark.read.parquet(str(archive)), flights.PARTITIONS)
+    return lambda: SparkRunner(TOPOLOGIES[work]("flights"), config).batch({"flights": found}).close()
+
+
+def _columns(folder: Path) -> Iterator[Columns]:
+    """The archive in batches of Python lists, partition after partition."""
+    for file in sorted(folder.rglob("*.parquet")):
+        names = ["key", "value", "timestamp"]
+        for batch in pq.ParquetFile(file).iter_batches(10_000, columns=names, use_threads=False):
+            yield tuple(batch.column(n).to_pylist() for n in range(3))
+
+
+def table(passes: list[Pass]) -> Table:
+    """Medians. ``to the loop`` compares CPU; the loop has one core, Spark those of its master."""
+    found = Table("work", "source", title="Spark", title_justify="left")
+    for column in ("events", "passes", "events/s", "goal", "CPU µs/event", "to the loop", "load"):
+        found.add_column(column, justify="right")
+    groups: dict[tuple[str, str], list[Pass]] = defaultdict(list)
+    for each in passes:
+        groups[each.work, each.source].append(each)
+    cost = {name: median(p.cpu_seconds / p.events * 1e6 for p in group) for name, group in groups.items()}
+    for (work, source), group in groups.items():
+        loop, goal = cost.get((work, "loop")), GOALS.get((work, source))
+        found.add_row(
+            work,
+            source,
+            f"{group[0].events:,}",
+            str(len(group)),
+            f"{median(p.events / p.seconds for p in group):,.0f}",
+            f"{goal:,}" if goal else "",
+            f"{cost[work, source]:.2f}",
+            f"{cost[work, source] / loop:.2f}" if loop else "",
+            f"{min(p.load for p in group):.0f} to {max(p.load for p in group):.0f}",
+        )
+    return found

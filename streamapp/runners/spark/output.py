@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from streamapp.engine.task import Task
-from streamapp.records import NO_HEADERS, Headers, RecordBatch, TopicPartition
+from streamapp.records import Headers, RecordBatch, TopicPartition
 from streamapp.runners.spark.frames import CHANGE, COUNTS, PACK, POSITION, RECORD, output_batch
 from streamapp.runners.spark.packing import SCHEMA, arrow_headers, packs
 from streamapp.runners.spark.partitioning import key_partitions
@@ -20,8 +21,29 @@ __all__ = ["Output"]
 OUTPUT_ROWS = 20_000
 """Records that wait before they are given out."""
 
-Sent = tuple[int | None, int, bytes | None, bytes | None, int | None, Headers | None]
-"""Partition (None: by key), stream time, key, value, timestamp, headers."""
+
+class Sent(NamedTuple):
+    """Records of a topic, in columns: a list grows in half the time that a tuple for each record takes."""
+
+    partitions: list[int | None]
+    """None: by key."""
+    times: list[int]
+    """The stream time of the task."""
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    timestamps: list[int | None]
+    headers: list[Headers]
+
+    def part(self, first: int, end: int | None = None) -> Sent:
+        return Sent(*[column[first:end] for column in self])  # type: ignore[arg-type]
+
+    def clear(self) -> None:
+        for column in self:
+            column.clear()
+
+
+def _nothing() -> Sent:
+    return Sent([], [], [], [], [], [])
 
 
 class Output:
@@ -47,7 +69,7 @@ class Output:
         self.task: Task
         self._partition, self._partitions, self._tasks = partition, partitions, tasks
         self._packed, self._changelogs = packed, changelogs
-        self._sent: dict[str, list[Sent]] = {topic: [] for topic in packed}
+        self._sent = {topic: _nothing() for topic in packed}
         self._numbers: dict[str, int] = {}
         self._dropped = dropped
         self._circle, self._homes = circle, homes
@@ -67,8 +89,14 @@ class Output:
         if waiting is None:
             if topic in self._dropped:
                 return
-            waiting = self._sent[topic] = []
-        waiting.append((partition, self.task.stream_time, key, value, timestamp, headers or None))
+            waiting = self._sent[topic] = _nothing()
+        partitions, times, keys, values, timestamps, all_headers = waiting
+        partitions.append(partition)
+        times.append(self.task.stream_time)
+        keys.append(key)
+        values.append(value)
+        timestamps.append(timestamp)
+        all_headers.append(headers)
 
     def partition_count(self, topic: str) -> int:
         return self._partitions.get(topic, self._tasks)
@@ -77,23 +105,17 @@ class Output:
         """Gives the task what it sent to itself; False if that is nothing."""
         found = False
         for topic in self._circle:
-            waiting = self._sent.setdefault(topic, [])
-            new = waiting[self._circled.get(topic, 0) :]
+            waiting = self._sent.setdefault(topic, _nothing())
+            new = waiting.part(self._circled.get(topic, 0))
             if topic in self._packed:
                 waiting.clear()
             else:
-                self._circled[topic] = len(waiting)
-            if new:
-                _, _, keys, values, timestamps, headers = zip(*new, strict=True)
+                self._circled[topic] = len(waiting.keys)
+            if new.keys:
                 first = self._given.get(topic, 0)
-                self._given[topic] = first + len(new)
-                batch = RecordBatch(
-                    keys,
-                    values,
-                    [time or 0 for time in timestamps],
-                    range(first, first + len(new)),
-                    [some or NO_HEADERS for some in headers],
-                )
+                end = self._given[topic] = first + len(new.keys)
+                times = [time or 0 for time in new.timestamps]
+                batch = RecordBatch(new.keys, new.values, times, range(first, end), new.headers)
                 task.enqueue(TopicPartition(topic, 0), batch)
                 found = True
         return found
@@ -101,11 +123,12 @@ class Output:
     def batches(self, at_least: int) -> Iterator[pa.RecordBatch]:
         """Gives out the topics that have ``at_least`` so many records waiting."""
         for topic, waiting in self._sent.items():
-            if waiting and len(waiting) >= at_least:
-                self._sent[topic] = []
+            size = len(waiting.keys)
+            if size and size >= at_least:
+                self._sent[topic] = _nothing()
                 self._circled[topic] = 0
-                for first in range(0, len(waiting), 2 * OUTPUT_ROWS):
-                    yield self._batch(topic, waiting[first : first + 2 * OUTPUT_ROWS])
+                for first in range(0, size, 2 * OUTPUT_ROWS):
+                    yield self._batch(topic, waiting.part(first, first + 2 * OUTPUT_ROWS))
 
     def counts(self) -> Iterator[pa.RecordBatch]:
         """How many records the task has processed, and how many it dropped."""
@@ -130,10 +153,10 @@ class Output:
         homes = self._homes if self._circle else {}
         return table_batches(self.task.own_stores, self._partition, homes)
 
-    def _batch(self, topic: str, sent: list[Sent]) -> pa.RecordBatch:
-        first, size = self._numbers.get(topic, 0), len(sent)
+    def _batch(self, topic: str, sent: Sent) -> pa.RecordBatch:
+        chosen, times, keys, values, timestamps, headers = sent
+        first, size = self._numbers.get(topic, 0), len(keys)
         self._numbers[topic] = first + size
-        chosen, times, keys, values, timestamps, headers = zip(*sent, strict=True)
         key_array = pa.array(keys, pa.binary())
         places = self._places(topic, chosen, key_array)
         if topic not in self._packed:
@@ -141,7 +164,7 @@ class Output:
                 CHANGE if topic in self._changelogs else RECORD,
                 self._partition,
                 size,
-                name=[topic] * size,
+                name=pa.repeat(topic, size),
                 task=places,
                 mx=times,
                 seq=np.arange(first, first + size),
@@ -168,13 +191,15 @@ class Output:
             timestamp=[pack.size for pack in found],
         )
 
-    def _places(self, topic: str, chosen: tuple[int | None, ...], keys: pa.Array) -> npt.NDArray[np.int32]:
+    def _places(self, topic: str, chosen: list[int | None], keys: pa.Array) -> npt.NDArray[np.int32]:
         """The partition of each record: the chosen one, or Kafka's for the key. A null key stays with its
         task."""
-        if None not in chosen:
+        by_key = chosen.count(None)
+        if not by_key:
             return np.array(chosen, np.int32)
         placed = key_partitions(keys, self.partition_count(topic), self._partition)
-        for index, partition in enumerate(chosen):
-            if partition is not None:
-                placed[index] = partition
+        if by_key < len(chosen):
+            for index, partition in enumerate(chosen):
+                if partition is not None:
+                    placed[index] = partition
         return placed

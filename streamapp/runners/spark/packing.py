@@ -111,7 +111,9 @@ def _records(batch: pa.RecordBatch) -> RecordBatch:
 
 
 def arrow_headers(headers: Sequence[Headers | None]) -> pa.Array:
-    items = [h and [{"key": key, "value": value} for key, value in h] for h in headers]
+    if not any(headers):
+        return pa.nulls(len(headers), ARROW_HEADERS)
+    items = [None if not h else [{"key": key, "value": value} for key, value in h] for h in headers]
     return pa.array(items, ARROW_HEADERS)
 
 

@@ -10,6 +10,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from streamapp import failpoints
 from streamapp.config import StreamsConfig
 from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
 from streamapp.runners.spark.failures import raised_in_tasks
@@ -94,6 +95,7 @@ class SparkRunner:
         run = Run(spark, self._plan, inputs, resume, now_ms or int(time.time() * 1000))
         try:
             for group in groups:
+                failpoints.hit("batch-stage")
                 run.stage(group, progress)
         except BaseException:
             run.close()

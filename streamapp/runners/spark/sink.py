@@ -35,6 +35,7 @@ __all__ = ["Published", "publish"]
 
 COLUMNS = ("topic", "partition", "key", "value", "timestamp", "headers", "wanted")
 RECORDS_PER_TRANSACTION = 20_000
+TRANSACTION_TIMEOUT_MS = 600_000  # a busy machine must not end what makes progress
 TIMEOUT_SECONDS = 60.0
 
 logger = logging.getLogger(__name__)
@@ -188,6 +189,7 @@ def _producer(kafka: KafkaSettings, job: str, task: int) -> Producer:
         {
             **kafka.librdkafka(),
             "transactional.id": f"{job}-{task}",
+            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
             "linger.ms": 50,
             "batch.size": 262_144,
             "compression.type": "lz4",
