@@ -13,6 +13,7 @@ from streamapp.cli.compat import compat
 from streamapp.cli.describe import describe
 from streamapp.cli.pause import pause, resume
 from streamapp.cli.replay import replay
+from streamapp.cli.reset import reset
 from streamapp.cli.spark import spark_group
 from streamapp.cli.sql import sql
 from streamapp.cli.topic import topic_group
@@ -35,6 +36,7 @@ for _command in (
     describe,
     pause,
     replay,
+    reset,
     resume,
     spark_group,
     sql,

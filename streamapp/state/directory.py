@@ -180,7 +180,7 @@ class StateDirectory:
         return ProcessorStateError(
             f"The state folder {self.path} {why}. To start with new state, restored from the changelogs, "
             "delete the folder or set another state_dir; if the changelog topics do not fit any more either, "
-            "set another application_id or reset the application."
+            "set another application_id, or begin anew with `streamapp reset`."
         )
 
 

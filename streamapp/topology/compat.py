@@ -248,7 +248,7 @@ def _kept(old: Snapshot, new: Snapshot) -> Iterator[tuple[Need, str, str]]:
             yield (
                 Need.RESET,
                 f"its changelog was the source topic {old['changelog']}, and {new['changelog']} would lack the rows of before",
-                "Keep reuse.ktable.source.topics, or reset the application",
+                "Keep reuse.ktable.source.topics, or run `streamapp reset`",
             )
     if not old["persistent"] and new["persistent"] and old["changelog"] is None:
         yield Need.NOTHING, "it was kept in memory without changelog: it begins empty, as with each start", ""
@@ -321,7 +321,7 @@ def _repartition_topics(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
                 f"repartition topic {name}",
                 f"its partitions change from {_count(before[name])} to {_count(after[name])}: "
                 "keys move to other partitions than their rows",
-                "Keep the number, or reset the application and delete the topic",
+                "Keep the number, or run `streamapp reset`",
             )
     for name in after:
         if name not in before:

@@ -234,8 +234,7 @@ def start_offset(task: LiveTask, tp: TopicPartition, local: int, first: int, end
         raise TaskCorruptedError(
             f"task {task.id}: the changelog {tp} begins at offset {first}, and the local state of {store} is at {local}: what "
             "lay between was deleted, by retention or on request, and the table cannot be restored. Restore the topic; or, to "
-            f"compute the table anew, stop all workers, delete the topic {tp.topic} and the state folders, and reset the "
-            "offsets of the group"
+            "compute the tables anew, stop all workers and run `streamapp reset`"
         )
     return max(local, first)
 

@@ -111,8 +111,8 @@ def _check_changelogs(
         raise TopologyError(
             f"the changelog {name} does not exist, but the group {plan.application_id} has committed offsets of "
             f"{', '.join(sorted(committed))}: its table would begin empty in the middle of its input. If the topic was "
-            "deleted, restore it; or, to compute the tables anew, stop all workers, delete the state folders and reset the "
-            "offsets of the group. If the store is new in this version and may begin empty, create its topic first: "
+            "deleted, restore it; or, to compute the tables anew, stop all workers and run `streamapp reset`. If the store is new in "
+            "this version and may begin empty, create its topic first: "
             f"kafka-topics.sh --bootstrap-server {plan.config.bootstrap_servers} --create --topic {name} "
             f"--partitions {counts[name]} --config cleanup.policy={policy}"
         )
@@ -134,9 +134,8 @@ def _check_counts(existing: Mapping[str, int], wanted: Mapping[str, int]) -> Non
         if found != count:
             raise TopologyError(
                 f"the internal topic {name} has {found} partitions, but the application needs {count}: the number of "
-                "partitions of its input has changed, so keys belong to other partitions than before. Stop all workers, "
-                f"delete the topic {name} and the state folders of the application, reset its input offsets, and start again; "
-                f"or give the input {found} partitions as before"
+                "partitions of its input has changed, so keys belong to other partitions than before. To compute all tables anew, stop "
+                f"all workers and run `streamapp reset`; or give the input {found} partitions as before"
             )
 
 

@@ -1,0 +1,92 @@
+"""Takes an application back to its beginning, as Kafka Streams' application reset tool does."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from streamapp.broker.requests import ask
+from streamapp.errors import BrokerError, StreamsError
+from streamapp.runners.worker.clients import unreachable
+from streamapp.state.directory import StateDirectory
+from streamapp.topology.plan import Plan
+
+__all__ = ["Reset", "plan_reset"]
+
+_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Reset:
+    """What a reset deletes: internal topics, the offsets of the group, the state on this machine (None: there is none)."""
+
+    group: str
+    topics: tuple[str, ...]
+    folder: Path | None
+    _admin: AdminClient
+
+    def __str__(self) -> str:
+        """
+        >>> print(Reset("flights", ("flights-counts-changelog",), None, None))
+        topic   flights-counts-changelog
+        offsets of the consumer group flights
+        """
+        state = [] if self.folder is None else [f"folder  {self.folder}"]
+        topics = [f"topic   {topic}" for topic in self.topics]
+        return "\n".join([*topics, f"offsets of the consumer group {self.group}", *state])
+
+    def carry_out(self) -> None:
+        """Deletes it all, offsets last: a worker that starts before this has ended refuses for want of its changelogs.
+
+        Raises `StreamsError` when a worker has come up meanwhile; what is left can be deleted by another reset.
+        """
+        if self.folder is not None:
+            with StateDirectory(self.folder.parent, self.folder.name):  # refused while a worker has it
+                shutil.rmtree(self.folder)
+        if self.topics:
+            deleted = ask(self._admin.delete_topics, list(self.topics), seconds=_SECONDS)
+            for topic, answer in deleted.items():
+                _passes(answer.result, f"the topic {topic}", KafkaError.UNKNOWN_TOPIC_OR_PART)
+        ((_, answer),) = ask(self._admin.delete_consumer_groups, [self.group], seconds=_SECONDS).items()
+        _passes(answer.result, f"the consumer group {self.group}", KafkaError.GROUP_ID_NOT_FOUND)
+
+
+def plan_reset(plan: Plan, admin: AdminClient) -> Reset:
+    """What a reset of an application would delete. Raises `StreamsError` while it has workers.
+
+    Only topics that its topology names are internal to it; those of an older topology are left alone, and
+    so is the state on other machines.
+    """
+    group = plan.application_id
+    try:
+        existing = admin.list_topics(timeout=_SECONDS).topics
+        ((_, described),) = ask(admin.describe_consumer_groups, [group], seconds=_SECONDS).items()
+        found = described.result()
+    except KafkaException as exc:
+        raise unreachable(plan.config, exc) from exc
+    if found.state not in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD):
+        members = ", ".join(sorted(f"{member.client_id} on {member.host}" for member in found.members))
+        raise StreamsError(
+            f"the application {group} has {len(found.members)} workers ({members}). Stop them first; one that was killed is a "
+            f"member for another {plan.config.session_timeout_ms / 1000:g} s"
+        )
+    folder = Path(plan.config.state_dir) / group
+    return Reset(
+        group,
+        tuple(topic.name for topic in plan.internal_topics if topic.name in existing),
+        folder if folder.exists() else None,
+        admin,
+    )
+
+
+def _passes(result: Callable[[], object], what: str, absent: int) -> None:
+    try:
+        result()
+    except KafkaException as exc:
+        if exc.args[0].code() != absent:
+            raise BrokerError(f"{what} could not be deleted: {exc.args[0].str()}") from exc
