@@ -11,8 +11,8 @@ from streamapp.topology.nodes import SourceNode
 
 __all__ = ["ConsumedRecord", "DecodedRecord", "HeadHeap", "RecordQueue"]
 
-_MANY_KEYS = 10_000
-"""More keys of a partition are not remembered, but for those of one batch."""
+_FEW_KEYS = 512
+"""More keys are decoded each time: to find one in a large dictionary takes longer, as it is not in the processor's cache."""
 
 DecodedRecord = tuple[Any, Any, int, Headers]
 """Key, value, the timestamp that the extractor gave, headers."""
@@ -37,7 +37,8 @@ class ConsumedRecord:
 
 
 class _Remembered(dict[bytes, Any]):
-    """Decoded keys by their bytes: most keys come again, and what is the same object is found faster in every dictionary behind."""
+    """Decoded keys by their bytes: where there are few, they come again, and what is the same object is found faster in every
+    dictionary behind."""
 
     def __init__(self, decode: Callable[[bytes], Any]) -> None:
         self.decode = decode
@@ -52,7 +53,7 @@ class RecordQueue:
 
     ``batch`` and ``at`` are the batch at the head and the position in it; the task's loop reads its columns directly.
     ``key_of`` and ``value_of`` decode; a serde may generate code when it is bound to a topic, so that happens once, here.
-    Keys that cannot change are remembered as long as they do come again.
+    Keys that cannot change are remembered as long as they are few.
     A source with a timestamp extractor has its head record decoded early, since the timestamp may be in the value.
     """
 
@@ -64,7 +65,6 @@ class RecordQueue:
         "idle_deadline",
         "key_of",
         "keys",
-        "lookups",
         "partition",
         "partition_time",
         "process",
@@ -85,7 +85,6 @@ class RecordQueue:
         self.source = source
         self.keys = _Remembered(source.key_serde.bind(partition.topic, True).deserialize)
         self.key_of = self.keys.__getitem__ if source.key_serde.immutable else self.keys.decode
-        self.lookups = 0
         self.value_of = source.value_serde.bind(partition.topic, False).deserialize
         self.process = process
         self.extractor = extractor
@@ -102,9 +101,9 @@ class RecordQueue:
         if not count:
             return
         self.size += count
-        self.lookups += count
-        if len(self.keys) > _MANY_KEYS:
-            self._forget_keys()
+        if len(self.keys) > _FEW_KEYS:
+            self.key_of = self.keys.decode
+            self.keys.clear()
         if self.batch is None:
             self.batch, self.at = batch, 0
         else:
@@ -119,13 +118,6 @@ class RecordQueue:
         if self.at >= len(batch.offsets):
             self.batch = self.waiting.popleft() if self.waiting else None
             self.at = 0
-
-    def _forget_keys(self) -> None:
-        """There are too many to remember; if few came again, remembering costs more than it saves."""
-        if self.lookups < 3 * len(self.keys):
-            self.key_of = self.keys.decode
-        self.keys.clear()
-        self.lookups = 0
 
     def raw_headers(self) -> Headers:
         assert self.batch is not None
