@@ -14,6 +14,7 @@ __all__ = ["raised_in_tasks"]
 _LAST_LINE = re.compile(
     r"^streamapp(?:\.\w+)+\.(\w+): (.*?)(?=\n\s*\n|\n\s+at |\Z)", re.MULTILINE | re.DOTALL
 )
+_NO_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([^']+)'", re.MULTILINE)
 
 
 @contextmanager
@@ -29,7 +30,13 @@ def raised_in_tasks() -> Iterator[None]:
     except PythonException as error:
         found = _LAST_LINE.findall(str(error))
         if not found:
-            raise
+            missing = _NO_MODULE.search(str(error))
+            if missing is None:
+                raise
+            raise StreamsError(
+                f"the executors have no module {missing[1]}: give them an archive with your code (`streamapp spark package "
+                "dist/app.tar.gz PACKAGE ...`, then --archive dist/app.tar.gz, or spark-submit --archives; docs/spark.md)"
+            ) from error
         name, message = found[-1]
         kind = getattr(errors, name, StreamsError)
         raise (kind if kind is not errors.UnsupportedOperation else StreamsError)(message.strip()) from error

@@ -1,0 +1,54 @@
+"""What the driver says of errors in executors, and of what cannot run on Spark at all."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PythonException
+
+from streamapp import StreamsBuilder, StreamsConfig, StringSerde, UnsupportedOperation
+from streamapp.errors import BrokerError, StreamsError
+from streamapp.runners.spark import SparkRunner
+from streamapp.runners.spark.failures import raised_in_tasks
+
+TRACEBACK = """
+  An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "worker.py", line 2028, in main
+{line}
+
+"""
+
+
+def raised(line: str) -> BaseException:
+    with pytest.raises(Exception) as found, raised_in_tasks():  # noqa: PT011
+        raise PythonException(TRACEBACK.format(line=line))
+    return found.value
+
+
+def test_errors_of_streamapp_come_back_as_what_they_are() -> None:
+    error = raised("streamapp.errors.BrokerError: flights-0 cannot be read at offset 7: it is gone")
+    assert type(error) is BrokerError
+    assert str(error) == "flights-0 cannot be read at offset 7: it is gone"
+
+
+def test_code_that_executors_do_not_have_is_named_with_the_way_to_give_it_to_them() -> None:
+    error = raised("ModuleNotFoundError: No module named 'agents'")
+    assert type(error) is StreamsError
+    assert "the executors have no module agents" in str(error)
+    assert "streamapp spark package" in str(error)
+
+
+def test_other_errors_stay_what_spark_made_of_them() -> None:
+    assert type(raised("ZeroDivisionError: division by zero")) is PythonException
+
+
+async def looked_up(value: str) -> str:
+    return value
+
+
+def test_asynchronous_steps_are_refused_before_spark_starts() -> None:
+    text, builder = StringSerde(), StreamsBuilder()
+    calls = builder.stream("in", key_serde=text, value_serde=text)
+    calls.map_values_async(looked_up, name="lookup").to("out", key_serde=text, value_serde=text)
+    with pytest.raises(UnsupportedOperation, match=r"lookup cannot run.*asynchronous.*map_values\(\)"):
+        SparkRunner(builder.build(), StreamsConfig("calls")).batch()
