@@ -20,7 +20,14 @@ from streamapp.records import TopicPartition
 __all__ = ["KafkaAdmin", "TopicSpec"]
 
 _BROKER_DEFAULT = -1
-_NO_LEADER_YET = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION)
+_LEADER_CHANGES = (
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+)
+"""What a partition answers while its leader is being chosen, or one that the client does not know yet."""
 
 
 class TopicSpec(NamedTuple):
@@ -86,7 +93,7 @@ class KafkaAdmin:
 
         With ``read_committed`` it is the last stable offset: where a reader of committed records ends. Kafka
         advances it a moment after a commit returned, because it writes the commit markers in the background.
-        Partitions without a leader for a moment (they were just created) are asked for again.
+        Partitions whose leader is just changing (or that were just created) are asked for again.
         """
         level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
         found: dict[TopicPartition, int] = {}
@@ -95,11 +102,12 @@ class KafkaAdmin:
         while wanted:
             asked = {ClientPartition(*partition): OffsetSpec.latest() for partition in wanted}
             request = partial(self._client.list_offsets, isolation_level=level)
-            fine = _NO_LEADER_YET if time.monotonic() < deadline else ()
+            fine = _LEADER_CHANGES if time.monotonic() < deadline else ()
             for at, end in self._each("read the end of", request, asked, *fine).items():
                 found[TopicPartition(at.topic, at.partition)] = end.offset
             wanted -= found.keys()
             if wanted:
+                self._metadata()  # tells the client who leads now
                 time.sleep(0.05)
         return found
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka, TopicSpec
 from streamapp.errors import BrokerError
@@ -85,3 +86,25 @@ def test_a_cluster_that_does_not_answer_says_how_to_get_one() -> None:
     admin = KafkaAdmin(KafkaSettings(bootstrap_servers="127.0.0.1:1"), timeout=0.5)
     with pytest.raises(BrokerError, match=r"127\.0\.0\.1:1 does not answer.*streamapp broker start"):
         admin.ensure_topics([TopicSpec("topic", 1)])
+
+
+def test_a_partition_whose_leader_changes_is_asked_again(
+    admin: KafkaAdmin, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin.ensure_topics([TopicSpec(topic, 1)])
+    partition = TopicPartition(topic, 0)
+    list_offsets, refused = admin._client.list_offsets, []
+
+    def refuse_once(asked: Any, **options: Any) -> Any:
+        if refused:
+            return list_offsets(asked, **options)
+        answers = {}
+        for at in asked:
+            refused.append(at)
+            answers[at] = Future()
+            answers[at].set_exception(KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH)))
+        return answers
+
+    monkeypatch.setattr(admin._client, "list_offsets", refuse_once)
+    assert admin.log_end_offsets([partition]) == {partition: 0}
+    assert len(refused) == 1

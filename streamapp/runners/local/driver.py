@@ -88,9 +88,7 @@ class TopologyTestDriver:
         partition: int | None,
     ) -> None:
         """Takes what the task writes (the `Collector` port)."""
-        record = OutputRecord(topic, key, value, timestamp, headers, partition)
-        self.produced.setdefault(topic, []).append(record)
-        self._fresh.append(record)
+        self._fresh.append(OutputRecord(topic, key, value, timestamp, headers, partition))
 
     def partition_count(self, topic: str) -> int:
         """Every topic has one partition here."""
@@ -253,9 +251,11 @@ class TopologyTestDriver:
             self._redeliver()
 
     def _redeliver(self) -> None:
-        """Records that the topology reads back: repartition topics, or a sink's topic that is a source too."""
+        """Shows what a step wrote, now that it is through, and gives the topology what it reads back: repartition topics, or
+        a sink's topic that is a source too."""
         while self._fresh:
             record = self._fresh.popleft()
+            self.produced.setdefault(record.topic, []).append(record)
             self._deliver(record.topic, record.key, record.value, record.timestamp or 0, record.headers)
 
     def _commit(self) -> None:
