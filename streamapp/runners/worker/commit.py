@@ -98,6 +98,8 @@ class Committer:
     def roll_back(self) -> None:
         """What was not committed is taken back."""
         self._ledger.roll_back()
+        if self._outputs is not self._ledger:
+            self._outputs.roll_back()
         self._begin_outputs()
 
     def write_metadata(self, member: Member | None) -> None:

@@ -37,6 +37,13 @@ _FAULTS_OF_THE_RECORD = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
 )
 """A new attempt would fail like this one."""
+_OUT_OF_STEP = (
+    KafkaError._FATAL,
+    KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    KafkaError.UNKNOWN_PRODUCER_ID,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+)
+"""Producer and brokers do not agree on what was written, as may be after a restart of the brokers: a new producer can go on."""
 
 
 class ProductionError(BrokerError):
@@ -103,14 +110,15 @@ class RecordProducer:
         self._in_transaction = False
 
     def roll_back(self) -> None:
-        """Rolls the open transaction back; the next can `begin`.
+        """Rolls the open transaction back; the next can `begin`. Without transactions, gives up what is on its way.
 
         With a new client, whose first request ends what the old one has left: after an error nobody knows what that one
         still waits for, and aborting with it was seen to take minutes.
         """
         self.client.purge(in_queue=True, in_flight=True, blocking=False)
         self._renew()
-        self.open()
+        if self._transactional:
+            self.open()
 
     # Records.
 
@@ -184,14 +192,21 @@ class RecordProducer:
 
     @contextlib.contextmanager
     def _naming_errors(self) -> Iterator[None]:
-        """A call into librdkafka raises once a fatal error was met; a transaction can begin again with a new producer."""
+        """A call into librdkafka raises once a fatal error was met. Where a new producer can go on, it will: with its
+        transaction, or at the last commit."""
         try:
             yield
+        except (
+            SystemError
+        ) as exc:  # seen after restarts of brokers: confluent-kafka loses the exception that it raises
+            raise TransactionAborted(f"the producer has failed: {exc}") from exc
         except KafkaException as exc:
-            error = exc.args[0].str()
+            error: KafkaError = exc.args[0]
             if self._transactional:
-                raise TransactionAborted(f"the transaction has failed: {error}") from exc
-            raise ProductionError(f"the producer had to stop: {error}") from exc
+                raise TransactionAborted(f"the transaction has failed: {error.str()}") from exc
+            if error.code() in _OUT_OF_STEP:
+                raise TransactionAborted(f"the producer has failed: {error.str()}") from exc
+            raise ProductionError(f"the producer had to stop: {error.str()}") from exc
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None and error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
@@ -215,8 +230,10 @@ class RecordProducer:
         headers: Headers,
         partition: int | None,
     ) -> None:
-        if self._transactional and error.code() not in _FAULTS_OF_THE_RECORD:
-            self._failure = self._failure or TransactionAborted(f"the transaction has failed: {error.str()}")
+        if error.code() in _OUT_OF_STEP or (
+            self._transactional and error.code() not in _FAULTS_OF_THE_RECORD
+        ):
+            self._failure = self._failure or TransactionAborted(f"the producer has failed: {error.str()}")
             return
         failure = ProductionError(f"a record could not be written to {topic}: {error.str()}")
         decision = self._handler
@@ -232,7 +249,4 @@ class RecordProducer:
             self._failure = failure  # also when the transaction has failed: this is why, and it would again
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.fatal() and self._failure is None and not self._transactional:
-            self._failure = ProductionError(f"the producer had to stop: {error.str()}")
-        else:
-            CLIENT_LOGGER.warning("producer: %s", error.str())
+        CLIENT_LOGGER.warning("producer: %s", error.str())  # fatal ones are raised by the next call

@@ -1,0 +1,84 @@
+"""What a producer of a worker makes of errors, without a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from streamapp.config import StreamsConfig
+from streamapp.runners.worker import producer
+from streamapp.runners.worker.producer import ProductionError, RecordProducer
+from streamapp.runners.worker.transactions import TransactionAborted
+
+CONFIG = StreamsConfig("app", bootstrap_servers="127.0.0.1:9", client_properties={"log_level": 0})
+
+
+class Client:
+    """Raises what it is told to."""
+
+    made = 0
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        Client.made += 1
+        self.error: BaseException | None = None
+
+    def _call(self, *_: Any, **__: Any) -> int:
+        if self.error is not None:
+            raise self.error
+        return 0
+
+    produce = poll = flush = _call
+
+    def purge(self, **_: Any) -> None: ...
+
+
+@pytest.fixture
+def outputs(monkeypatch: pytest.MonkeyPatch) -> RecordProducer:
+    monkeypatch.setattr(producer, "Producer", Client)
+    return RecordProducer(CONFIG, {"out": 1})
+
+
+def failing(code: int) -> KafkaException:
+    return KafkaException(KafkaError(code, "no", fatal=True))
+
+
+def poll(outputs: RecordProducer) -> None:
+    outputs.poll()
+
+
+def flush(outputs: RecordProducer) -> None:
+    outputs.flush(1.0, lambda: False)
+
+
+def send(outputs: RecordProducer) -> None:
+    outputs.send("out", b"k", b"v", 0)
+    outputs.client.error = None  # type: ignore[attr-defined]
+    outputs.poll()
+
+
+@pytest.mark.parametrize("call", [poll, flush, send])
+def test_a_producer_out_of_step_with_its_brokers_is_replaced(
+    outputs: RecordProducer, call: Callable[[RecordProducer], None]
+) -> None:
+    outputs.client.error = failing(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER)  # type: ignore[attr-defined]
+    with pytest.raises(TransactionAborted, match="the producer has failed"):
+        call(outputs)
+    made = Client.made
+    outputs.roll_back()
+    assert Client.made == made + 1
+    call(outputs)
+
+
+def test_an_exception_that_was_lost_on_its_way_replaces_it_too(outputs: RecordProducer) -> None:
+    outputs.client.error = SystemError("exception <class 'str'> is not a BaseException subclass")  # type: ignore[attr-defined]
+    with pytest.raises(TransactionAborted):
+        outputs.poll()
+
+
+def test_what_a_new_one_would_meet_again_ends_the_worker(outputs: RecordProducer) -> None:
+    outputs.client.error = failing(KafkaError.CLUSTER_AUTHORIZATION_FAILED)  # type: ignore[attr-defined]
+    with pytest.raises(ProductionError, match="the producer had to stop"):
+        outputs.poll()
