@@ -65,7 +65,8 @@ class Run:
             {
                 "bootstrap.servers": kafka.bootstrap_servers,
                 "partitioner": "murmur2_random",
-                "enable.idempotence": True,
+                "acks": "all",
+                "max.in.flight": 1,
                 "log_level": 0,
             }
         )
