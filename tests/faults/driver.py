@@ -5,28 +5,26 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from ..processes import Worker, free_port, start_worker
 from .brokers import FaultyKafka
+from .feed import PARTITIONS, Feed
 from .history import History
 from .watch import LogReader, Prober, Reader, Watcher, get_json, text
 from .workloads import WORKLOADS
 
 __all__ = ["PARTITIONS", "Run", "set_config"]
 
-PARTITIONS, KEYS = 4, 40
-BASE_MS = 1_700_000_000_000
 EXACTLY_ONCE = "exactly_once_v2"
 PATIENCE = 120.0
 """Seconds until something that has to happen on a busy machine has not happened."""
@@ -61,17 +59,7 @@ class Run:
             dead_letters=dead_letters,
         )
         self.admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
-        self._producer = Producer(
-            {
-                "bootstrap.servers": kafka.bootstrap_servers,
-                "partitioner": "murmur2_random",
-                "acks": "all",
-                "max.in.flight": 1,
-                "log_level": 0,
-            }
-        )
-        self._ids = 0
-        self._sent: dict[str, int] = {}
+        self._feed = Feed(self.history, kafka.bootstrap_servers, self.source)
         self._workers: dict[str, Worker] = {}
         self._ports: dict[str, int] = {}
         self._starts = 0
@@ -82,7 +70,7 @@ class Run:
         rows = [f"{self.source}-rows"] if workload == "join" else []
         self.create(self.source, *sinks, self.dead_letters, *rows)
         if rows:
-            self._feed_rows(rows[0])
+            self._feed.send_rows(rows[0])
         self.watcher = Watcher(
             self.history,
             kafka.bootstrap_servers,
@@ -111,64 +99,11 @@ class Run:
 
     def feed(self, count: int, value: Callable[[int], str] = str) -> None:
         """Sends records and waits until the brokers have them."""
-        for _ in range(count):
-            self._send(value)
-        self._producer.flush()
+        self._feed.send(count, value)
 
-    @contextmanager
-    def feeding(self, per_second: int = 40) -> Iterator[None]:
+    def feeding(self, per_second: int = 40) -> AbstractContextManager[None]:
         """Sends records all the time."""
-        stop = threading.Event()
-
-        def send() -> None:
-            while not stop.wait(0.25):
-                for _ in range(per_second // 4):
-                    self._send(str)
-                self._producer.poll(0)
-
-        thread = threading.Thread(target=send, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
-            self._producer.flush()
-
-    def _send(self, value: Callable[[int], str]) -> None:
-        number = self._ids
-        self._ids += 1
-        # Mostly in order, some late but in time, some too late for any window.
-        late = 8_000 if number % 10 == 3 else 60_000 if number % 37 == 5 else 0
-        self._producer.produce(
-            self.source,
-            value(number),
-            f"k{number * 7919 % KEYS}",
-            timestamp=BASE_MS + max(0, number * 100 - late),
-            on_delivery=self._on_delivery,
-        )
-
-    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:  # else nobody knows, and `_read_input` looks
-            partition = f"{message.topic()}-{message.partition()}"
-            self._sent[partition] = max(message.offset() + 1, self._sent.get(partition, 0))
-            self._note_sent(message)
-
-    def _note_sent(self, message: Message) -> None:
-        self.history.add(
-            "sent",
-            topic=message.topic(),
-            partition=message.partition(),
-            offset=message.offset(),
-            key=text(message.key()),
-            value=text(message.value()),
-            timestamp=message.timestamp()[1],
-        )
-
-    def _feed_rows(self, topic: str) -> None:
-        for number in range(KEYS):
-            self._producer.produce(topic, f"row-of-k{number}", f"k{number}", timestamp=BASE_MS - 1)
-        self._producer.flush()
+        return self._feed.sending(per_second)
 
     # Workers.
 
@@ -285,7 +220,7 @@ class Run:
     @property
     def behind(self) -> int:
         committed = self.watcher.committed
-        return sum(max(0, end - committed.get(tp, 0)) for tp, end in list(self._sent.items()))
+        return sum(max(0, end - committed.get(tp, 0)) for tp, end in list(self._feed.ends.items()))
 
     def _mark(self) -> int:
         return self.watcher.seen + sum(self.watcher.committed.values())
@@ -356,16 +291,9 @@ class Run:
         for worker in self._workers.values():
             worker.close()
         self._prober.close()
-        self._read_input()
+        self._feed.look()
         self.watcher.close()
         self.history.close()
-
-    def _read_input(self) -> None:
-        """What the log has beyond what brokers have acknowledged: when they restart, records come twice."""
-        known = {(e["partition"], e["offset"]) for e in self.history.of("sent")}
-        for message in self._read_all(self.source, read_committed=False):
-            if (message.partition(), message.offset()) not in known:
-                self._note_sent(message)
 
     def _read_views(self) -> None:
         rows: dict[str, str] = {}
@@ -393,13 +321,10 @@ class Run:
 
     def read(self, topic: str) -> list[tuple[bytes, bytes]]:
         """What a restore would read of a topic."""
-        return [(message.key(), message.value()) for message in self._read_all(topic, read_committed=True)]
-
-    def _read_all(self, topic: str, *, read_committed: bool) -> list[Message]:
         partitions = [TopicPartition(topic, p) for p in range(PARTITIONS)]
-        reader = LogReader(self.kafka.bootstrap_servers, partitions, read_committed=read_committed)
+        reader = LogReader(self.kafka.bootstrap_servers, partitions, read_committed=True)
         try:
-            return list(reader.rest())
+            return [(message.key(), message.value()) for message in reader.rest()]
         finally:
             reader.close()
 

@@ -54,14 +54,27 @@ def dead_letter_topic_missing(run: Run) -> None:
 
 @scenario(37, fault="the output topic takes no record of this size: the worker stops, nothing is skipped")
 def output_too_large(run: Run) -> None:
+    _too_large_for(run, run.sink)
+
+
+@scenario(
+    37,
+    fault="the changelog takes no record of this size: the worker stops, nothing is skipped",
+    guarantees=(EOS,),
+)
+def changelog_too_large(run: Run) -> None:
+    _too_large_for(run, f"{run.id}-counts-changelog")
+
+
+def _too_large_for(run: Run, topic: str) -> None:
     run.start("a")
     run.feed(100)
     run.caught_up()
     # Less than a batch of two, more than a transaction marker, without which no transaction ends.
-    set_config(run, run.sink, "max.message.bytes", "100")
+    set_config(run, topic, "max.message.bytes", "100")
     run.feed(100)
-    run.fails("a", f"a record could not be written to {run.sink}")
-    set_config(run, run.sink, "max.message.bytes", "1000000")
+    run.fails("a", f"a record could not be written to {topic}")
+    set_config(run, topic, "max.message.bytes", "1000000")
     run.start("a")
     run.finish()
 

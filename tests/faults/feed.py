@@ -1,0 +1,110 @@
+"""The input of a run: what is sent, and what the log has of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+
+from .history import History
+from .watch import LogReader, text
+
+__all__ = ["KEYS", "PARTITIONS", "Feed"]
+
+PARTITIONS, KEYS = 4, 40
+_BASE_MS = 1_700_000_000_000
+
+
+class Feed:
+    """Sends numbered records to a topic, and writes into the history where they are."""
+
+    def __init__(self, history: History, bootstrap: str, topic: str) -> None:
+        self._history = history
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._number = 0
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "partitioner": "murmur2_random",
+                "acks": "all",
+                "max.in.flight": 1,
+                "log_level": 0,
+            }
+        )
+        self.ends: dict[str, int] = {}
+        """``topic-partition`` -> the offset after the last record that brokers have acknowledged."""
+
+    def send(self, count: int, value: Callable[[int], str] = str) -> None:
+        """Sends records and waits until the brokers have them."""
+        for _ in range(count):
+            self._send(value)
+        self._producer.flush()
+
+    @contextmanager
+    def sending(self, per_second: int) -> Iterator[None]:
+        """Sends records all the time."""
+        stop = threading.Event()
+
+        def send() -> None:
+            while not stop.wait(0.25):
+                for _ in range(per_second // 4):
+                    self._send(str)
+                self._producer.poll(0)
+
+        thread = threading.Thread(target=send, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+            self._producer.flush()
+
+    def send_rows(self, topic: str) -> None:
+        """A row of a table for each key, from before all records."""
+        for number in range(KEYS):
+            self._producer.produce(topic, f"row-of-k{number}", f"k{number}", timestamp=_BASE_MS - 1)
+        self._producer.flush()
+
+    def look(self) -> None:
+        """Notes what the log has beyond what brokers have acknowledged: when they restart, records come twice."""
+        known = {(e["partition"], e["offset"]) for e in self._history.of("sent")}
+        partitions = [TopicPartition(self._topic, p) for p in range(PARTITIONS)]
+        reader = LogReader(self._bootstrap, partitions, read_committed=False)
+        for message in reader.rest():
+            if (message.partition(), message.offset()) not in known:
+                self._note(message)
+        reader.close()
+
+    def _send(self, value: Callable[[int], str]) -> None:
+        number = self._number
+        self._number += 1
+        # Mostly in order, some late but in time, some too late for any window.
+        late = 8_000 if number % 10 == 3 else 60_000 if number % 37 == 5 else 0
+        self._producer.produce(
+            self._topic,
+            value(number),
+            f"k{number * 7919 % KEYS}",
+            timestamp=_BASE_MS + max(0, number * 100 - late),
+            on_delivery=self._on_delivery,
+        )
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:  # else nobody knows, until `look`
+            partition = f"{message.topic()}-{message.partition()}"
+            self.ends[partition] = max(message.offset() + 1, self.ends.get(partition, 0))
+            self._note(message)
+
+    def _note(self, message: Message) -> None:
+        self._history.add(
+            "sent",
+            topic=message.topic(),
+            partition=message.partition(),
+            offset=message.offset(),
+            key=text(message.key()),
+            value=text(message.value()),
+            timestamp=message.timestamp()[1],
+        )
