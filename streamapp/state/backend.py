@@ -21,6 +21,10 @@ class OrderedBytes(Protocol):
         """Keys from ``start`` to before ``end``; None is open. Valid until the next `StateBackend.write`."""
         ...
 
+    def approximate_count(self) -> int:
+        """Roughly how many keys there are, without reading them."""
+        ...
+
 
 @dataclass(slots=True)
 class WriteSet:
@@ -104,6 +108,9 @@ class _MemoryTable:
         data = self._data
         indexes = range(high - 1, low - 1, -1) if reverse else range(low, high)
         return ((keys[i], data[keys[i]]) for i in indexes)
+
+    def approximate_count(self) -> int:
+        return len(self._data)
 
     def apply(self, puts: list[tuple[bytes, bytes | None]]) -> None:
         data, added, removed = self._data, self._added, self._removed

@@ -78,9 +78,6 @@ class KeyValueStore(WriteBehindStore):
         start = prefix if isinstance(prefix, bytes) else self._keys.serialize(prefix)
         return self._entries(start, prefix_end(start), False)
 
-    def approximate_num_entries(self) -> int:
-        return sum(1 for _ in self._merged(None, None))
-
     def _entries(self, start: bytes | None, end: bytes | None, reverse: bool) -> Iterator[tuple[Any, Any]]:
         show_key, show = self._show_key, self._values.show
         return ((show_key(key), show(row[0])) for key, row in self._merged(start, end, reverse))

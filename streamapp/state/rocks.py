@@ -196,6 +196,10 @@ class _RocksTable:
                 advance()
         rows.status()
 
+    def approximate_count(self) -> int:
+        # Keys that were written again count again until RocksDB has merged them.
+        return self._rows.property_int_value("rocksdb.estimate-num-keys") or 0
+
     def flush(self) -> None:
         """Waits until the write buffers are in a file."""
         self._rows.flush(True)

@@ -240,6 +240,6 @@ class TimeBucketedStore(WriteBehindStore):
             return int.from_bytes(key[:8], "big")
         return None
 
-    def approximate_num_entries(self) -> int:
-        live = self._min_live()
-        return sum(1 for key, _ in self._merged(None, _META) if self._time_of(key[8:]) >= live)
+    def _stored_rows(self) -> int:
+        # Rows that have expired count until their bucket goes.
+        return self._table.approximate_count() - (self._table.get(_META) is not None)

@@ -204,9 +204,7 @@ class VersionedStore(Store):
         return 500 * len(self._dirty)
 
     def approximate_num_entries(self) -> int:
-        keys = {key for key, _ in self._table.range(b"\0", b"\1")}
-        keys.update(b"\0" + self._keys.to_bytes(key) for key in self._dirty)
-        return len(keys)
+        return self._table.approximate_count() + len(self._dirty)
 
     def _pack(self, versions: _Versions) -> bytes:
         to_bytes = self._values.to_bytes

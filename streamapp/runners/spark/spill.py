@@ -102,3 +102,6 @@ class _Table:
         self, start: bytes | None, end: bytes | None, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         return self.inner.range(start, end, reverse)
+
+    def approximate_count(self) -> int:
+        return self.inner.approximate_count()

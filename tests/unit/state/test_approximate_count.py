@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+from store_harness import Life
+
+from streamapp.state.backend import WriteSet
+from streamapp.state.rocks import RocksBackend
+
+KINDS = [
+    {"kind": "key_value"},
+    {"kind": "timestamped"},
+    {"kind": "timestamped", "ttl_ms": 1000},
+    {"kind": "timestamped", "cached": True},
+    {"kind": "timestamped", "keeps_timestamps": False},
+    {"kind": "lru", "max_entries": 10, "persistent": False},
+]
+
+
+@pytest.mark.parametrize("spec", KINDS, ids=lambda spec: "-".join(map(str, spec.values())))
+def test_in_memory_the_count_is_exact_also_of_what_waits_for_the_commit(spec):
+    life = Life(**spec)
+    for commit in (False, True):
+        for key in "abc":
+            life.store.put(key, 1, 1)
+        life.store.put("b", None, 2)
+        life.store.put("missing", None, 2)
+        if commit:
+            life.commit()
+        assert life.store.approximate_num_entries() == 2
+    life.store.put("a", 2, 3)
+    life.store.put("d", 1, 3)
+    life.store.put("c", None, 3)
+    assert life.store.approximate_num_entries() == 2
+
+
+def test_windows_count_until_their_bucket_goes():
+    life = Life(kind="window", retention_ms=10, window_size_ms=5, segment_interval_ms=20)
+    for start in (0, 5, 18):
+        life.store.put("a", 1, start)
+        life.commit()
+    assert len(list(life.store.all())) == 1
+    assert life.store.approximate_num_entries() == 3
+    life.store.put("a", 1, 100)
+    life.commit()
+    assert life.store.approximate_num_entries() == 1
+
+
+def test_on_disk_nothing_is_read_to_count(tmp_path, monkeypatch):
+    backend = RocksBackend(tmp_path / "state")
+    table = backend.table("s")
+    backend.write(WriteSet(puts={"s": [(bytes([n]), b"x") for n in range(100)]}))
+    monkeypatch.setattr(type(table), "range", None)
+    assert table.approximate_count() == 100
+    backend.write(WriteSet(puts={"s": [(bytes([n]), None) for n in range(30)]}))
+    assert 0 <= table.approximate_count() <= 100
+    backend.close()
