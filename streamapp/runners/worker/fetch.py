@@ -14,6 +14,7 @@ from streamapp.errors import BrokerError, TaskCorruptedError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import consumer_settings, list_offsets
 from streamapp.runners.worker.consumer import ConsumerEvent, open_consumer
+from streamapp.runners.worker.ends import LogEnds
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.membership import Position
 
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 _BATCH = 10_000
 _MAX_BUFFERED = 20_000
 """Records of one input that wait in a task before fetching it is paused."""
+_STALL_SECONDS = 60.0
+"""How long nothing may arrive of a log that goes on, while there is nothing else to read."""
 
 
 class Fetcher:
@@ -35,6 +38,11 @@ class Fetcher:
         self._next: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
         self._at_end: set[TopicPartition] = set()
+        self._log_ends = LogEnds(admin)
+        self._drained = False
+        """Since the last answer of the brokers everything that had arrived was read."""
+        self._behind: dict[TopicPartition, tuple[int, float]] = {}
+        """Inputs that were not at the end of their log -> their position, and since when they are there."""
         self.ends: dict[TopicPartition, int] = {}
         """Ends of the logs of the inputs, as far as they were seen."""
 
@@ -51,7 +59,7 @@ class Fetcher:
             if offset > end[tp]:
                 raise TaskCorruptedError(
                     f"the committed offset of {tp} is {offset}, but the topic ends at {end[tp]}: it was deleted and created "
-                    f"anew, or lost records. Reset the offsets of the group {self._config.application_id} to go on"
+                    "anew, or lost records. Stop all workers and run `streamapp reset` to begin anew with what it has"
                 )
             if 0 <= offset < first[tp]:
                 logger.warning(
@@ -87,11 +95,14 @@ class Fetcher:
             self._next.setdefault(tp, live.starts[tp])
         self._paused.clear()
         self._at_end.clear()
+        self._behind.clear()
         self._consumer.assign({tp: self._next[tp] for tp in self._task_of})
 
     def poll(self, timeout: float) -> None:
         """Hands what has arrived to the tasks; waits up to ``timeout`` seconds for a first record."""
         batches, events = self._consumer.poll(_BATCH, timeout)
+        if not batches and not events:
+            self._drained = True
         for tp, batch in batches:
             live = self._task_of.get(tp)
             if live is not None:
@@ -122,11 +133,39 @@ class Fetcher:
                 self._paused.discard(tp)
 
     def refresh_ends(self) -> None:
-        """Notes the ends of the logs as of the last fetch. Clients are asked in this thread only:
-        librdkafka's
-        Python client makes other threads wait for a poll to end."""
+        """Notes the ends of the logs, as of the last fetch and as brokers see them, and fetches anew what has come to a halt.
+
+        Clients are asked in this thread only: librdkafka's Python client makes other threads wait for a poll to end.
+        """
         for tp in self._task_of:
             self.ends[tp] = max(self._consumer.end(tp), self.ends.get(tp, -1))
+        if ends := self._log_ends.look(self._task_of):
+            for tp, end in ends.items():
+                self.ends[tp] = max(end, self.ends.get(tp, -1))
+            self._restart([tp for tp, end in ends.items() if self._stalls(tp, end)])
+            self._drained = False
+
+    def _stalls(self, tp: TopicPartition, end: int) -> bool:
+        position, now = self._next.get(tp, end), time.monotonic()
+        if position >= end or tp in self._paused:
+            self._behind.pop(tp, None)
+            return False
+        before, since = self._behind.get(tp, (None, now))
+        if before != position:
+            self._behind[tp] = position, now
+            return False
+        return self._drained and now - since >= _STALL_SECONDS
+
+    def _restart(self, partitions: list[TopicPartition]) -> None:
+        for tp in partitions:
+            logger.warning(
+                "%s: nothing has arrived for %d s, though its log goes on; it is fetched anew",
+                tp,
+                _STALL_SECONDS,
+            )
+            del self._behind[tp]
+            self._consumer.remove([tp])
+            self._consumer.add({tp: self._next[tp]})
 
     def read_up_to(self, tp: TopicPartition) -> int:
         """The next offset to fetch: behind the last record and what follows it without being one

@@ -1,0 +1,63 @@
+"""Where logs end, asked beside the work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaException
+from confluent_kafka import TopicPartition as RdTopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from streamapp.broker.requests import NO_TIMEOUT
+from streamapp.records import TopicPartition
+
+__all__ = ["LogEnds"]
+
+_ASK_SECONDS = 5.0
+_ANSWER_SECONDS = 60.0
+"""How long a request without answer keeps the next one waiting."""
+
+
+class LogEnds:
+    """Asks brokers every few seconds how far committed records go, and waits for nothing.
+
+    A consumer knows the end of a log as of its last fetch. One that does not fetch, because it has more than it can
+    process, or because something has gone wrong, does not know that it is behind.
+    """
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+        self._last = time.monotonic()
+        self._asked: Mapping[Any, Future[Any]] = {}
+
+    def look(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """What brokers have answered since the last look; empty most of the time."""
+        waited = time.monotonic() - self._last
+        if (
+            self._asked
+            and not all(future.done() for future in self._asked.values())
+            and waited < _ANSWER_SECONDS
+        ):
+            return {}
+        found = self._answers()
+        if partitions and waited >= _ASK_SECONDS:
+            self._last = time.monotonic()
+            self._asked = self._admin.list_offsets(
+                {RdTopicPartition(*tp): OffsetSpec.latest() for tp in partitions},
+                isolation_level=IsolationLevel.READ_COMMITTED,
+                request_timeout=NO_TIMEOUT,
+            )
+        return found
+
+    def _answers(self) -> dict[TopicPartition, int]:
+        asked, self._asked = self._asked, {}
+        found = {}
+        for tp, future in asked.items():
+            try:
+                found[TopicPartition(tp.topic, tp.partition)] = future.result(0).offset
+            except (KafkaException, TimeoutError):
+                continue  # its leader is on its way to another broker; the next request finds it
+        return found

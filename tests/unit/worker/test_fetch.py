@@ -1,0 +1,115 @@
+"""How far behind an input is, and what happens when nothing arrives of it; without a broker."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from streamapp.broker.requests import NO_TIMEOUT
+from streamapp.config import StreamsConfig
+from streamapp.records import RecordBatch, TopicPartition
+from streamapp.runners.worker import ends, fetch
+from streamapp.runners.worker.fetch import Fetcher
+
+ONE, TWO = (TopicPartition("in", p) for p in range(2))
+
+
+class Brokers:
+    """The admin client and the consumer of a fetcher, and the clock."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.ends = {ONE: 0, TWO: 0}
+        self.answer = True
+        self.asked = 0
+        self.arrived: list[tuple[TopicPartition, RecordBatch]] = []
+        self.restarted: list[dict[TopicPartition, int]] = []
+
+    def list_offsets(
+        self, wanted: dict[Any, Any], *, request_timeout: float, **_: Any
+    ) -> dict[Any, Future[Any]]:
+        assert request_timeout == NO_TIMEOUT
+        self.asked += 1
+        futures: dict[Any, Future[Any]] = {tp: Future() for tp in wanted}
+        for tp, future in futures.items():
+            if self.answer:
+                future.set_result(SimpleNamespace(offset=self.ends[TopicPartition(tp.topic, tp.partition)]))
+            else:
+                future.set_exception(KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)))
+        return futures
+
+    def poll(self, most: int, timeout: float) -> tuple[list[Any], list[Any]]:
+        arrived, self.arrived = self.arrived, []
+        return arrived, []
+
+    def assign(self, positions: dict[TopicPartition, int]) -> None: ...
+    def remove(self, partitions: list[TopicPartition]) -> None: ...
+
+    def add(self, positions: dict[TopicPartition, int]) -> None:
+        self.restarted.append(positions)
+
+    def end(self, tp: TopicPartition) -> int:
+        return -1  # it has not fetched yet
+
+
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
+    brokers = Brokers()
+    monkeypatch.setattr(fetch, "open_consumer", lambda settings: brokers)
+    for module in (fetch, ends):
+        monkeypatch.setattr(module.time, "monotonic", lambda: brokers.now)
+    return brokers
+
+
+@pytest.fixture
+def fetcher(brokers: Brokers) -> Fetcher:
+    fetcher = Fetcher(StreamsConfig("app"), brokers)  # type: ignore[arg-type]
+    live: Any = SimpleNamespace(
+        inputs=(ONE, TWO), starts={ONE: 0, TWO: 0}, task=SimpleNamespace(enqueue=lambda tp, batch: None)
+    )
+    fetcher.assign([live])
+    return fetcher
+
+
+def wait(fetcher: Fetcher, brokers: Brokers, seconds: int, *, poll: bool = True) -> None:
+    for _ in range(seconds):
+        brokers.now += 1
+        if poll:
+            fetcher.poll(0)
+        fetcher.refresh_ends()
+
+
+def test_the_end_of_a_log_is_known_also_when_nothing_is_fetched(fetcher: Fetcher, brokers: Brokers) -> None:
+    brokers.ends = {ONE: 50, TWO: 7}
+    wait(fetcher, brokers, 7, poll=False)
+    assert fetcher.ends == {ONE: 50, TWO: 7}
+    assert brokers.asked == 1
+    brokers.answer = False
+    wait(fetcher, brokers, 20, poll=False)
+    assert fetcher.ends == {ONE: 50, TWO: 7}
+    assert brokers.asked > 2
+
+
+def test_an_input_of_which_nothing_arrives_is_fetched_anew(fetcher: Fetcher, brokers: Brokers) -> None:
+    brokers.ends = {ONE: 50, TWO: 7}
+    brokers.arrived = [(TWO, RecordBatch([b"k"], [b"v"], [1], [6]))]
+    wait(fetcher, brokers, 50)
+    assert brokers.restarted == []
+    wait(fetcher, brokers, 30)
+    assert brokers.restarted == [{ONE: 0}]
+    brokers.arrived = [(ONE, RecordBatch([b"k"], [b"v"], [1], [49]))]
+    wait(fetcher, brokers, 200)
+    assert brokers.restarted == [{ONE: 0}]
+
+
+def test_an_input_that_goes_on_or_is_not_read_does_not_stall(fetcher: Fetcher, brokers: Brokers) -> None:
+    brokers.ends = {ONE: 1_000, TWO: 0}
+    wait(fetcher, brokers, 200, poll=False)  # the worker is paused, or busy
+    for offset in range(5):
+        brokers.arrived = [(ONE, RecordBatch([b"k"], [b"v"], [1], [offset]))]
+        wait(fetcher, brokers, 50)
+    assert brokers.restarted == []
