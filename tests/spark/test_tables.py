@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import MagicMock
 
 import msgspec
 import pyarrow as pa
@@ -167,3 +168,9 @@ def test_tables_of_a_live_application_are_read_from_its_changelogs(
 )
 def test_types(serde: Any, expected: pa.DataType | None) -> None:
     assert arrow_type(serde) == expected
+
+
+def test_views_of_tables_whose_names_differ_little_are_all_there() -> None:
+    tables = {name: MagicMock() for name in ("a-b", "A_b", "1x")}
+    assert create_views(MagicMock(), tables) == {"a_b": "a-b", "A_b_": "A_b", "_1x": "1x"}
+    tables["A_b"].typed.createOrReplaceTempView.assert_called_with("A_b_")

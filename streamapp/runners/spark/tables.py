@@ -68,11 +68,14 @@ def live_tables(
 
 
 def create_views(spark: SparkSession, tables: Mapping[str, OutputTable]) -> dict[str, str]:
-    """Makes the tables known to Spark SQL; returns view -> table. What is no letter or digit becomes ``_``."""
-    views = {}
+    """Makes the tables known to Spark SQL; returns view -> table. What is no letter or digit becomes ``_``; a name
+    that is taken (SQL knows no capitals) gets one more."""
+    views: dict[str, str] = {}
     for name, table in tables.items():
         view = re.sub(r"\W", "_", name)
         view = view if not view[0].isdigit() else f"_{view}"
+        while view.lower() in {taken.lower() for taken in views}:
+            view += "_"
         table.typed.createOrReplaceTempView(view)
         views[view] = name
     return views
