@@ -357,7 +357,12 @@ class DataPlane(threading.Thread):
     def _stop_running(self) -> None:
         self._stopping = True
         if not self.suspended:
-            self._commit_to_the_end()
+            try:
+                self._commit_to_the_end()
+            except TransactionAborted as exc:  # there is no next turn to repeat it in
+                raise StreamsError(
+                    f"the last commit failed ({exc}): what it held will be processed again"
+                ) from exc
             self._committer.write_metadata(self._member)
 
     def _close(self) -> None:

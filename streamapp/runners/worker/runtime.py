@@ -133,8 +133,12 @@ class StreamsRuntime(WorkerView):
             await asyncio.wait_for(asyncio.wrap_future(future), self._shutdown_timeout)
         except Exception as exc:
             if self._failure is None:
-                self._failure = StreamsError(
-                    f"the last commit failed ({exc!r}): what it held will be processed again"
+                late = isinstance(exc, asyncio.TimeoutError)
+                why = f"not done in {self._shutdown_timeout:g} s" if late else repr(exc)
+                self._failure = (
+                    exc
+                    if isinstance(exc, StreamsError)
+                    else StreamsError(f"the last commit failed ({why}): what it held will be processed again")
                 )
                 logger.error("%s", self._failure)
             self._plane.abandon()

@@ -11,12 +11,14 @@ import pytest
 from streamapp.config import StreamsConfig
 from streamapp.dsl import Materialized, StreamsBuilder
 from streamapp.engine.task import Task
+from streamapp.errors import StreamsError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker import commit, dataplane
 from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.membership import Member, Position
 from streamapp.runners.worker.placement import TaskId
+from streamapp.runners.worker.transactions import TransactionAborted
 from streamapp.serdes import LongSerde, StringSerde
 from streamapp.state.backend import MemoryBackend
 from streamapp.topology.plan import Plan
@@ -269,3 +271,17 @@ def test_a_due_commit_lets_steps_run_empty_first(plane: Plane, monkeypatch: pyte
     plane._turn()
     assert (task.pending, plane.commits) == (1, 0)  # no more are taken
     assert task.buffered == {TopicPartition("in", 0): 4}
+
+
+def test_a_stop_whose_last_commit_is_rolled_back_says_so(plane: Plane) -> None:
+    def refuse(*_: Any) -> None:
+        raise TransactionAborted("no broker answers")
+
+    plane.given(1, ONE)
+    plane.fetcher.arrived = {ONE: 3}  # type: ignore[attr-defined]
+    plane._turn()
+    plane.ledger.commit = refuse
+    stopped = plane.stop()
+    with pytest.raises(StreamsError, match=r"the last commit failed \(no broker answers\).* processed again"):
+        plane._turn()
+    assert isinstance(stopped.exception(), StreamsError)
