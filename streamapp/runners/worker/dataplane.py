@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from streamapp import failpoints
 from streamapp.config import StreamsConfig
+from streamapp.errors import StreamsError
 from streamapp.runners.worker.commands import CommandQueue
 from streamapp.runners.worker.commit import Committer
 from streamapp.runners.worker.fetch import Fetcher
