@@ -150,7 +150,8 @@ def test_sessions_by_end_then_key(rows: set[tuple[str, int]], limit: int, low: i
 def test_duplicates_of_one_window_are_all_listed_once() -> None:
     source = FakeSource(PARTITIONS)
     stores = {
-        p: open_empty("d", "window", retention_ms=1_000, retain_duplicates=True) for p in range(PARTITIONS)
+        p: open_empty("d", "window", retention_ms=1_000, window_size_ms=1, retain_duplicates=True)
+        for p in range(PARTITIONS)
     }
     for partition, keys in placed(source, StringSerde(), ["a", "b"]).items():
         for key in keys:
