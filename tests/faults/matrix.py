@@ -119,12 +119,14 @@ def _run_case(case: Case, kafka: FaultyKafka, folder: Path) -> Result:
     began = time.monotonic()
     where = folder / f"{case.id}-{len(kafka.numbers)}"
     error = None
-    run = Run(kafka, where, case.id, case.workload, case.guarantee, case.dead_letters)
     try:
-        case.run(run, **case.arguments)
+        run = Run(kafka, where, case.id, case.workload, case.guarantee, case.dead_letters)
+        try:
+            case.run(run, **case.arguments)
+        finally:
+            run.close()
     except Exception:
         error = traceback.format_exc()
-    finally:
-        run.close()
-    verdicts = judge(read_history(run.history.path))
-    return Result(case, len(kafka.numbers), verdicts, time.monotonic() - began, run.history.path, error)
+    history = where / "history.jsonl"
+    verdicts = judge(read_history(history))
+    return Result(case, len(kafka.numbers), verdicts, time.monotonic() - began, history, error)
