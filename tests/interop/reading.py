@@ -78,7 +78,7 @@ def read(bootstrap: str, topic: str) -> ByKey:
     consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
     found: ByKey = defaultdict(list)
     while partitions:
-        for message in consumer.consume(10_000, 1.0):
+        for message in consumer.consume(10_000, 0.1):
             if message.error() is None:
                 written = Written(message.partition(), message.value(), message.timestamp()[1])
                 found[message.key()].append(written)
