@@ -28,15 +28,18 @@ __all__ = ["ProductionError", "RecordProducer"]
 logger = logging.getLogger(__name__)
 _OPEN_SECONDS = 300.0
 """How long brokers may take to end what a producer of the same name left behind, before the worker gives up."""
-_FAULTS_OF_THE_RECORD = (
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.INVALID_RECORD,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError._UNKNOWN_PARTITION,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+_NO_TOPIC = (
+    "Create it. If it is a changelog that was deleted, restore it, or begin anew with `streamapp reset`"
 )
-"""A new attempt would fail like this one."""
+_FAULTS_OF_THE_RECORD = {
+    KafkaError.MSG_SIZE_TOO_LARGE: "Raise max.message.bytes of the topic, or write less into a record",
+    KafkaError.INVALID_RECORD: "A compacted topic takes no records without a key",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: _NO_TOPIC,
+    KafkaError._UNKNOWN_TOPIC: _NO_TOPIC,
+    KafkaError._UNKNOWN_PARTITION: "The topic does not have this partition",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client WRITE on the topic",
+}
+"""A new attempt would fail like this one; what may help."""
 _OUT_OF_STEP = (
     KafkaError._FATAL,
     KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -235,7 +238,12 @@ class RecordProducer:
         ):
             self._failure = self._failure or TransactionAborted(f"the producer has failed: {error.str()}")
             return
-        failure = ProductionError(f"a record could not be written to {topic}: {error.str()}")
+        size = len(key or b"") + len(value or b"")
+        remedy = _FAULTS_OF_THE_RECORD.get(error.code())
+        failure = ProductionError(
+            f"a record could not be written to {topic}: {error.str()} (key and value: {size:,} bytes)"
+            + (f". {remedy}" if remedy else "")
+        )
         decision = self._handler
         if callable(decision):
             where = -1 if partition is None else partition

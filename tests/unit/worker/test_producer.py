@@ -82,3 +82,13 @@ def test_what_a_new_one_would_meet_again_ends_the_worker(outputs: RecordProducer
     outputs.client.error = failing(KafkaError.CLUSTER_AUTHORIZATION_FAILED)  # type: ignore[attr-defined]
     with pytest.raises(ProductionError, match="the producer had to stop"):
         outputs.poll()
+
+
+def test_a_record_that_is_refused_is_named_with_what_helps(outputs: RecordProducer) -> None:
+    error = KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "too large"))
+    outputs.client.error = error  # type: ignore[attr-defined]
+    with pytest.raises(
+        ProductionError,
+        match=r"could not be written to out: too large \(key and value: 2 bytes\)\. Raise max.message.bytes",
+    ):
+        send(outputs)
