@@ -18,6 +18,7 @@ from streamapp.records import TopicPartition
 from streamapp.runners.worker.logs import CLIENT_LOGGER
 
 __all__ = [
+    "PATIENCE_SECONDS",
     "admin_client",
     "client_settings",
     "committed_metadata",
@@ -27,6 +28,8 @@ __all__ = [
     "unreachable",
 ]
 
+PATIENCE_SECONDS = 300.0
+"""How long a worker that runs waits for brokers that do not answer before it gives up."""
 _REQUEST_SECONDS = 10.0
 _UNKNOWN_SECONDS = 30.0
 """How long a topic may be unknown: it was just created, and not every broker has heard of it."""
@@ -119,7 +122,11 @@ def committed_metadata(committed: RdTopicPartition) -> str:
 
 
 def list_offsets(
-    admin: AdminClient, partitions: Iterable[TopicPartition], *, latest: bool, timeout: float = 60.0
+    admin: AdminClient,
+    partitions: Iterable[TopicPartition],
+    *,
+    latest: bool,
+    timeout: float = PATIENCE_SECONDS,
 ) -> dict[TopicPartition, int]:
     """The first offset, or the one after the last, of many partitions in one request to each broker.
 

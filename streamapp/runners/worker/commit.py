@@ -17,7 +17,7 @@ from streamapp import failpoints
 from streamapp.config import StreamsConfig
 from streamapp.errors import StreamsError
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.clients import list_offsets
+from streamapp.runners.worker.clients import PATIENCE_SECONDS, list_offsets
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.membership import Member, Membership, Position
 from streamapp.runners.worker.producer import RecordProducer
@@ -28,8 +28,6 @@ __all__ = ["Committer"]
 logger = logging.getLogger(__name__)
 
 _METADATA_SECONDS = 10.0
-_REMOTE_SECONDS = 300.0
-"""How long a commit waits for brokers that do not answer before the worker gives up."""
 
 
 class Committer:
@@ -74,15 +72,15 @@ class Committer:
         """Commits tasks that were flushed."""
         self.waits = True
         failpoints.hit("state-flushed")
-        self._outputs.flush(_REMOTE_SECONDS, self._abandoned)
+        self._outputs.flush(PATIENCE_SECONDS, self._abandoned)
         if self._outputs is not self._ledger:
-            self._ledger.flush(_REMOTE_SECONDS, self._abandoned)
+            self._ledger.flush(PATIENCE_SECONDS, self._abandoned)
         failpoints.hit("outputs-acknowledged")
         positions = {tp: position for live in tasks for tp, position in live.commit_positions().items()}
         # Asked for before the commit: after it, another worker may have taken over, and its records are not in this
         # worker's state.
         changelogs = [tp for live in tasks for tp in live.changelogs if tp not in positions]
-        ends = list_offsets(self._admin, changelogs, latest=True, timeout=_REMOTE_SECONDS)
+        ends = list_offsets(self._admin, changelogs, latest=True)
         self._ledger.commit(positions, member, lambda: failpoints.hit("offsets-sent"))
         failpoints.hit("offsets-committed")
         self.waits = False
@@ -96,7 +94,8 @@ class Committer:
         self._committed.update(positions)
 
     def roll_back(self) -> None:
-        """What was not committed is taken back."""
+        """What was not committed is taken back. Until the next turn the worker waits for brokers."""
+        self.waits = True
         self._ledger.roll_back()
         if self._outputs is not self._ledger:
             self._outputs.roll_back()

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, TaskCorruptedError
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.clients import consumer_settings, list_offsets
+from streamapp.runners.worker.clients import PATIENCE_SECONDS, consumer_settings, list_offsets
 from streamapp.runners.worker.consumer import ConsumerEvent, open_consumer
 from streamapp.runners.worker.ends import LogEnds
 from streamapp.runners.worker.livetask import LiveTask
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 _BATCH = 10_000
 _MAX_BUFFERED = 20_000
 """Records of one input that wait in a task before fetching it is paused."""
+_COMMITTED_SECONDS = 10.0
 _STALL_SECONDS = 60.0
 """How long nothing may arrive of a log that goes on, while there is nothing else to read."""
 
@@ -74,18 +75,25 @@ class Fetcher:
         return result
 
     def _committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        deadline = time.monotonic() + 60 + self._config.transaction_timeout_ms / 1000
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        asked = self._consumer
         while partitions:
             try:
-                found = self._consumer.committed(partitions, timeout=10)
+                found = asked.committed(partitions, timeout=_COMMITTED_SECONDS)
                 return {tp: Position(offset, metadata) for tp, (offset, metadata) in found.items()}
             except KafkaException as exc:
-                reason = exc.args[0].str()
+                error: KafkaError = exc.args[0]
+            finally:
+                if asked is not self._consumer:
+                    asked.close()
             if time.monotonic() > deadline:
                 raise BrokerError(
-                    f"the committed offsets of {self._config.application_id} are not known: {reason}"
+                    f"the committed offsets of {self._config.application_id} are not known: {error.str()}"
                 )
             time.sleep(0.1)
+            # After restarts of brokers librdkafka was seen to wait for an answer of the coordinator for good.
+            silent = error.code() == KafkaError._TIMED_OUT
+            asked = open_consumer(consumer_settings(self._config)) if silent else self._consumer
         return {}
 
     def assign(self, tasks: Iterable[LiveTask]) -> None:

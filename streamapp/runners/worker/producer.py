@@ -18,7 +18,7 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 from streamapp.config import ErrorContext, StreamsConfig
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import NO_HEADERS, Headers, TopicPartition
-from streamapp.runners.worker.clients import producer_settings
+from streamapp.runners.worker.clients import PATIENCE_SECONDS, producer_settings
 from streamapp.runners.worker.logs import CLIENT_LOGGER
 from streamapp.runners.worker.membership import Member, Position
 from streamapp.runners.worker.transactions import TransactionAborted, commit_transaction, open_transactions
@@ -26,8 +26,6 @@ from streamapp.runners.worker.transactions import TransactionAborted, commit_tra
 __all__ = ["ProductionError", "RecordProducer"]
 
 logger = logging.getLogger(__name__)
-_OPEN_SECONDS = 300.0
-"""How long brokers may take to end what a producer of the same name left behind, before the worker gives up."""
 _NO_TOPIC = (
     "Create it. If it is a changelog that was deleted, restore it, or begin anew with `streamapp reset`"
 )
@@ -87,7 +85,7 @@ class RecordProducer:
 
     def open(self) -> None:
         """Ends what an earlier producer of the same name left behind. Raises `BrokerError`."""
-        open_transactions(self.client, _OPEN_SECONDS)
+        open_transactions(self.client, PATIENCE_SECONDS)
 
     def begin(self) -> None:
         """Begins a transaction."""

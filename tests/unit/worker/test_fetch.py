@@ -26,6 +26,8 @@ class Brokers:
         self.ends = {ONE: 0, TWO: 0}
         self.answer = True
         self.asked = 0
+        self.open = 1
+        self.errors: list[int] = []
         self.arrived: list[tuple[TopicPartition, RecordBatch]] = []
         self.restarted: list[dict[TopicPartition, int]] = []
 
@@ -52,6 +54,16 @@ class Brokers:
     def add(self, positions: dict[TopicPartition, int]) -> None:
         self.restarted.append(positions)
 
+    def committed(
+        self, partitions: list[TopicPartition], timeout: float
+    ) -> dict[TopicPartition, tuple[int, str]]:
+        if self.errors:
+            raise KafkaException(KafkaError(self.errors.pop(0)))
+        return dict.fromkeys(partitions, (0, ""))
+
+    def close(self) -> None:
+        self.open -= 1
+
     def end(self, tp: TopicPartition) -> int:
         return -1  # it has not fetched yet
 
@@ -62,6 +74,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     monkeypatch.setattr(fetch, "open_consumer", lambda settings: brokers)
     for module in (fetch, ends):
         monkeypatch.setattr(module.time, "monotonic", lambda: brokers.now)
+    monkeypatch.setattr(fetch.time, "sleep", lambda seconds: None)
     return brokers
 
 
@@ -113,3 +126,14 @@ def test_an_input_that_goes_on_or_is_not_read_does_not_stall(fetcher: Fetcher, b
         brokers.arrived = [(ONE, RecordBatch([b"k"], [b"v"], [1], [offset]))]
         wait(fetcher, brokers, 50)
     assert brokers.restarted == []
+
+
+def test_a_coordinator_that_is_silent_is_asked_by_another_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = Brokers(), Brokers()
+    consumers = [first, second]
+    monkeypatch.setattr(fetch, "open_consumer", lambda settings: consumers.pop(0))
+    monkeypatch.setattr(fetch.time, "sleep", lambda seconds: None)
+    first.errors = [KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError._TIMED_OUT]
+    fetcher = Fetcher(StreamsConfig("app"), first)  # type: ignore[arg-type]
+    assert fetcher.committed([ONE])[ONE].offset == 0
+    assert (first.errors, consumers, first.open, second.open) == ([], [], 1, 0)
