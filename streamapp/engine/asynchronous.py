@@ -134,11 +134,13 @@ class AsyncStep:
         await asyncio.gather(*map(self._run, calls))
 
     async def _run(self, call: _Call) -> None:
+        limit = asyncio.timeout(self._timeout)
         try:
-            async with asyncio.timeout(self._timeout):
+            async with limit:
                 call.result = await self._call(call.key, call.value)
         except Exception as error:
-            call.error = error
+            late = TimeoutError(f"the call took longer than {self._timeout:g} s")
+            call.error = late if limit.expired() else error
         self._finished.append(call)
 
     def _hand_on(self, call: _Call) -> None:

@@ -55,7 +55,7 @@ class Failures:
             error,
             node,
             "failed",
-            'see the cause; processing_exception_handler="continue" drops such records',
+            'set processing_exception_handler to "continue" to drop such records (to the dead-letter topic, if one is set)',
         )
 
     def production(self, error: Exception, node: str, topic: str) -> None:
@@ -75,7 +75,8 @@ class Failures:
             if task.topic
             else "punctuation"
         )
-        message = f"{node} (task {task.task_id}): {where} {what}: {type(error).__name__}: {error}; {remedy}"
+        why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        message = f"{node} (task {task.task_id}): {where} {what}: {why}; {remedy}"
         response = handler
         if callable(handler):
             try:

@@ -44,7 +44,7 @@ def test_a_call_that_hangs_stops_the_worker_with_its_place(cluster: Cluster) -> 
     cluster.feed(100)
     worker = Member(cluster, "a", app="async_app", env={"HANG": "k7"}).worker
     assert worker.wait() == 1
-    assert "TimeoutError" in worker.text()
+    assert "TimeoutError: the call took longer than 5 s" in worker.text()
     assert f"record of {cluster.source}-" in worker.text()
     assert cluster.committed() < 100
 
