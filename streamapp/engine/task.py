@@ -124,6 +124,9 @@ class Task(CurrentRecord):
         self._bound = bind_nodes(self.subtopology.nodes, self, self._failures)
         for partition in self._inputs:
             self._queue(partition)
+        # They were bound children first; their punctuators are called in the order of the topology.
+        order = {node.name: number for number, node in enumerate(self.subtopology.nodes)}
+        self._processors.sort(key=lambda processor: order[processor[0]])
         for name, processor, context in self._processors:
             try:
                 processor.init(context)

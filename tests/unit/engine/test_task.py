@@ -270,6 +270,25 @@ class TestPunctuation:
         task.process()
         assert calls == [1]
 
+    def test_punctuators_that_are_due_together_are_called_in_the_order_of_the_topology(self) -> None:
+        calls: list[str] = []
+
+        class Named(Ticker):
+            def __init__(self, name: str) -> None:
+                super().__init__(PunctuationType.STREAM_TIME, [])
+                self._calls = type("Calls", (), {"append": lambda _, time: calls.append(name)})()
+
+            def process(self, record: Record) -> None:
+                self.context.forward(record)
+
+        topology = Topology().add_source("in", "in", **TEXTS)
+        for name, parent in (("first", "in"), ("second", "first"), ("third", "second")):
+            topology.add_processor(name, lambda name=name: Named(name), parent)
+        task, _ = task_of(topology)
+        feed(task, "in", [("k", "v", t) for t in (1, 10)])
+        task.process()
+        assert calls == ["first", "second", "third"] * 2
+
 
 class TestCommit:
     def test_reads_see_writes_at_once_and_the_backend_sees_them_at_persist(self) -> None:
