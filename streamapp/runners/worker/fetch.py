@@ -16,6 +16,7 @@ from streamapp.runners.worker.clients import PATIENCE_SECONDS, consumer_settings
 from streamapp.runners.worker.consumer import ConsumerEvent, open_consumer
 from streamapp.runners.worker.ends import LogEnds
 from streamapp.runners.worker.livetask import LiveTask
+from streamapp.runners.worker.logs import CLIENT_LOGGER
 from streamapp.runners.worker.membership import Position
 
 __all__ = ["Fetcher"]
@@ -200,4 +201,4 @@ class Fetcher:
         elif error.fatal() or not error.retriable():
             raise BrokerError(f"{tp} cannot be read: {error.str()}")
         else:
-            logger.warning("%s: %s", tp, error.str())
+            CLIENT_LOGGER.warning("%s: %s", tp, error.str())
