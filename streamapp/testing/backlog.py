@@ -26,6 +26,9 @@ class Backlog:
     def __init__(self, plan: Plan, kafka: KafkaSettings, *, timeout: float = 30.0) -> None:
         self._admin, self._timeout = KafkaAdmin(kafka, timeout=timeout), timeout
         self._topics = sorted({topic for sub in plan.subtopologies for topic in sub.source_topics})
+        self._partitions: list[
+            TopicPartition
+        ] = []  # asked for once: a cluster's metadata costs more than the rest
         self._consumer = Consumer(
             {
                 **kafka.librdkafka(),
@@ -64,12 +67,12 @@ class Backlog:
         return not self._has_records({tp: committed[tp] for tp in behind}) and self._ends() == ends
 
     def _ends(self) -> dict[TopicPartition, int]:
-        counts = self._admin.partition_counts(self._topics)
-        if len(counts) < len(self._topics):
-            return {}  # the workers have not made the internal topics yet
-        return self._admin.log_end_offsets(
-            [TopicPartition(t, p) for t, n in counts.items() for p in range(n)]
-        )
+        if not self._partitions:
+            counts = self._admin.partition_counts(self._topics)
+            if len(counts) < len(self._topics):
+                return {}  # the workers have not made the internal topics yet
+            self._partitions = [TopicPartition(t, p) for t, n in counts.items() for p in range(n)]
+        return self._admin.log_end_offsets(self._partitions)
 
     def _committed(self, partitions: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         asked = [KafkaPartition(*tp) for tp in partitions]

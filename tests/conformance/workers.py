@@ -151,7 +151,7 @@ class _LiveCase:
                 raise self._app.crash_reason
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the worker is {self._app.streams.state} after {STEP_SECONDS:g} s")
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(COMMIT_MS / 1000)
         if self._app.crash_reason is not None:
             raise self._app.crash_reason
 
