@@ -68,7 +68,7 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
             self._index(self._by_key, row_key, MISSING)
 
     def _newest(self) -> int:
-        return self._latest
+        return max(self._latest, self._observed)  # what is restored passes the cache by
 
     def _index(self, by_key: dict[Any, KeyImage], row_key: Any, row: Row) -> None:
         image = by_key.get(row_key[0])

@@ -325,6 +325,24 @@ def test_expired_sessions_are_seen_until_the_cache_must_make_room():
     assert life.store.get("b", 150, 150) == 3
 
 
+def test_a_cached_store_that_was_restored_shows_its_windows_and_sessions():
+    retention = 1_000
+    life, _ = cached_life(kind="timestamped_window", retention_ms=retention, window_size_ms=10)
+    for start in (100, 200):
+        life.store.put("a", start, start, 7)
+    life.commit()
+    windows = life.restored()
+    assert [(key.start, value) for key, value, _ in windows.all()] == [(100, 100), (200, 200)]
+    assert [row[0] for row in windows.fetch("a", 0, 1_000)] == [100, 200]
+
+    life, _ = cached_life(kind="session", retention_ms=retention)
+    life.store.put("a", 100, 200, 1)
+    life.commit()
+    sessions = life.restored()
+    assert [(key.start, key.end, value) for key, value in sessions.all()] == [(100, 200, 1)]
+    assert list(sessions.find_sessions("a", 150, 250)) == [(100, 200, 1)]
+
+
 def test_stores_share_the_limit_and_give_back_what_they_hold():
     first, heard = cached_life(kind="timestamped", max_bytes=200)
     second = Life(
