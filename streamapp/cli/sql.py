@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from typing import Any
 
@@ -45,7 +46,7 @@ def sql(
     \b
         streamapp sql agents "select key, value.minutes / value.flights from airport_delays"
     """
-    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.errors import AnalysisException, PySparkException
 
     from streamapp.runners.spark import SparkRunner, create_views, live_tables
 
@@ -61,11 +62,17 @@ def sql(
             _show_views(spark, views)
             return
         try:
-            frame = spark.sql(query)
-        except (AnalysisException, ParseException) as error:
+            _show(spark.sql(query), form)
+        except AnalysisException as error:  # also what cannot be parsed
             known = ", ".join(views) or "none (has the application run? --compute computes them)"
-            raise click.ClickException(f"{error.getMessage()}\nThe tables are: {known}") from None
-        _show(frame, form)
+            raise click.ClickException(f"{_message(error)}\nThe tables are: {known}") from None
+        except PySparkException as error:  # what only the rows show, such as a division by zero
+            raise click.ClickException(_message(error)) from None
+
+
+def _message(error: Any) -> str:
+    """What Spark says of a query, without Java's stack and the plan."""
+    return re.split(r"\s*JVM stacktrace:|;\n['+]", str(error))[0].strip()
 
 
 def _show_views(spark: Any, views: dict[str, str]) -> None:
@@ -79,11 +86,13 @@ def _show_views(spark: Any, views: dict[str, str]) -> None:
 
 
 def _show(frame: Any, form: str) -> None:
-    names, rows = frame.columns, frame.toLocalIterator()
+    names = frame.columns
     if form == "json":
-        for text in frame.toJSON().toLocalIterator():
+        for text in frame.toJSON().collect():
             click.echo(text)
-    elif form == "csv":
+        return
+    rows = frame.collect()
+    if form == "csv":
         out = csv.writer(sys.stdout)
         out.writerow(names)
         out.writerows([_text(cell) for cell in row] for row in rows)

@@ -14,22 +14,32 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
+import agents
+from streamapp.broker import LocalKafka
+from streamapp.runners.spark import SparkRunner, live_tables
 from streamapp.runners.spark import package as packaging
+
+from ..flights import Flights
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
+ROOT = Path(__file__).parents[3]
 SPARK = Path(pyspark.__file__).parent
 BASE_PYTHON = Path(sys.base_prefix) / "bin" / "python3"
 HOUR = 3_600_000
 TIMEOUT_SECONDS = 300
+MASTER_READY = r"Starting Spark master at (spark://\S+)"
+WORKER_READY = r"(Successfully registered with master)"
 
 
 @contextmanager
@@ -59,51 +69,54 @@ def wait_for(look: Callable[[], str | None], log: Path) -> str:
     return seen
 
 
-@pytest.fixture
-def master(tmp_path: Path) -> Iterator[str]:
-    """The address of a cluster with two workers of one core each."""
+class Cluster(NamedTuple):
+    master: str
+    """Its address."""
+    workers: list[Path]
+    """Their folders."""
+
+    def ran(self) -> bool:
+        """Whether both workers had something to do in every application so far."""
+        logs = [list(folder.glob("app-*/*/stderr")) for folder in self.workers]
+        return all(files and all("Finished task" in f.read_text() for f in files) for files in logs)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two workers of one core each."""
+    folder = tmp_path_factory.mktemp("cluster")
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PY")}
     environ |= {
         "SPARK_HOME": str(SPARK),
         "PYSPARK_PYTHON": str(BASE_PYTHON),
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_LOCAL_HOSTNAME": "localhost",
-        "SPARK_LOG_DIR": str(tmp_path),
+        "SPARK_LOG_DIR": str(folder),
     }
-    spark_class = str(SPARK / "bin" / "spark-class")
-    log = tmp_path / "master.log"
-    arguments = [
-        "org.apache.spark.deploy.master.Master",
-        "--host",
-        "localhost",
-        "--port",
-        "0",
-        "--webui-port",
-        "0",
-    ]
-    with process([spark_class, *arguments], log, environ):
-        address = wait_for(found(log, r"Starting Spark master at (spark://\S+)"), log)
-        workers = [tmp_path / f"worker-{number}" for number in (1, 2)]
-        arguments = [
-            "org.apache.spark.deploy.worker.Worker",
-            "--cores",
-            "1",
-            "--memory",
-            "700m",
-            "--webui-port",
-            "0",
-        ]
+    deploy = (str(SPARK / "bin" / "spark-class"), "org.apache.spark.deploy")
+    with ExitStack() as stack:
 
-        def worker(folder: Path) -> contextmanager[None]:  # type: ignore[valid-type]
-            folder.mkdir()
-            return process(
-                [spark_class, *arguments, "--work-dir", str(folder), address], folder / "log", environ
-            )
+        def start(name: str, *options: str, ready: str) -> str:
+            """A daemon in a folder of its own, when it has logged that it is ready."""
+            log = folder / name / "log"
+            log.parent.mkdir()
+            command = [deploy[0], f"{deploy[1]}.{options[0]}", "--webui-port", "0", *options[1:]]
+            stack.enter_context(process(command, log, environ))
+            return wait_for(found(log, ready), log)
 
-        with worker(workers[0]), worker(workers[1]):
-            for folder in workers:
-                wait_for(found(folder / "log", r"(Successfully registered with master)"), folder / "log")
-            yield address
+        master = start("master", "master.Master", "--host", "localhost", "--port", "0", ready=MASTER_READY)
+        for name in ("worker-1", "worker-2"):
+            place = ("--work-dir", str(folder / name))
+            size = ("--cores", "1", "--memory", "700m")
+            start(name, "worker.Worker", *size, *place, master, ready=WORKER_READY)
+        yield Cluster(master, [folder / "worker-1", folder / "worker-2"])
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("package") / "app.tar.gz"
+    packaging.package(path, [ROOT / "agents", ROOT / "tables"])
+    return path
 
 
 def archive(folder: Path) -> Counter[tuple[str, int]]:
@@ -124,20 +137,15 @@ def archive(folder: Path) -> Counter[tuple[str, int]]:
     return expected
 
 
-def test_a_job_with_its_dependencies_in_an_archive(master: str, tmp_path: Path) -> None:
+def test_a_job_with_its_dependencies_in_an_archive(cluster: Cluster, package: Path, tmp_path: Path) -> None:
     expected = archive(tmp_path / "flights")
-    package, answer, log = tmp_path / "app.tar.gz", tmp_path / "answer.json", tmp_path / "submit.log"
-    packaging.package(package)
+    answer, log = tmp_path / "answer.json", tmp_path / "submit.log"
     submit = [
-        *(str(SPARK / "bin" / "spark-submit"), "--master", master),
+        *(str(SPARK / "bin" / "spark-submit"), "--master", cluster.master),
         *("--archives", f"{package}#app", "--conf", "spark.executorEnv.PYTHONPATH=app"),
         *("--executor-memory", "512m", "--executor-cores", "1", "--driver-memory", "512m"),
-        *(
-            "--conf",
-            f"spark.pyspark.python={BASE_PYTHON}",
-            "--conf",
-            f"spark.pyspark.driver.python={sys.executable}",
-        ),
+        *("--conf", f"spark.pyspark.python={BASE_PYTHON}"),
+        *("--conf", f"spark.pyspark.driver.python={sys.executable}"),
         *("--conf", "spark.driver.host=localhost", "--conf", "spark.ui.enabled=false"),
         *(str(Path(__file__).with_name("job.py")), str(tmp_path / "flights"), str(answer)),
     ]
@@ -146,6 +154,34 @@ def test_a_job_with_its_dependencies_in_an_archive(master: str, tmp_path: Path) 
     assert done.returncode == 0, log.read_text()
     rows = {(key, start): count for key, start, count in json.loads(answer.read_text())}
     assert rows == expected
-    for number in (1, 2):
-        ran = list((tmp_path / f"worker-{number}").glob("app-*/*/stderr"))
-        assert any("Finished task" in file.read_text() for file in ran), f"worker {number} had nothing to do"
+    assert cluster.ran()
+
+
+@pytest.mark.broker
+def test_the_reference_application_is_backfilled(
+    cluster: Cluster,
+    package: Path,
+    tmp_path: Path,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its tables are those of a batch on this machine alone."""
+    monkeypatch.setenv("PYSPARK_PYTHON", str(BASE_PYTHON))
+    sizes = ("--conf", "spark.executor.memory=512m", "--conf", "spark.driver.memory=512m")
+    with LocalKafka(tmp_path / "kafka", brokers=1, port=0) as kafka:
+        flights = Flights(kafka.bootstrap_servers, tmp_path)
+        flights.ingest("--since", "2013-12-01")
+        done = flights.streamapp(
+            *("backfill", "agents", "--master", cluster.master, "--archive", str(package), *sizes),
+            *("--conf", "spark.driver.host=localhost"),
+        )
+        assert "Workers can be started" in done
+        topology = agents.app.streams.topology
+        config = agents.app.config.replace(bootstrap_servers=kafka.bootstrap_servers)
+        live = live_tables(topology, config, spark)
+        with SparkRunner(topology, config, spark).batch() as batch:
+            for name, table in batch.tables.items():
+                rows = sorted(table.rows(), key=repr)
+                assert rows
+                assert sorted(live[name].rows(), key=repr) == rows, name
+    assert cluster.ran()
