@@ -1,31 +1,27 @@
 # make run             a real Kafka, a Spark ingest, a worker with live tables; Ctrl-C stops everything
 # make run ARGS=--once the same, then compares every table with Spark's own batch answer, and ends
-# make test            checks, unit tests and conformance cases, from nothing, on a new machine
+# make test            all checks and tests, from nothing, on a new machine; ARGS="-k windows", "tests/unit" ...
 # make bench           streamapp and its peers side by side: CPU per event; ARGS="latency", "restore", "curve keys" ...
-# make test-all        everything: a real broker, workers, Spark, Chromium
 # make faults          the fault matrix on one broker and on three; ARGS="--list", "zombie", "--jobs 4" ...
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-all faults bench check clean
+.PHONY: run test faults bench check clean
 
 run: $(VENV)/installed
 	$(BIN)/python -m agents.demo $(ARGS)
 
+# Two processes, each with a broker and a Spark session of its own: most tests wait for something.
 test: check
-	$(BIN)/pytest tests/unit tests/conformance tests/docs tests/typing -m "not broker and not spark" $(ARGS)
-
-test-all: check
 	scripts/chromium
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 faults: $(VENV)/installed
 	$(BIN)/python -m tests.faults $(ARGS)
 
 bench: $(VENV)/installed
-	$(BIN)/pip install --quiet --editable '.[bench]'
 	$(BIN)/python -m benchmarks $(or $(ARGS),throughput)
 
 check: $(VENV)/installed
