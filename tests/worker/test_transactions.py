@@ -51,7 +51,7 @@ def failing(code: int, **flags: bool) -> KafkaException:
 
 
 def run(producer: FakeProducer, between: Callable[[], None] = lambda: None) -> None:
-    commit_transaction(producer, [], "flights", Member(3, "m"), 10.0, between)  # type: ignore[arg-type]
+    commit_transaction(producer, [], "flights", Member(3, "m"), 10.0, 10.0, between)  # type: ignore[arg-type]
 
 
 def test_offsets_come_before_the_commit() -> None:
@@ -96,7 +96,7 @@ def test_a_commit_that_is_not_done_in_time_rolls_back(step: int) -> None:
     slow = failing(KafkaError._TIMED_OUT, retriable=True)
     producer = FakeProducer(*[None] * step, slow)
     with pytest.raises(TransactionAborted):
-        commit_transaction(producer, [], "flights", Member(3, "m"), 0.0, lambda: None)  # type: ignore[arg-type]
+        commit_transaction(producer, [], "flights", Member(3, "m"), 0.0, 0.0, lambda: None)  # type: ignore[arg-type]
     assert producer.calls == ["offsets", "commit"][: step + 1]
 
 
@@ -120,9 +120,9 @@ def test_the_bytes_are_those_of_a_consumer_that_has_joined(kafka: LocalKafka) ->
     for stale in (Member(0, joined.member_id), Member(1, "somebody-else")):
         producer.begin_transaction()
         with pytest.raises(StaleMemberError):
-            commit_transaction(producer, offsets, group, stale, 30.0, lambda: None)
+            commit_transaction(producer, offsets, group, stale, 30.0, 30.0, lambda: None)
         producer.abort_transaction(30.0)
     producer.begin_transaction()
-    commit_transaction(producer, offsets, group, joined, 30.0, lambda: None)
+    commit_transaction(producer, offsets, group, joined, 30.0, 30.0, lambda: None)
     assert consumer.committed([TopicPartition(topic, 0)])[0].offset == 5
     consumer.close()

@@ -101,13 +101,14 @@ class RecordProducer:
     ) -> None:
         """Commits the transaction together with the offsets; raises what `commit_transaction` raises.
 
-        It waits as long as the brokers keep a transaction open, and no longer: after a restart of the brokers librdkafka was
-        seen to wait for the answer to offsets for good, and a new producer goes on at once.
+        The offsets are waited for as long as the brokers keep a transaction open, and no longer: after an outage of the brokers
+        librdkafka was seen to wait for good, and a new producer goes on at once. The commit itself is waited for with patience:
+        librdkafka was seen to end the process when its producer was replaced meanwhile.
         """
         offsets = [RdTopicPartition(*tp, *position) for tp, position in positions.items()]
         group = self._config.application_id
-        timeout = self._config.transaction_timeout_ms / 1000
-        commit_transaction(self.client, offsets, group, member, timeout, offsets_sent)
+        open_for = self._config.transaction_timeout_ms / 1000
+        commit_transaction(self.client, offsets, group, member, open_for, PATIENCE_SECONDS, offsets_sent)
         self._in_transaction = False
 
     def roll_back(self) -> None:

@@ -48,20 +48,21 @@ def commit_transaction(
     offsets: list[TopicPartition],
     group: str,
     member: Member,
-    timeout: float,
+    offsets_timeout: float,
+    commit_timeout: float,
     offsets_sent: Callable[[], None],
 ) -> None:
     """Adds the offsets to the open transaction and commits it; calls ``offsets_sent`` between the two.
 
     Raises `StaleMemberError` when the group has gone on without this member and `TransactionAborted` after any other
-    error, and when either step is not done within ``timeout`` seconds. In both cases the producer has come to its end; the
+    error, and when a step is not done within its seconds. In both cases the producer has come to its end; the
     next one of its name finds out whether anything was committed.
     """
     metadata = group_metadata(group, member)
     try:
-        _retrying(lambda left: producer.send_offsets_to_transaction(offsets, metadata, left), timeout)
+        _retrying(lambda left: producer.send_offsets_to_transaction(offsets, metadata, left), offsets_timeout)
         offsets_sent()
-        _retrying(lambda left: producer.commit_transaction(left), timeout)
+        _retrying(lambda left: producer.commit_transaction(left), commit_timeout)
     except KafkaException as exc:
         error = exc.args[0]
         if error.name() in _STALE:
