@@ -82,14 +82,4 @@ def with_key_joiner(joiner: Callable[..., Any], with_key: bool) -> Callable[[Any
     """The joiner as a function of key, left and right value."""
     if with_key:
         return joiner
-    return WithoutKey(joiner)
-
-
-class WithoutKey:
-    """Calls a joiner without the key. A class and not a lambda so that a topology can be pickled."""
-
-    def __init__(self, joiner: Callable[[Any, Any], Any]) -> None:
-        self._joiner = joiner
-
-    def __call__(self, key: Any, left: Any, right: Any) -> Any:
-        return self._joiner(left, right)
+    return lambda key, left, right: joiner(left, right)

@@ -79,26 +79,6 @@ class Codec:
             self.keep, self.show = lambda value: deserialize(to_bytes(value)), _identity
             self.to_bytes, self.from_bytes = serialize, deserialize
 
-    def remembering_show(self, limit: int) -> Callable[[Any], Any]:
-        """``show`` for whoever reads the same rows often: immutable values are not decoded again and again.
-
-        ``limit``: how many values may be remembered.
-        """
-        if self.kept_class is not None or not self.immutable:
-            return self.show
-        known: dict[Any, Any] = {}
-        show = self.show
-
-        def remembering(kept: Any) -> Any:
-            value = known.get(kept)  # the kept bytes are the same object each time, and know their hash
-            if value is None:
-                if len(known) >= limit:
-                    known.clear()
-                value = known[kept] = show(kept)
-            return value
-
-        return remembering
-
 
 def prefix_end(prefix: bytes) -> bytes | None:
     """The first key after all keys with this prefix; None if there is none.

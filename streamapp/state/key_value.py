@@ -114,18 +114,30 @@ class TimestampedKeyValueStore(KeyValueStore):
         return fold_value
 
     def reader(self) -> Callable[[Any], tuple[Any, int] | None]:
-        """``get`` for a join, which reads more than is written."""
+        """``get`` for a join, which reads more than is written: rows whose values cannot change are decoded once."""
         as_it_is = type(self).get is not TimestampedKeyValueStore.get  # a subclass does more than to read
         if self._shown or as_it_is or not self._values.immutable:
             return self.get
-        key_class, keep_key, read, dirty = self._key_class, self._keep_key, self._read, self._dirty
-        show = self._values.remembering_show(self._cached_rows)
+        key_class, keep_key, show, limit = (
+            self._key_class,
+            self._keep_key,
+            self._values.show,
+            self._cached_rows,
+        )
+        known, read, dirty = self._known, self._read, self._dirty
 
         def get(key: Any) -> tuple[Any, int] | None:
             if key.__class__ is not key_class:
                 key = keep_key(key)
-            value, timestamp = dirty.get(key) or read(key)
-            return None if value is None else (show(value), timestamp)
+            row = known.get(key)
+            if row is None:
+                value, timestamp = dirty.get(key) or read(key)
+                if value is None:
+                    return None
+                if len(known) >= limit:
+                    known.clear()
+                row = known[key] = show(value), timestamp
+            return row
 
         return get
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from rocksdict import (
@@ -31,6 +32,7 @@ __all__ = ["RocksBackend", "RocksMemory"]
 _MIB = 1024 * 1024
 _STORE = "store:"  # keeps stores apart from the column family "default", which has the offsets
 _OFFSET = struct.Struct(">q")
+_key = itemgetter(0)
 
 
 class RocksMemory:
@@ -118,7 +120,8 @@ class RocksBackend:
         put, delete = writes.put, writes.delete
         for store, puts in batch.puts.items():
             family = self.table(store).family
-            for key, value in puts:
+            # In the order of keys, which keeps that of the writes to one key: RocksDB sorts them into its memory for a quarter less.
+            for key, value in sorted(puts, key=_key):
                 if value is None:
                     delete(key, family)
                 else:

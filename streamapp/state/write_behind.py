@@ -148,6 +148,8 @@ class WriteBehindStore(Store):
         self._log_headers: dict[Any, Headers] = {}
         # Clean rows, in two generations: when the young one is full it becomes the old one, the old one goes.
         self._young: dict[Any, Row] = {}
+        # Rows as `TimestampedKeyValueStore.reader` has shown them, until they are written.
+        self._known: dict[Any, tuple[Any, int]] = {}
         self._old: dict[Any, Row] = {}
         self._order: list[tuple[Any, ...]] = []
         self._row_size = 64
@@ -197,6 +199,8 @@ class WriteBehindStore(Store):
     def put_row(self, row_key: Any, row: Row) -> None:
         """The one way in which a row is written."""
         self._dirty[row_key] = row
+        if self._known:
+            self._known.pop(row_key, None)
         if self._log_each:
             self._log(row_key, row)
 
@@ -315,6 +319,7 @@ class WriteBehindStore(Store):
     def _forget_clean(self) -> None:
         self._young.clear()
         self._old.clear()
+        self._known.clear()
 
     @property
     def dirty_bytes(self) -> int:

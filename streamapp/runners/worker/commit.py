@@ -63,6 +63,11 @@ class Committer:
         """Raises what has become of the outputs."""
         self._outputs.poll()
 
+    def hurry(self) -> None:
+        """Outputs that can be read at once are sent at once; those of a transaction can be read when it is committed."""
+        if self._outputs is not self._ledger:
+            self._outputs.hurry()
+
     def begin(self) -> None:
         """Before the tasks are flushed: their changelog records belong to a transaction."""
         if self._outputs is not self._ledger:

@@ -37,6 +37,8 @@ R = TypeVar("R")
 _IDLE_SECONDS = 0.02
 _PUNCTUATE_SECONDS = 0.01
 _ASYNC_SECONDS = 0.002
+_FEW_RECORDS = 100
+"""After so few records in a turn their results do not wait for more of them. Under load turns are larger."""
 _DRAIN_SECONDS = 30.0
 """How long a rebalance or a stop waits for asynchronous steps; half of what Faust gives a rebalance."""
 
@@ -73,7 +75,8 @@ class DataPlane(threading.Thread):
         self._repaired: set[TaskId] = set()
         self._last_commit = self._last_punctuation = self._last_look = time.monotonic()
         self._committer = Committer(config, admin, outputs, ledger, membership, self._abandoned.is_set)
-        self._progressed = False
+        self._done = 0
+        """Records that were processed in the last turn."""
         self._draining = False
         """A commit is due and waits for asynchronous steps, which take no more records until then."""
         self.fetcher = Fetcher(config, admin)
@@ -191,10 +194,12 @@ class DataPlane(threading.Thread):
             self._committer.poll()
             return
         idle = _ASYNC_SECONDS if self._waiting() else _IDLE_SECONDS
-        self.fetcher.poll(0 if self._progressed or self.restorer.active else idle)
+        self.fetcher.poll(0 if self._done or self.restorer.active else idle)
         failpoints.hit("batch-polled")
         self._process()
         failpoints.hit("records-processed")
+        if 0 < self._done <= _FEW_RECORDS:
+            self._committer.hurry()
         self._committer.poll()
         if self._commit_is_due():
             self._draining = bool(self._waiting())
@@ -234,7 +239,7 @@ class DataPlane(threading.Thread):
                     live.task.punctuate_wall_clock(now_ms())
         self._current = None
         self.processed += done
-        self._progressed = done > 0
+        self._done = done
         self.fetcher.apply_back_pressure()
 
     # The commit.

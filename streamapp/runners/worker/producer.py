@@ -26,6 +26,7 @@ from streamapp.runners.worker.transactions import TransactionAborted, commit_tra
 __all__ = ["ProductionError", "RecordProducer"]
 
 logger = logging.getLogger(__name__)
+_HURRY_SECONDS = 0.005
 _NO_TOPIC = (
     "Create it. If it is a changelog that was deleted, restore it, or begin anew with `streamapp reset`"
 )
@@ -159,6 +160,13 @@ class RecordProducer:
             self.client.poll(0)
         if self._failure is not None:
             raise self._failure
+
+    def hurry(self) -> None:
+        """Sends what would wait for more records (``linger.ms``), and waits for the acknowledgement for a moment: librdkafka
+        only hurries while somebody waits."""
+        if len(self.client):
+            with self._naming_errors():
+                self.client.flush(_HURRY_SECONDS)
 
     def flush(self, timeout: float, cancelled: Callable[[], bool]) -> None:
         """Returns when the brokers have acknowledged every record. Raises `ProductionError` or `BrokerError`."""

@@ -188,6 +188,24 @@ def test_ready_tasks_run_while_others_are_restored(plane: Plane) -> None:
     assert plane.running == plane.fetcher.assigned == {ONE, TWO}  # type: ignore[attr-defined]
 
 
+def test_results_of_few_records_do_not_wait_for_more(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(dataplane, "_FEW_RECORDS", 2)
+    monkeypatch.setattr(plane._committer, "hurry", lambda: asked.append(plane.processed))
+    plane.given(1, ONE)
+    for count in (0, 2, 3):
+        plane.fetcher.arrived = {ONE: count}  # type: ignore[attr-defined]
+        plane._turn()
+    assert asked == [2]
+
+
+def test_outputs_of_a_transaction_wait_for_its_commit(plane: Plane) -> None:
+    plane.given(1, ONE)
+    plane.fetcher.arrived = {ONE: 1}  # type: ignore[attr-defined]
+    plane._turn()
+    assert "hurry" not in plane.ledger.asked
+
+
 def test_tasks_that_stay_are_not_closed_by_a_rebalance(plane: Plane) -> None:
     plane.given(1, ONE, TWO)
     stays = plane.tasks[ONE]
