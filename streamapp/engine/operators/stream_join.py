@@ -38,7 +38,10 @@ class _JoinTime:
     def __init__(self) -> None:
         self.stream_time = -1
         self.earliest_unmatched = _NEVER
-        """No unmatched record is older."""
+        """From when on unmatched records are looked for. As in Kafka Streams that may be later than the oldest."""
+
+    def unmatched_since(self) -> int:
+        return -1 if self.earliest_unmatched == _NEVER else self.earliest_unmatched
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,10 @@ class StreamStreamJoin(LateOutput):
         )
         emit_unmatched = None if unmatched is None else self._bind_unmatched(ctx, unmatched, time)
         if unmatched is not None:
-            time.earliest_unmatched = min((row[0] for row in unmatched.all()), default=_NEVER)
+            # When unmatched records are next looked for depends on when they last were: a restart must not change it.
+            known = ctx.task.remember(f"{self.shared}.unmatched", time.unmatched_since)
+            oldest = min((row[0] for row in unmatched.all()), default=_NEVER)
+            time.earliest_unmatched = oldest if known < 0 else known
         grace = self.grace_ms
 
         def side(key: Any, value: Any, timestamp: int, headers: Headers) -> None:

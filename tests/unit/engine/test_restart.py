@@ -1,0 +1,115 @@
+"""A restart between two records changes nothing: state comes back from the changelogs, times from the metadata of
+the committed offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamapp import (
+    BufferConfig,
+    JoinWindows,
+    KStream,
+    LongSerde,
+    Materialized,
+    SessionWindows,
+    SlidingWindows,
+    StreamsBuilder,
+    StreamsConfig,
+    Suppressed,
+    TimeWindows,
+)
+from streamapp.records import RecordBatch
+from streamapp.serdes import SessionWindowedSerde, TimeWindowedSerde
+from tests.unit.engine.support import TEXT, TEXTS, Sent, commit, feed, task_of
+
+CONFIG = StreamsConfig("app", statestore_cache_max_bytes=0)
+COUNTS: Any = Materialized("counts", key_serde=TEXT, value_serde=LongSerde())
+MS = timedelta(milliseconds=1)
+
+
+def joined(how: str) -> Callable[[KStream[Any, Any], KStream[Any, Any]], None]:
+    def describe(left: KStream[Any, Any], right: KStream[Any, Any]) -> None:
+        windows = JoinWindows.of_time_difference_and_grace(5 * MS, 10 * MS)
+        result = getattr(left, how)(right, lambda a, b: f"{a}+{b}", windows)
+        result.to("out", **TEXTS)
+
+    return describe
+
+
+def final_hours(left: KStream[Any, Any], right: KStream[Any, Any]) -> None:
+    windows = (
+        left.merge(right).group_by_key(**TEXTS).windowed_by(TimeWindows.of_size_and_grace(10 * MS, 5 * MS))
+    )
+    final = windows.count(materialized=COUNTS).suppress(
+        Suppressed.until_window_closes(BufferConfig.unbounded())
+    )
+    final.to_stream().to("out", key_serde=TimeWindowedSerde(TEXT, 10), value_serde=LongSerde())
+
+
+def sessions(left: KStream[Any, Any], right: KStream[Any, Any]) -> None:
+    gap = SessionWindows.of_inactivity_gap_and_grace(4 * MS, 6 * MS)
+    counts = left.merge(right).group_by_key(**TEXTS).windowed_by(gap).count(materialized=COUNTS)
+    counts.to_stream().to("out", key_serde=SessionWindowedSerde(TEXT), value_serde=LongSerde())
+
+
+def sliding(left: KStream[Any, Any], right: KStream[Any, Any]) -> None:
+    windows = SlidingWindows.of_time_difference_and_grace(6 * MS, 8 * MS)
+    counts = left.merge(right).group_by_key(**TEXTS).windowed_by(windows).count(materialized=COUNTS)
+    counts.to_stream().to("out", key_serde=TimeWindowedSerde(TEXT, 6), value_serde=LongSerde())
+
+
+TOPOLOGIES = {
+    "join": joined("join"),
+    "left join": joined("left_join"),
+    "outer join": joined("outer_join"),
+    "suppress": final_hours,
+    "sessions": sessions,
+    "sliding": sliding,
+}
+
+Sides = list[tuple[str, str, int]]
+STEPS = st.tuples(st.sampled_from(["left", "right"]), st.sampled_from("ab"), st.integers(-4, 9))
+EVENTS = st.lists(STEPS, max_size=40)
+"""Time goes on by the last number: most records are in order, some are late."""
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+@settings(max_examples=50)
+@given(events=EVENTS, cuts=st.sets(st.integers(1, 39), max_size=3))
+def test_a_restart_changes_no_output(name: str, events: Sides, cuts: set[int]) -> None:
+    assert outputs(name, events, cuts, restart=True) == outputs(name, events, cuts, restart=False)
+
+
+def outputs(name: str, events: Sides, cuts: set[int], *, restart: bool) -> list[Any]:
+    """What goes out when everything is committed at each cut, and, with ``restart``, a new task goes on."""
+    builder = StreamsBuilder(CONFIG)
+    TOPOLOGIES[name](builder.stream("left", **TEXTS), builder.stream("right", **TEXTS))
+    topology, sent = builder.build(), Sent()
+    task, _ = task_of(topology, config=CONFIG, collector=sent)
+    offsets = {"left": 0, "right": 0}
+    timestamp = 0
+    for number, (topic, key, step) in enumerate(events):
+        timestamp = max(0, timestamp + step)
+        if number in cuts:
+            commit(task)
+            if restart:
+                metadata = task.commit_metadata
+                task, _ = task_of(topology, config=CONFIG, collector=sent, init=False)
+                for store, changelog in task.subtopology.changelog_topics.items():
+                    log = [r for r in sent.records if r.topic == changelog.name]
+                    keys, logged = [r.key for r in log], [r.value for r in log]
+                    times = [r.timestamp or 0 for r in log]
+                    headers = [r.headers for r in log]
+                    task.restore(store, RecordBatch(keys, logged, times, range(len(log)), headers))
+                task.continue_from(metadata)
+                task.init()
+        feed(task, topic, [(key, f"{number}", timestamp)], offset=offsets[topic])
+        offsets[topic] += 1
+        task.process()
+    return [r for r in sent.records if r.topic == "out"]
