@@ -26,9 +26,8 @@ class Backlog:
     def __init__(self, plan: Plan, kafka: KafkaSettings, *, timeout: float = 30.0) -> None:
         self._admin, self._timeout = KafkaAdmin(kafka, timeout=timeout), timeout
         self._topics = sorted({topic for sub in plan.subtopologies for topic in sub.source_topics})
-        self._partitions: list[
-            TopicPartition
-        ] = []  # asked for once: a cluster's metadata costs more than the rest
+        self._partitions: list[TopicPartition] = []
+        """Kept from look to look: a cluster's metadata costs more than the rest."""
         self._consumer = Consumer(
             {
                 **kafka.librdkafka(),
@@ -64,15 +63,22 @@ class Backlog:
         committed = self._committed(ends)
         behind = [tp for tp, end in ends.items() if committed[tp] < end]
         # What an earlier topic still had would have appeared in a later one meanwhile, and moved its end.
-        return not self._has_records({tp: committed[tp] for tp in behind}) and self._ends() == ends
+        if self._has_records({tp: committed[tp] for tp in behind}) or self._ends() != ends:
+            return False
+        # Topics were perhaps still being made when they were looked up.
+        known, self._partitions = self._partitions, self._look_up()
+        return self._partitions == known
 
     def _ends(self) -> dict[TopicPartition, int]:
-        if not self._partitions:
-            counts = self._admin.partition_counts(self._topics)
-            if len(counts) < len(self._topics):
-                return {}  # the workers have not made the internal topics yet
-            self._partitions = [TopicPartition(t, p) for t, n in counts.items() for p in range(n)]
-        return self._admin.log_end_offsets(self._partitions)
+        self._partitions = self._partitions or self._look_up()
+        return self._admin.log_end_offsets(self._partitions) if self._partitions else {}
+
+    def _look_up(self) -> list[TopicPartition]:
+        """All partitions of the topics; none as long as the workers have not made the internal topics."""
+        counts = self._admin.partition_counts(self._topics)
+        if len(counts) < len(self._topics):
+            return []
+        return [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
 
     def _committed(self, partitions: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         asked = [KafkaPartition(*tp) for tp in partitions]
