@@ -100,10 +100,10 @@ def _run(once: bool, until: datetime | None, data: Path, kafka_port: int, web_po
         command = os.path.relpath(Path(sys.executable).with_name("streamapp"))
         start = f"STREAMAPP_BOOTSTRAP_SERVERS={kafka.bootstrap_servers} {command} worker agents"
         _show_addresses(worker.url, f"{start} --web-port {web_port + 1} --datadir {data / 'worker-2'}")
-        while worker.running:
-            time.sleep(0.5)
         try:
-            worker.check()
+            while True:
+                worker.check()
+                time.sleep(0.5)
         except StreamsError as error:
             console.print(f"[red]Error:[/red] {error}")
         console.print(

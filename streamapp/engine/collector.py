@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from streamapp.errors import StreamsError
 from streamapp.records import Headers
 
-__all__ = ["Collector"]
+__all__ = ["Collector", "NoWayOut"]
 
 
 class Collector(Protocol):
@@ -25,3 +26,27 @@ class Collector(Protocol):
 
     def partition_count(self, topic: str) -> int:
         """How many partitions a topic has."""
+
+
+class NoWayOut:
+    """The `Collector` of tasks that have nothing to send. Raises `StreamsError`, which says ``who`` tried."""
+
+    def __init__(self, who: str) -> None:
+        self._who = who
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int | None,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
+        raise self._refusal(topic)
+
+    def partition_count(self, topic: str) -> int:
+        raise self._refusal(topic)
+
+    def _refusal(self, topic: str) -> StreamsError:
+        return StreamsError(f"{self._who} cannot write to topic {topic}")

@@ -5,31 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from streamapp.engine.collector import NoWayOut
 from streamapp.engine.task import Task
-from streamapp.errors import StreamsError
-from streamapp.records import Headers, RecordBatch, TopicPartition
+from streamapp.records import RecordBatch, TopicPartition
 from streamapp.state.backend import StateBackend
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["GlobalState"]
-
-
-class _NoOutput:
-    """Global stores have no changelog and nothing downstream."""
-
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int | None,
-        headers: Headers,
-        partition: int | None,
-    ) -> None:
-        raise StreamsError(f"a global store's processor cannot write to topic {topic}")
-
-    def partition_count(self, topic: str) -> int:
-        raise StreamsError(f"a global store's processor cannot write to topic {topic}")
 
 
 class GlobalState:
@@ -45,7 +27,13 @@ class GlobalState:
         for store in plan.global_stores:
             sub = Subtopology(-1, (store.source, store.processor), (store.spec,), (), {})
             task = Task(
-                plan, sub, -1, _NoOutput(), open_backend(store.name), wall_clock_ms=wall_clock_ms, inputs=()
+                plan,
+                sub,
+                -1,
+                NoWayOut("a global store's processor"),
+                open_backend(store.name),
+                wall_clock_ms=wall_clock_ms,
+                inputs=(),
             )
             task.init()
             self._tasks[store.topic] = task

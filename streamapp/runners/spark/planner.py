@@ -97,7 +97,7 @@ def check_runnable(plan: Plan) -> None:
 
     Processors are created and initialized for it in this process.
     """
-    state = GlobalState(plan, lambda _: MemoryBackend(), wall_clock_ms=_no_time)
+    state = GlobalState(plan, lambda _: MemoryBackend(), wall_clock_ms=lambda: 0)
     for sub in plan.subtopologies:
         inputs = [TopicPartition(topic, 0) for topic in sub.source_topics]
         task = BatchTask(
@@ -107,7 +107,7 @@ def check_runnable(plan: Plan) -> None:
             _Nowhere(),
             MemoryBackend(),
             global_stores=state.stores,
-            wall_clock_ms=_no_time,
+            wall_clock_ms=lambda: 0,
             inputs=inputs,
         )
         try:
@@ -118,10 +118,6 @@ def check_runnable(plan: Plan) -> None:
             raise
         finally:
             task.close()
-
-
-def _no_time() -> int:
-    return 0
 
 
 class _Nowhere:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamapp.config import StreamsConfig
+from streamapp.engine.collector import NoWayOut
 from streamapp.engine.global_state import GlobalState
 from streamapp.engine.task import Task
-from streamapp.records import Headers, TopicPartition
+from streamapp.records import TopicPartition
 from streamapp.runners.spark.frames import OUTPUT, ROW
 from streamapp.runners.spark.inputs import client_of
 from streamapp.runners.spark.result import OutputTable
@@ -110,7 +111,13 @@ class _Restored:
             return
         backend = SpillingBackend(self.plan.config.state_memory_bytes)
         task = Task(
-            self.plan, self.subtopology, partition, _Nowhere(), backend, wall_clock_ms=_no_time, inputs=()
+            self.plan,
+            self.subtopology,
+            partition,
+            NoWayOut("a task that only restores"),
+            backend,
+            wall_clock_ms=lambda: 0,
+            inputs=(),
         )
         try:
             (spec,) = self.subtopology.stores
@@ -135,7 +142,7 @@ class _Global:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        state = GlobalState(self.plan, lambda _: MemoryBackend(), wall_clock_ms=_no_time)
+        state = GlobalState(self.plan, lambda _: MemoryBackend(), wall_clock_ms=lambda: 0)
         for partition, part in self.parts.items():
             tp = TopicPartition(self.topic, partition)
             reader = part.open(tp)
@@ -143,25 +150,3 @@ class _Global:
                 state.process(tp, batch)
             reader.close()
         yield from table_batches({self.store: state.stores[self.store]}, 0, {})
-
-
-def _no_time() -> int:
-    return 0
-
-
-class _Nowhere:
-    """The `Collector` of tasks that only restore: they send nothing."""
-
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int | None,
-        headers: Headers,
-        partition: int | None,
-    ) -> None:
-        raise AssertionError("a task that restores sent something")
-
-    def partition_count(self, topic: str) -> Any:
-        raise AssertionError("a task that restores asked for partitions")

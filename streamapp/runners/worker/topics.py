@@ -7,13 +7,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from streamapp.broker.requests import ask
 from streamapp.errors import BrokerError, TopologyError
+from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import consumer_settings, unreachable
+from streamapp.runners.worker.consumer import open_consumer
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["Topics", "prepare_topics"]
@@ -83,21 +85,18 @@ def _committed_topics(plan: Plan, existing: Mapping[str, int], timeout: float) -
     """
     topics = {topic for sub in plan.subtopologies for topic in _sources(sub, existing, {})}
     wanted = [TopicPartition(t, p) for t in topics if t in existing for p in range(existing[t])]
-    consumer = Consumer(consumer_settings(plan.config))
+    consumer = open_consumer(consumer_settings(plan.config))
     deadline = time.monotonic() + timeout
     try:
-        while True:
+        while wanted:
             try:
-                found = consumer.committed(wanted, timeout=timeout) if wanted else []
-                errors = [tp.error for tp in found if tp.error is not None]
-                if not errors:
-                    return {tp.topic for tp in found if tp.offset > 0}
-                problem = KafkaException(errors[0])
+                found = consumer.committed(wanted, timeout)
+                return {tp.topic for tp, (offset, _) in found.items() if offset > 0}
             except KafkaException as exc:
-                problem = exc
-            if time.monotonic() > deadline:
-                raise unreachable(plan.config, problem) from problem
+                if time.monotonic() > deadline:
+                    raise unreachable(plan.config, exc) from exc
             time.sleep(0.1)
+        return set()
     finally:
         consumer.close()
 
