@@ -1,14 +1,18 @@
-"""How requests of librdkafka's admin client are made: without a time-out of their own."""
+"""How Kafka is asked: admin requests without a time-out of their own, and groups until they have a coordinator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
 
-__all__ = ["NO_TIMEOUT", "ask"]
+from streamapp.records import TopicPartition
+
+__all__ = ["NO_TIMEOUT", "ask", "committed", "until_coordinated"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -17,6 +21,17 @@ NO_TIMEOUT = 3_600.0
 """The ``request_timeout`` of every request of an admin client, in seconds: librdkafka 2.x ends the process (an assertion, or
 a segmentation fault) when one runs out while it looks for a broker or coordinator. So a request may take as long as
 it likes, and whoever wants its answer stops waiting."""
+
+_UNCOORDINATED = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+    KafkaError._TIMED_OUT,
+    KafkaError._WAIT_COORD,
+)
+"""What a group answers on a cluster that has just begun to keep groups, or while it moves to another broker, or
+while a transaction with its offsets ends."""
 
 
 def ask(
@@ -39,3 +54,37 @@ def _unanswered() -> Future[Any]:
     future: Future[Any] = Future()
     future.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
     return future
+
+
+def until_coordinated(call: Callable[[], T], *, seconds: float) -> T:
+    """What ``call`` gives, which is repeated while a group has no coordinator.
+
+    Raises `KafkaException` for any other refusal at once, and for that one after ``seconds``.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return call()
+        except KafkaException as error:
+            if error.args[0].code() not in _UNCOORDINATED or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def committed(
+    consumer: Consumer, partitions: Iterable[TopicPartition], *, seconds: float
+) -> list[KafkaPartition]:
+    """What the consumer's group has committed; a negative offset: nothing. Raises `KafkaException`.
+
+    librdkafka puts what a single partition answers beside its offset, where it is easily taken for "nothing".
+    """
+    asked = [KafkaPartition(*tp) for tp in partitions]
+
+    def look() -> list[KafkaPartition]:
+        found: list[KafkaPartition] = consumer.committed(asked, timeout=seconds)
+        for entry in found:
+            if entry.error is not None:
+                raise KafkaException(entry.error)
+        return found
+
+    return until_coordinated(look, seconds=seconds)

@@ -6,6 +6,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.broker import KafkaAdmin, KafkaSettings
+from streamapp.broker.requests import committed
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 from streamapp.topology import Plan
@@ -51,8 +52,7 @@ class Backlog:
         The two need not become equal: markers of transactions have offsets too, and are not committed.
         """
         ends = self._ends()
-        committed = self._committed(ends)
-        return sum(committed.values()), sum(ends.values())
+        return sum(self._committed(ends).values()), sum(ends.values())
 
     def empty(self) -> bool:
         """Whether no record is left that has not been processed and committed, and no transaction is open."""
@@ -60,10 +60,10 @@ class Backlog:
         stable = self._admin.log_end_offsets(ends, read_committed=True)
         if not ends or stable != ends:
             return False
-        committed = self._committed(ends)
-        behind = [tp for tp, end in ends.items() if committed[tp] < end]
+        done = self._committed(ends)
+        behind = [tp for tp, end in ends.items() if done[tp] < end]
         # What an earlier topic still had would have appeared in a later one meanwhile, and moved its end.
-        if self._has_records({tp: committed[tp] for tp in behind}) or self._ends() != ends:
+        if self._has_records({tp: done[tp] for tp in behind}) or self._ends() != ends:
             return False
         # Topics were perhaps still being made when they were looked up.
         known, self._partitions = self._partitions, self._look_up()
@@ -81,9 +81,8 @@ class Backlog:
         return [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
 
     def _committed(self, partitions: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        asked = [KafkaPartition(*tp) for tp in partitions]
         try:
-            found = self._consumer.committed(asked, timeout=self._timeout)
+            found = committed(self._consumer, partitions, seconds=self._timeout)
         except KafkaException as error:
             raise BrokerError(
                 f"what the application has committed is not known: {error.args[0].str()}"

@@ -7,7 +7,6 @@ That is all that a killed backfill needs to go on, and what keeps workers from s
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,11 +14,11 @@ import msgspec
 from aiokafka import TopicPartition as AioTopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError as AioKafkaError
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from streamapp.broker.requests import ask
+from streamapp.broker.requests import ask, until_coordinated
 from streamapp.broker.settings import KafkaSettings
 from streamapp.config import StreamsConfig
 from streamapp.engine.metadata import BACKFILL
@@ -34,13 +33,6 @@ R = TypeVar("R")
 TIMEOUT_SECONDS = 30.0
 """Of one request."""
 PATIENCE_SECONDS = 120.0
-_MOVING = (
-    KafkaError._TIMED_OUT,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError._WAIT_COORD,
-)
 METADATA_LIMIT = 4_000
 """Brokers take 4096 bytes by default (``offset.metadata.max.bytes``)."""
 
@@ -168,15 +160,10 @@ class Group:
             consumer.close()
 
     def _patiently(self, what: str, call: Callable[[], R]) -> R:
-        """Tries again while the group moves to another broker, or Kafka has just begun to keep groups."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            try:
-                return call()
-            except KafkaException as error:
-                if error.args[0].code() not in _MOVING or time.monotonic() > deadline:
-                    raise self._refused(what, error.args[0].str()) from error
-                time.sleep(0.2)
+        try:
+            return until_coordinated(call, seconds=PATIENCE_SECONDS)
+        except KafkaException as error:
+            raise self._refused(what, error.args[0].str()) from error
 
     def _refused(self, what: str, why: str) -> BrokerError:
         return BrokerError(

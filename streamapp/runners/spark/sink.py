@@ -14,6 +14,7 @@ import logging
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from streamapp.broker.requests import committed, until_coordinated
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
@@ -158,20 +160,18 @@ class _Ledger:
                         "and run again, or publish to another topic."
                     )
             if new:
-                self.consumer.commit(offsets=[_entry(tp, 0, "0") for tp in new], asynchronous=False)
+                begun = [_entry(tp, 0, "0") for tp in new]
+                commit = partial(self.consumer.commit, offsets=begun, asynchronous=False)
+                until_coordinated(commit, seconds=TIMEOUT_SECONDS)
         except KafkaException as error:
             raise BrokerError(f"Kafka at {self._kafka.bootstrap_servers} refused: {error}") from error
         return partitions
 
     def read(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
         """Per partition the rows that are done; -1 where the job never was."""
-        asked = [KafkaPartition(*tp) for tp in partitions]
         return {
-            TopicPartition(entry.topic, entry.partition): (
-                entry.offset if entry.offset >= 0 else -1,
-                entry.metadata,
-            )
-            for entry in self.consumer.committed(asked, timeout=TIMEOUT_SECONDS)
+            TopicPartition(entry.topic, entry.partition): (max(entry.offset, -1), entry.metadata)
+            for entry in committed(self.consumer, partitions, seconds=TIMEOUT_SECONDS)
         }
 
     def close(self) -> None:
