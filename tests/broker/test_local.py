@@ -130,6 +130,27 @@ def test_a_killed_parent_leaves_no_broker_behind(tmp_path: Path) -> None:
     assert gone(BrokerProcess(tmp_path / "broker-1"))
 
 
+def test_a_transaction_that_ran_out_while_its_broker_was_dead_is_not_revealed_by_the_next(
+    tmp_path: Path,
+) -> None:
+    with LocalKafka(tmp_path, port=0) as kafka:
+        admin_of(kafka).ensure_topics([("out", 1, {})])
+        settings = {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "worker"}
+        killed = Producer({**settings, "transaction.timeout.ms": 1_000})
+        killed.init_transactions(60)
+        killed.begin_transaction()
+        killed.produce("out", b"never committed", partition=0)
+        assert killed.flush(60) == 0
+        kafka.kill_broker(1)
+        kafka.start_broker(1)  # which takes longer than the time-out
+        successor = Producer(settings)
+        successor.init_transactions(60)
+        successor.begin_transaction()
+        successor.produce("out", b"committed", partition=0)
+        successor.commit_transaction(60)
+        assert consume(kafka, "out", 1) == [b"committed"]
+
+
 def test_a_start_that_was_killed_halfway_is_continued_by_the_next(tmp_path: Path) -> None:
     script = "import sys\nfrom streamapp.broker import LocalKafka\nLocalKafka(sys.argv[1], port=0).start()\n"
     parent = subprocess.Popen([sys.executable, "-c", script, tmp_path])
