@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from streamapp import failpoints
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.config import StreamsConfig
-from streamapp.errors import StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.handover_group import Group, settings_of
@@ -125,10 +124,12 @@ class SparkStream:
 
     def stop(self) -> None:
         """Ends behind the micro-batch that runs, and leaves the group: workers may start at once."""
+        self._stopped = True
         with self._one_batch:
-            self._stopped = True
-            if self._query is not None:
-                self._query.stop()
+            pass
+        # Not while the lock is held: Spark waits for a tick that has just begun, and that would wait for the lock.
+        if self._query is not None:
+            self._query.stop()
         if self._seat is not None:
             self._seat.leave()
 
@@ -155,16 +156,20 @@ class SparkStream:
         """Runs the sub-topologies that have something to do, until none has."""
         with self._one_batch:
             if self._stopped:
-                raise StreamsError("the stream has been stopped")
+                return
             started = time.monotonic()
             results: list[Any] = []
             ends, more = self._new()
-            waiting = ends.keys() | self._left()
-            while waiting:
+            waiting, processed = ends.keys() | self._left(), True
+            while waiting and processed:
                 topics = {tp.topic for tp in waiting}
+                rows: list[Any] = []
                 for sub in self._plan.subtopologies:
                     if topics & set(self._topics[sub.id]):
-                        results += self._run_stage(sub, ends, more)
+                        rows += self._run_stage(sub, ends, more)
+                results += rows
+                # What then is left waits for records of a source that are for the next micro-batch.
+                processed = any(row.processed for row in rows)
                 waiting = self._left()
             active = [row for row in results if row.processed]
             sums = {name: sum(row[name] for row in results) for name in ("processed", "dropped", "restored")}
