@@ -1,7 +1,6 @@
 # make run             a real Kafka, a Spark ingest, a worker with live tables; Ctrl-C stops everything
 # make run ARGS=--once the same, then compares every table with Spark's own batch answer, and ends
-# make test            checks, unit tests, documentation and conformance cases, from nothing, on a new machine
-# make test-all        everything: a real broker, workers that are killed, Java, Spark, Chromium; half an hour on two cores
+# make test            checks and all tests, from nothing, on a new machine: workers that are killed, Java, Spark, Chromium
 # make bench           streamapp and its peers side by side: CPU per event; ARGS="latency", "restore", "curve keys" ...
 # make faults          the fault matrix on one broker and on three; ARGS="--list", "zombie", "--jobs 4" ...
 
@@ -9,18 +8,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-all faults bench check clean
+.PHONY: run test faults bench check clean
 
 run: $(VENV)/installed
 	$(BIN)/python -m agents.demo $(ARGS)
 
+# Three processes, each with a broker and a Spark session of its own: most tests wait for something.
 test: check
-	$(BIN)/pytest tests/unit tests/conformance tests/docs tests/typing -m "not broker and not spark" $(ARGS)
-
-# Two processes, each with a broker and a Spark session of its own: most tests wait for something.
-test-all: check
-	scripts/chromium
-	$(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
+	scripts/test-packages
+	$(BIN)/pytest --numprocesses 3 --dist loadfile $(ARGS)
 
 faults: $(VENV)/installed
 	$(BIN)/python -m tests.faults $(ARGS)

@@ -85,7 +85,7 @@ def test_two_starts_of_one_folder_do_not_mix(tmp_path: Path) -> None:
     with (tmp_path / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(BrokerError, match="Another process"):
-            LocalKafka(tmp_path, port=0).start()
+            LocalKafka(tmp_path, port=0, start_timeout=0.2).start()
 
 
 @pytest.mark.parametrize(("brokers", "port"), [(2, 9092), (0, 9092), (1, -1), (1, 65_536)])
