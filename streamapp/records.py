@@ -18,7 +18,16 @@ else:
 K2 = TypeVar("K2")
 V2 = TypeVar("V2")
 
-__all__ = ["NO_HEADERS", "Headers", "OutputRecord", "Record", "RecordBatch", "TopicPartition", "Windowed"]
+__all__ = [
+    "NO_HEADERS",
+    "Headers",
+    "OutputRecord",
+    "Record",
+    "RecordBatch",
+    "TopicPartition",
+    "Windowed",
+    "create_time",
+]
 
 Headers = tuple[tuple[str, bytes | None], ...]
 """A record's headers in order; immutable, so that they can be handed on without a copy."""
@@ -55,6 +64,15 @@ class RecordBatch(NamedTuple):
     timestamps: Sequence[int]
     offsets: Sequence[int]
     headers: Sequence[Headers] | None = None
+
+
+def create_time(timestamp: int | None) -> int:
+    """The timestamp to hand to librdkafka: it takes 0 for "now", so what belongs to 0 is written as 1; None means now.
+
+    >>> create_time(1_700_000_000_000), create_time(0), create_time(None)
+    (1700000000000, 1, 0)
+    """
+    return timestamp or (0 if timestamp is None else 1)
 
 
 class OutputRecord(NamedTuple):

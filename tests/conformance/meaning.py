@@ -67,7 +67,7 @@ def left_out(case: Spec) -> str | None:
     records = [r for field in ("topics", "internal", "changelogs") for r in _records(expected.get(field, {}))]
     times += [r["timestamp"] for r in records if r.get("timestamp") is not None]
     if any(time <= 0 for time in times):
-        return "has timestamps of 0 or less, which librdkafka replaces by the current time"
+        return "has timestamps of 0 or less, which librdkafka cannot write"
     return None
 
 

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from streamapp import failpoints
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, StreamsError
-from streamapp.records import TopicPartition
+from streamapp.records import TopicPartition, create_time
 from streamapp.runners.spark.frames import CHANGE, RECORD
 from streamapp.runners.spark.handover_group import Committed, Group, Progress
 from streamapp.runners.spark.inputs import client_of
@@ -121,9 +121,10 @@ class TaskWriter:
                 continue
             if rows == position + 1:
                 producer.begin_transaction()
+            at = create_time(timestamp)
             while True:
                 try:
-                    produce(topic, value, key, partition, None, None, timestamp or 0, headers or [])
+                    produce(topic, value, key, partition, None, None, at, headers or [])
                     break
                 except BufferError:
                     producer.poll(0.05)

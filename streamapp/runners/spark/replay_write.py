@@ -10,6 +10,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaException, Producer
 
 from streamapp.errors import BrokerError
+from streamapp.records import create_time
 from streamapp.runners.spark.source import KafkaReader, Ranges
 
 if TYPE_CHECKING:
@@ -61,9 +62,10 @@ class TopicWriter:
                 *(batch.column(name).to_pylist() for name in names), strict=True
             ):
                 pairs = [(item["key"], item["value"]) for item in headers or ()]
+                at = create_time(timestamp)
                 while True:
                     try:
-                        producer.produce(self.topic, value, key, partition, None, None, timestamp or 0, pairs)
+                        producer.produce(self.topic, value, key, partition, None, None, at, pairs)
                         break
                     except BufferError:
                         producer.poll(0.05)

@@ -25,7 +25,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from streamapp.broker.requests import committed, until_coordinated
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError, ConfigError
-from streamapp.records import TopicPartition
+from streamapp.records import TopicPartition, create_time
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.partitioning import exact_partitions
 from streamapp.runners.spark.progress import polling
@@ -275,9 +275,10 @@ class _Writer:
                 continue
             if not pending:
                 producer.begin_transaction()
+            at = create_time(timestamp)
             while True:
                 try:
-                    producer.produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
+                    producer.produce(topic, value, key, partition, timestamp=at, headers=headers)
                     break
                 except BufferError:
                     producer.poll(0.1)

@@ -23,7 +23,7 @@ from streamapp import failpoints
 from streamapp.broker.admin import KafkaAdmin
 from streamapp.engine.global_state import GlobalState
 from streamapp.errors import BrokerError, LockError, ProcessorStateError
-from streamapp.records import Headers, TopicPartition
+from streamapp.records import Headers, TopicPartition, create_time
 from streamapp.runners.spark.handover_group import Committed, Group, settings_of
 from streamapp.runners.spark.inputs import client_of
 from streamapp.runners.spark.source import KafkaRange, KafkaReader, KafkaSource
@@ -263,10 +263,10 @@ class _Output:
         headers: Headers,
         partition: int | None,
     ) -> None:
-        where = -1 if partition is None else partition
+        where, at = -1 if partition is None else partition, create_time(timestamp)
         while True:
             try:
-                self.producer.produce(topic, value, key, where, None, None, timestamp or 0, list(headers))
+                self.producer.produce(topic, value, key, where, None, None, at, list(headers))
                 return
             except BufferError:
                 self.producer.poll(0.05)

@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 
 from streamapp.config import ErrorContext, StreamsConfig
 from streamapp.errors import BrokerError, StreamsError
-from streamapp.records import NO_HEADERS, Headers, TopicPartition
+from streamapp.records import NO_HEADERS, Headers, TopicPartition, create_time
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, producer_settings
 from streamapp.runners.worker.logs import CLIENT_LOGGER
 from streamapp.runners.worker.membership import Member, Position
@@ -135,7 +135,8 @@ class RecordProducer:
         partition: int | None = None,
     ) -> None:
         number = -1 if partition is None else partition
-        arguments: tuple[object, ...] = (topic, value, key, number, None, None, timestamp or 0)
+        at = timestamp or create_time(timestamp)
+        arguments: tuple[object, ...] = (topic, value, key, number, None, None, at)
         if headers:
             arguments = (*arguments, list(headers))
         try:

@@ -24,8 +24,10 @@ class Client:
     def __init__(self, settings: dict[str, Any]) -> None:
         Client.made += 1
         self.error: BaseException | None = None
+        self.calls: list[tuple[Any, ...]] = []
 
-    def _call(self, *_: Any, **__: Any) -> int:
+    def _call(self, *arguments: Any, **__: Any) -> int:
+        self.calls.append(arguments)
         if self.error is not None:
             raise self.error
         return 0
@@ -92,3 +94,10 @@ def test_a_record_that_is_refused_is_named_with_what_helps(outputs: RecordProduc
         match=r"could not be written to out: too large \(key and value: 2 bytes\)\. Raise max.message.bytes",
     ):
         send(outputs)
+
+
+def test_the_first_millisecond_of_1970_is_not_written_as_now(outputs: RecordProducer) -> None:
+    outputs.send("out", b"k", b"v", 0, partition=0)
+    outputs.send("out", b"k", b"v", None, partition=0)  # this one is
+    calls = outputs.client.calls  # type: ignore[attr-defined]
+    assert [call[-1] for call in calls] == [1, 0]
