@@ -13,10 +13,10 @@ BIN := $(VENV)/bin
 run: $(VENV)/installed
 	$(BIN)/python -m agents.demo $(ARGS)
 
-# Three processes, each with a broker and a Spark session of its own: most tests wait for something.
+# Two processes, each with a broker and a Spark session of its own: most tests wait for something.
 test: check
 	scripts/test-packages
-	$(BIN)/pytest --numprocesses 3 --dist loadfile $(ARGS)
+	$(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 faults: $(VENV)/installed
 	$(BIN)/python -m tests.faults $(ARGS)
