@@ -18,10 +18,12 @@ import json
 import os
 import platform
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +35,12 @@ from benchmarks import curves, latency, restore
 from benchmarks.peers import PEERS
 from benchmarks.report import plot, throughput_table
 from benchmarks.throughput import Run, Throughput
+from streamapp import StreamsError
 from streamapp.broker import KafkaSettings, LocalKafka
 
-console = Console(highlight=False)
+Cluster = Callable[[], KafkaSettings]
+
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)  # wide enough for every table
 
 
 @click.group(help=__doc__)
@@ -44,7 +49,8 @@ console = Console(highlight=False)
 @click.pass_context
 def main(context: click.Context, results: Path, kafka_port: int) -> None:
     results.mkdir(parents=True, exist_ok=True)
-    context.obj = results, context.with_resource(_kafka(results / "kafka", kafka_port))
+    # Not before a command begins: one that is only asked for its options needs no Kafka.
+    context.obj = results, partial(context.with_resource, _kafka(results / "kafka", kafka_port))
 
 
 @main.command()
@@ -55,10 +61,11 @@ def main(context: click.Context, results: Path, kafka_port: int) -> None:
 @click.option("--quick", is_flag=True, help="A small input: to see that everything works.")
 @click.pass_obj
 def throughput(
-    obj: tuple[Path, KafkaSettings], workloads: str, peers: str, repetitions: int, years: int, quick: bool
+    obj: tuple[Path, Cluster], workloads: str, peers: str, repetitions: int, years: int, quick: bool
 ) -> None:
     """CPU per event of every peer."""
-    results, kafka = obj
+    results, cluster = obj
+    kafka = cluster()
     runs: list[Run] = []
     with _scratch(results) as folder:
         rows = 2_000 if quick else None
@@ -84,10 +91,11 @@ def throughput(
 @click.option("--repetitions", default=3, show_default=True)
 @click.pass_obj
 def latency_command(
-    obj: tuple[Path, KafkaSettings], peers: str, rate: int, seconds: float, repetitions: int
+    obj: tuple[Path, Cluster], peers: str, rate: int, seconds: float, repetitions: int
 ) -> None:
     """From the production of an event to the read of its result (W1)."""
-    results, kafka = obj
+    results, cluster = obj
+    kafka = cluster()
     with _scratch(results) as folder:
         found = latency.measure(kafka, folder, peers.split(","), rate, seconds, repetitions, console.print)
     console.print(latency.table(found))
@@ -98,9 +106,10 @@ def latency_command(
 @click.option("--keys", default=1_000_000, show_default=True)
 @click.option("--repetitions", default=3, show_default=True)
 @click.pass_obj
-def restore_command(obj: tuple[Path, KafkaSettings], keys: int, repetitions: int) -> None:
+def restore_command(obj: tuple[Path, Cluster], keys: int, repetitions: int) -> None:
     """A table restored from its changelog into an empty folder."""
-    results, kafka = obj
+    results, cluster = obj
+    kafka = cluster()
     with _scratch(results) as folder:
         runs = list(restore.measure(kafka, folder, keys, repetitions))
     console.print(restore.table(runs))
@@ -114,9 +123,10 @@ def restore_command(obj: tuple[Path, KafkaSettings], keys: int, repetitions: int
 )
 @click.option("--events", default=2_000_000, show_default=True)
 @click.pass_obj
-def curve(obj: tuple[Path, KafkaSettings], dimension: str, values: str | None, events: int) -> None:
+def curve(obj: tuple[Path, Cluster], dimension: str, values: str | None, events: int) -> None:
     """CPU per event of a count (W2) as the number of keys or partitions grows."""
-    results, kafka = obj
+    results, cluster = obj
+    kafka = cluster()
     points = [int(value) for value in values.split(",")] if values else list(curves.VALUES[dimension])
     with _scratch(results) as folder:
         found = list(curves.measure(kafka, folder, dimension, points, events, console.print))
@@ -132,12 +142,13 @@ def curve(obj: tuple[Path, KafkaSettings], dimension: str, values: str | None, e
 @click.option("--master", default="local[2]", show_default=True)
 @click.pass_obj
 def spark_command(
-    obj: tuple[Path, KafkaSettings], works: str, sources: str, events: int, passes: int, master: str
+    obj: tuple[Path, Cluster], works: str, sources: str, events: int, passes: int, master: str
 ) -> None:
     """Batches on Spark: events per second, and CPU per event with the JVM and all Python workers."""
     from benchmarks.spark import run
 
-    results, kafka = obj
+    results, cluster = obj
+    kafka = cluster()
     found: list[run.Pass] = []
     for each in run.measure(kafka, results, works.split(","), sources.split(","), events, passes, master):
         found.append(each)
@@ -151,11 +162,12 @@ def spark_command(
 @click.option("--keys", default=1_000_000, show_default=True)
 @click.option("--master", default="local[2]", show_default=True)
 @click.pass_obj
-def spark_handover(obj: tuple[Path, KafkaSettings], keys: int, master: str) -> None:
+def spark_handover(obj: tuple[Path, Cluster], keys: int, master: str) -> None:
     """A table from Spark to workers: the batch, and the writing of changelog and offsets."""
     from benchmarks.spark import handover
 
-    results, kafka = obj
+    results, cluster = obj
+    kafka = cluster()
     found = handover.measure(kafka, keys, master)
     _save(results / "spark-handover.json", [asdict(found)])
     console.print(
@@ -170,7 +182,11 @@ def _kafka(data: Path, port: int) -> Iterator[KafkaSettings]:
     if os.environ.get("STREAMAPP_BOOTSTRAP_SERVERS"):
         yield KafkaSettings.from_env()
         return
-    with LocalKafka(data, port=port) as local:
+    with ExitStack() as stack:
+        try:
+            local = stack.enter_context(LocalKafka(data, port=port))
+        except StreamsError as error:
+            raise click.ClickException(str(error)) from error
         yield KafkaSettings(bootstrap_servers=local.bootstrap_servers)
 
 
