@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -102,18 +103,30 @@ def session(master: str, memory: str = "3g") -> Iterator[Any]:
 class Cpu:
     """User and system time of this process, of the JVM and of all Python workers.
 
-    Spark ends workers that had nothing to do for a minute, and nobody is told what they used: what they had used when
-    they were looked at last counts."""
+    Spark ends workers whenever it likes, and their parent does not wait for them, so nobody is told what they used: they
+    are looked at all the time, and what they had used when they were last seen counts."""
 
     def __init__(self, spark: Any) -> None:
         self._java = psutil.Process(spark.sparkContext._gateway.proc.pid)
         self._seen: dict[int, float] = {}
+        self._lock = threading.Lock()
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def seconds(self) -> float:
-        for process in (self._java, *self._java.children(recursive=True)):
-            with suppress(psutil.NoSuchProcess):
-                self._seen[process.pid] = sum(process.cpu_times()[:2])
+        self._look()
         return sum(self._seen.values()) + time.process_time()
+
+    def _watch(self) -> None:
+        with suppress(psutil.NoSuchProcess):  # the JVM has ended
+            while True:
+                self._look()
+                time.sleep(0.1)
+
+    def _look(self) -> None:
+        with self._lock:
+            for process in (self._java, *self._java.children(recursive=True)):
+                with suppress(psutil.NoSuchProcess):
+                    self._seen[process.pid] = sum(process.cpu_times()[:2])
 
 
 def _run(
