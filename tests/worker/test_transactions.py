@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable
 
@@ -12,6 +13,7 @@ from streamapp.broker import LocalKafka
 from streamapp.errors import BrokerError
 from streamapp.runners.worker.membership import Member, StaleMemberError
 from streamapp.runners.worker.transactions import (
+    OffsetsNotAnswered,
     TransactionAborted,
     commit_transaction,
     group_metadata,
@@ -98,6 +100,22 @@ def test_a_commit_that_is_not_done_in_time_rolls_back(step: int) -> None:
     with pytest.raises(TransactionAborted):
         commit_transaction(producer, [], "flights", Member(3, "m"), 0.0, 0.0, lambda: None)  # type: ignore[arg-type]
     assert producer.calls == ["offsets", "commit"][: step + 1]
+
+
+def test_a_call_that_does_not_come_back_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamapp.runners.worker.transactions._MARGIN_SECONDS", 0.05)
+    answered = threading.Event()
+
+    class Hanging(FakeProducer):
+        def send_offsets_to_transaction(self, *_: object) -> None:
+            self.calls.append("offsets")
+            answered.wait(60)
+
+    producer = Hanging()
+    with pytest.raises(OffsetsNotAnswered):
+        commit_transaction(producer, [], "flights", Member(3, "m"), 0.0, 0.0, lambda: None)  # type: ignore[arg-type]
+    assert producer.calls == ["offsets"]
+    answered.set()
 
 
 @pytest.mark.broker

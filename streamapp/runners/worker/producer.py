@@ -21,7 +21,12 @@ from streamapp.records import NO_HEADERS, Headers, TopicPartition, create_time
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, producer_settings
 from streamapp.runners.worker.logs import CLIENT_LOGGER
 from streamapp.runners.worker.membership import Member, Position
-from streamapp.runners.worker.transactions import TransactionAborted, commit_transaction, open_transactions
+from streamapp.runners.worker.transactions import (
+    OffsetsNotAnswered,
+    TransactionAborted,
+    commit_transaction,
+    open_transactions,
+)
 
 __all__ = ["ProductionError", "RecordProducer"]
 
@@ -81,6 +86,8 @@ class RecordProducer:
         self._produce = self.client.produce
         self._failure = None
         self._in_transaction = False
+        self._hangs = False
+        """A call into the client has not come back."""
 
     # Transactions.
 
@@ -109,7 +116,11 @@ class RecordProducer:
         offsets = [RdTopicPartition(*tp, *position) for tp, position in positions.items()]
         group = self._config.application_id
         open_for = self._config.transaction_timeout_ms / 1000
-        commit_transaction(self.client, offsets, group, member, open_for, PATIENCE_SECONDS, offsets_sent)
+        try:
+            commit_transaction(self.client, offsets, group, member, open_for, PATIENCE_SECONDS, offsets_sent)
+        except OffsetsNotAnswered:
+            self._hangs = True
+            raise
         self._in_transaction = False
 
     def roll_back(self) -> None:
@@ -118,7 +129,8 @@ class RecordProducer:
         With a new client, whose first request ends what the old one has left: after an error nobody knows what that one
         still waits for, and aborting with it was seen to take minutes.
         """
-        self.client.purge(in_queue=True, in_flight=True, blocking=False)
+        if not self._hangs:
+            self.client.purge(in_queue=True, in_flight=True, blocking=False)
         self._renew()
         if self._transactional:
             self.open()
@@ -185,6 +197,8 @@ class RecordProducer:
 
     def close(self) -> None:
         """Gives up what is still on its way; what matters was flushed by a commit."""
+        if self._hangs:
+            return
         with contextlib.suppress(KafkaException):  # fenced, or never begun: there is nothing to roll back
             if self._in_transaction:
                 self.client.abort_transaction(5.0)

@@ -10,6 +10,7 @@ version writes.
 from __future__ import annotations
 
 import struct
+import threading
 import time
 from collections.abc import Callable
 
@@ -18,14 +19,25 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from streamapp.errors import BrokerError
 from streamapp.runners.worker.membership import Member, StaleMemberError
 
-__all__ = ["TransactionAborted", "commit_transaction", "group_metadata", "open_transactions"]
+__all__ = [
+    "OffsetsNotAnswered",
+    "TransactionAborted",
+    "commit_transaction",
+    "group_metadata",
+    "open_transactions",
+]
 
 _PAUSE_SECONDS = 0.05
+_MARGIN_SECONDS = 1.0
 _STALE = ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID")
 
 
 class TransactionAborted(BrokerError):
     """The transaction was rolled back: everything since the last commit has to be done again."""
+
+
+class OffsetsNotAnswered(TransactionAborted):
+    """A call into the producer has not come back, so the producer must not be touched any more."""
 
 
 def group_metadata(group: str, member: Member) -> bytes:
@@ -60,7 +72,12 @@ def commit_transaction(
     """
     metadata = group_metadata(group, member)
     try:
-        _retrying(lambda left: producer.send_offsets_to_transaction(offsets, metadata, left), offsets_timeout)
+        _in_time(
+            lambda: _retrying(
+                lambda left: producer.send_offsets_to_transaction(offsets, metadata, left), offsets_timeout
+            ),
+            offsets_timeout + _MARGIN_SECONDS,
+        )
         offsets_sent()
         _retrying(lambda left: producer.commit_transaction(left), commit_timeout)
     except KafkaException as exc:
@@ -79,6 +96,30 @@ def open_transactions(producer: Producer, timeout: float) -> None:
         _retrying(lambda left: producer.init_transactions(left), timeout)
     except KafkaException as exc:
         raise BrokerError(f"transactions are not possible: {exc.args[0].str()}") from exc
+
+
+def _in_time(call: Callable[[], None], seconds: float) -> None:
+    """Calls in a thread of its own, which is left behind when the call does not come back.
+
+    librdkafka was seen not to keep its time-out after a broker was restarted: the call came back minutes later, when the
+    broker was restarted once more. The thread keeps the producer alive: one must not be destroyed in the middle of a call.
+    """
+    outcome: list[BaseException | None] = []
+
+    def run() -> None:
+        try:
+            call()
+            outcome.append(None)
+        except BaseException as exc:
+            outcome.append(exc)
+
+    thread = threading.Thread(target=run, name="offsets", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not outcome:
+        raise OffsetsNotAnswered(f"the offsets were not answered within {seconds:.0f} s")
+    if outcome[0] is not None:
+        raise outcome[0]
 
 
 def _retrying(call: Callable[[float], object], timeout: float) -> None:
