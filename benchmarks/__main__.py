@@ -23,7 +23,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +34,11 @@ from benchmarks import curves, latency, restore
 from benchmarks.peers import PEERS
 from benchmarks.report import plot, throughput_table
 from benchmarks.throughput import Run, Throughput
-from streamapp import StreamsError
 from streamapp.broker import KafkaSettings, LocalKafka
+from streamapp.cli.application import clear_errors
 
-Cluster = Callable[[], KafkaSettings]
+Place = Callable[[], tuple[Path, KafkaSettings]]
+"""Of the results, and of Kafka. Called when a command begins: one that is only asked for its options needs no Kafka."""
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)  # wide enough for every table
 
@@ -49,8 +49,7 @@ console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)  
 @click.pass_context
 def main(context: click.Context, results: Path, kafka_port: int) -> None:
     results.mkdir(parents=True, exist_ok=True)
-    # Not before a command begins: one that is only asked for its options needs no Kafka.
-    context.obj = results, partial(context.with_resource, _kafka(results / "kafka", kafka_port))
+    context.obj = lambda: (results, context.with_resource(_kafka(results / "kafka", kafka_port)))
 
 
 @main.command()
@@ -60,12 +59,9 @@ def main(context: click.Context, results: Path, kafka_port: int) -> None:
 @click.option("--years", default=3, show_default=True, help="Copies of the year that the fast peers read.")
 @click.option("--quick", is_flag=True, help="A small input: to see that everything works.")
 @click.pass_obj
-def throughput(
-    obj: tuple[Path, Cluster], workloads: str, peers: str, repetitions: int, years: int, quick: bool
-) -> None:
+def throughput(place: Place, workloads: str, peers: str, repetitions: int, years: int, quick: bool) -> None:
     """CPU per event of every peer."""
-    results, cluster = obj
-    kafka = cluster()
+    results, kafka = place()
     runs: list[Run] = []
     with _scratch(results) as folder:
         rows = 2_000 if quick else None
@@ -90,12 +86,9 @@ def throughput(
 @click.option("--seconds", default=12.0, show_default=True)
 @click.option("--repetitions", default=3, show_default=True)
 @click.pass_obj
-def latency_command(
-    obj: tuple[Path, Cluster], peers: str, rate: int, seconds: float, repetitions: int
-) -> None:
+def latency_command(place: Place, peers: str, rate: int, seconds: float, repetitions: int) -> None:
     """From the production of an event to the read of its result (W1)."""
-    results, cluster = obj
-    kafka = cluster()
+    results, kafka = place()
     with _scratch(results) as folder:
         found = latency.measure(kafka, folder, peers.split(","), rate, seconds, repetitions, console.print)
     console.print(latency.table(found))
@@ -106,10 +99,9 @@ def latency_command(
 @click.option("--keys", default=1_000_000, show_default=True)
 @click.option("--repetitions", default=3, show_default=True)
 @click.pass_obj
-def restore_command(obj: tuple[Path, Cluster], keys: int, repetitions: int) -> None:
+def restore_command(place: Place, keys: int, repetitions: int) -> None:
     """A table restored from its changelog into an empty folder."""
-    results, cluster = obj
-    kafka = cluster()
+    results, kafka = place()
     with _scratch(results) as folder:
         runs = list(restore.measure(kafka, folder, keys, repetitions))
     console.print(restore.table(runs))
@@ -123,10 +115,9 @@ def restore_command(obj: tuple[Path, Cluster], keys: int, repetitions: int) -> N
 )
 @click.option("--events", default=2_000_000, show_default=True)
 @click.pass_obj
-def curve(obj: tuple[Path, Cluster], dimension: str, values: str | None, events: int) -> None:
+def curve(place: Place, dimension: str, values: str | None, events: int) -> None:
     """CPU per event of a count (W2) as the number of keys or partitions grows."""
-    results, cluster = obj
-    kafka = cluster()
+    results, kafka = place()
     points = [int(value) for value in values.split(",")] if values else list(curves.VALUES[dimension])
     with _scratch(results) as folder:
         found = list(curves.measure(kafka, folder, dimension, points, events, console.print))
@@ -141,14 +132,11 @@ def curve(obj: tuple[Path, Cluster], dimension: str, values: str | None, events:
 @click.option("--passes", default=3, show_default=True)
 @click.option("--master", default="local[2]", show_default=True)
 @click.pass_obj
-def spark_command(
-    obj: tuple[Path, Cluster], works: str, sources: str, events: int, passes: int, master: str
-) -> None:
+def spark_command(place: Place, works: str, sources: str, events: int, passes: int, master: str) -> None:
     """Batches on Spark: events per second, and CPU per event with the JVM and all Python workers."""
     from benchmarks.spark import run
 
-    results, cluster = obj
-    kafka = cluster()
+    results, kafka = place()
     found: list[run.Pass] = []
     for each in run.measure(kafka, results, works.split(","), sources.split(","), events, passes, master):
         found.append(each)
@@ -162,12 +150,11 @@ def spark_command(
 @click.option("--keys", default=1_000_000, show_default=True)
 @click.option("--master", default="local[2]", show_default=True)
 @click.pass_obj
-def spark_handover(obj: tuple[Path, Cluster], keys: int, master: str) -> None:
+def spark_handover(place: Place, keys: int, master: str) -> None:
     """A table from Spark to workers: the batch, and the writing of changelog and offsets."""
     from benchmarks.spark import handover
 
-    results, cluster = obj
-    kafka = cluster()
+    results, kafka = place()
     found = handover.measure(kafka, keys, master)
     _save(results / "spark-handover.json", [asdict(found)])
     console.print(
@@ -183,10 +170,8 @@ def _kafka(data: Path, port: int) -> Iterator[KafkaSettings]:
         yield KafkaSettings.from_env()
         return
     with ExitStack() as stack:
-        try:
+        with clear_errors():
             local = stack.enter_context(LocalKafka(data, port=port))
-        except StreamsError as error:
-            raise click.ClickException(str(error)) from error
         yield KafkaSettings(bootstrap_servers=local.bootstrap_servers)
 
 

@@ -44,10 +44,10 @@ def main() -> int:
                 results.append(result)
                 print(_line(result), flush=True)
                 _write(results, options.json, options.markdown)
-    failed = [result for result in results if not result.ok]
+    held, void = sum(result.ok for result in results), sum(result.void for result in results)
     if not options.list:
-        print(f"{len(results) - len(failed)} of {len(results)} cases hold")
-    return bool(failed)
+        print(f"{held} of {len(results)} cases hold" + (f", {void} void: run them again" if void else ""))
+    return held < len(results)
 
 
 def _chosen(case: Case, names: list[str]) -> bool:
@@ -73,8 +73,9 @@ def _line(result: Result) -> str:
     held = " ".join(v.invariant for v in result.verdicts if v.ok)
     broken = "".join(f"\n     {v.invariant}: {v.detail}" for v in result.verdicts if not v.ok)
     error = "" if result.error is None else "\n" + result.error
-    mark = "ok  " if result.ok else "FAIL"
-    return f"{mark} {result.seconds:5.0f} s  {result.case.id:58} {held}{broken}{error}"
+    mark = "ok  " if result.ok else "VOID" if result.void else "FAIL"
+    why = f"\n     {result.dropped_markers}" if result.void else ""
+    return f"{mark} {result.seconds:5.0f} s  {result.case.id:58} {held}{broken}{error}{why}"
 
 
 def _write(results: list[Result], as_json: Path | None, as_markdown: Path | None) -> None:
@@ -87,6 +88,7 @@ def _write(results: list[Result], as_json: Path | None, as_markdown: Path | None
                 "brokers": r.brokers,
                 "verdicts": {v.invariant: v.detail if not v.ok else "holds" for v in r.verdicts},
                 "error": r.error,
+                "dropped_markers": r.dropped_markers,
                 "ok": r.ok,
                 "seconds": round(r.seconds, 1),
             }
@@ -101,9 +103,9 @@ def _write(results: list[Result], as_json: Path | None, as_markdown: Path | None
         for r in sorted(results, key=lambda r: (r.brokers, r.case.faults, r.case.id)):
             names = " ".join(v.invariant for v in r.verdicts)
             broken = "driver error" if r.error else ", ".join(v.invariant for v in r.verdicts if not v.ok)
+            verdict = "holds" if r.ok else f"void: {broken}" if r.void else f"broken: {broken}"
             lines.append(
-                f"| {r.case.id} | {r.brokers} | {r.case.fault} | {names} | "
-                f"{'holds' if r.ok else 'broken: ' + broken} | {r.seconds:.0f} |"
+                f"| {r.case.id} | {r.brokers} | {r.case.fault} | {names} | {verdict} | {r.seconds:.0f} |"
             )
         as_markdown.write_text("\n".join(lines) + "\n")
 

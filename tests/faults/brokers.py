@@ -41,6 +41,18 @@ class FaultyKafka(LocalKafka):
     def numbers(self) -> range:
         return range(1, len(self.status().brokers) + 1)
 
+    def dropped_markers(self, application: str) -> str | None:
+        """The line of a broker's log that says it skipped the markers of one of this application's transactions."""
+        for log in sorted(self.data_dir.glob("broker-*/broker.log")):
+            for line in log.read_text(errors="replace").splitlines():
+                if (
+                    "TransactionMarkerChannelManager" in line
+                    and "leader endpoint" in line
+                    and application in line
+                ):
+                    return line
+        return None
+
     def _write_cluster(self, cluster: Any) -> None:
         super()._write_cluster(cluster)
         for number in range(1, len(cluster.ports) + 1):

@@ -57,10 +57,17 @@ class Result:
     seconds: float
     history: Path
     error: str | None = None
+    dropped_markers: str | None = None
+    """What the broker logged when it ended a transaction without its markers (docs/faults.md)."""
 
     @property
     def ok(self) -> bool:
         return self.error is None and all(verdict.ok for verdict in self.verdicts)
+
+    @property
+    def void(self) -> bool:
+        """Broken, but nothing is said of the worker by that: Kafka itself made half of a transaction visible."""
+        return not self.ok and self.dropped_markers is not None
 
 
 cases: list[Case] = []
@@ -118,15 +125,16 @@ def run_case(case: Case, kafka: FaultyKafka, folder: Path) -> Result:
 def _run_case(case: Case, kafka: FaultyKafka, folder: Path) -> Result:
     began = time.monotonic()
     where = folder / f"{case.id}-{len(kafka.numbers)}"
-    error = None
+    error = dropped = None
     try:
         run = Run(kafka, where, case.id, case.workload, case.guarantee, case.dead_letters)
         try:
             case.run(run, **case.arguments)
         finally:
             run.close()
+            dropped = kafka.dropped_markers(run.id)
     except Exception:
         error = traceback.format_exc()
     history = where / "history.jsonl"
     verdicts = judge(read_history(history))
-    return Result(case, len(kafka.numbers), verdicts, time.monotonic() - began, history, error)
+    return Result(case, len(kafka.numbers), verdicts, time.monotonic() - began, history, error, dropped)

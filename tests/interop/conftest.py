@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -22,9 +22,8 @@ HOUR = 3_600_000
 
 @pytest.fixture(scope="session")
 def java_class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    if shutil.which("javac") is None:
+    if not Path(find_java()).with_name("javac").exists():
         pytest.skip("compiling the Java side needs a JDK (javac)")
-    find_java()
     return class_path(tmp_path_factory.mktemp("classes"))
 
 

@@ -16,10 +16,11 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from streamapp import failpoints
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, StreamsError
-from streamapp.records import TopicPartition, create_time
+from streamapp.records import TopicPartition
 from streamapp.runners.spark.frames import CHANGE, RECORD
 from streamapp.runners.spark.handover_group import Committed, Group, Progress
 from streamapp.runners.spark.inputs import client_of
+from streamapp.runners.spark.produce import produce
 from streamapp.runners.spark.progress import Reporter
 from streamapp.topology import Plan, Subtopology
 
@@ -105,7 +106,6 @@ class TaskWriter:
             producer.commit_transaction(TRANSACTION_TIMEOUT_MS / 1000)
             failpoints.hit("backfill-rows-committed")
 
-        produce = producer.produce
         for topic, partition, key, value, timestamp, headers in self._wanted(_rows(batches), done.logs):
             rows += 1
             if tell and not rows % ROWS_PER_REPORT:
@@ -121,13 +121,7 @@ class TaskWriter:
                 continue
             if rows == position + 1:
                 producer.begin_transaction()
-            at = create_time(timestamp)
-            while True:
-                try:
-                    produce(topic, value, key, partition, None, None, at, headers or [])
-                    break
-                except BufferError:
-                    producer.poll(0.05)
+            produce(producer, topic, key, value, partition, timestamp, headers)
             if rows - position == ROWS_PER_TRANSACTION:
                 commit()
                 position = rows

@@ -10,7 +10,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaException, Producer
 
 from streamapp.errors import BrokerError
-from streamapp.records import create_time
+from streamapp.runners.spark.produce import produce
 from streamapp.runners.spark.source import KafkaReader, Ranges
 
 if TYPE_CHECKING:
@@ -62,13 +62,7 @@ class TopicWriter:
                 *(batch.column(name).to_pylist() for name in names), strict=True
             ):
                 pairs = [(item["key"], item["value"]) for item in headers or ()]
-                at = create_time(timestamp)
-                while True:
-                    try:
-                        producer.produce(self.topic, value, key, partition, None, None, at, pairs)
-                        break
-                    except BufferError:
-                        producer.poll(0.05)
+                produce(producer, self.topic, key, value, partition, timestamp, pairs)
                 written += 1
         producer.commit_transaction(TRANSACTION_TIMEOUT_MS / 1000)
         return written

@@ -25,9 +25,10 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from streamapp.broker.requests import committed, until_coordinated
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError, ConfigError
-from streamapp.records import TopicPartition, create_time
+from streamapp.records import TopicPartition
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.partitioning import exact_partitions
+from streamapp.runners.spark.produce import produce
 from streamapp.runners.spark.progress import polling
 
 if TYPE_CHECKING:
@@ -275,13 +276,7 @@ class _Writer:
                 continue
             if not pending:
                 producer.begin_transaction()
-            at = create_time(timestamp)
-            while True:
-                try:
-                    producer.produce(topic, value, key, partition, timestamp=at, headers=headers)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
+            produce(producer, topic, key, value, partition, timestamp, headers)
             written[tp] += 1
             pending += 1
             if pending == RECORDS_PER_TRANSACTION:

@@ -23,9 +23,10 @@ from streamapp import failpoints
 from streamapp.broker.admin import KafkaAdmin
 from streamapp.engine.global_state import GlobalState
 from streamapp.errors import BrokerError, LockError, ProcessorStateError
-from streamapp.records import Headers, TopicPartition, create_time
+from streamapp.records import Headers, TopicPartition
 from streamapp.runners.spark.handover_group import Committed, Group, settings_of
 from streamapp.runners.spark.inputs import client_of
+from streamapp.runners.spark.produce import produce
 from streamapp.runners.spark.source import KafkaRange, KafkaReader, KafkaSource
 from streamapp.runners.spark.stage import BatchTask
 from streamapp.state.backend import MemoryBackend, StateBackend
@@ -263,13 +264,8 @@ class _Output:
         headers: Headers,
         partition: int | None,
     ) -> None:
-        where, at = -1 if partition is None else partition, create_time(timestamp)
-        while True:
-            try:
-                self.producer.produce(topic, value, key, where, None, None, at, list(headers))
-                return
-            except BufferError:
-                self.producer.poll(0.05)
+        where = -1 if partition is None else partition
+        produce(self.producer, topic, key, value, where, timestamp, headers)
 
     def partition_count(self, topic: str) -> int:
         if topic not in self._partitions:

@@ -86,8 +86,6 @@ class RecordProducer:
         self._produce = self.client.produce
         self._failure = None
         self._in_transaction = False
-        self._hangs = False
-        """A call into the client has not come back."""
 
     # Transactions.
 
@@ -119,7 +117,7 @@ class RecordProducer:
         try:
             commit_transaction(self.client, offsets, group, member, open_for, PATIENCE_SECONDS, offsets_sent)
         except OffsetsNotAnswered:
-            self._hangs = True
+            self._renew()  # the client must not be touched any more
             raise
         self._in_transaction = False
 
@@ -129,8 +127,7 @@ class RecordProducer:
         With a new client, whose first request ends what the old one has left: after an error nobody knows what that one
         still waits for, and aborting with it was seen to take minutes.
         """
-        if not self._hangs:
-            self.client.purge(in_queue=True, in_flight=True, blocking=False)
+        self.client.purge(in_queue=True, in_flight=True, blocking=False)
         self._renew()
         if self._transactional:
             self.open()
@@ -197,8 +194,6 @@ class RecordProducer:
 
     def close(self) -> None:
         """Gives up what is still on its way; what matters was flushed by a commit."""
-        if self._hangs:
-            return
         with contextlib.suppress(KafkaException):  # fenced, or never begun: there is nothing to roll back
             if self._in_transaction:
                 self.client.abort_transaction(5.0)
