@@ -1,4 +1,4 @@
-"""Compiles the one C file of streamapp where there is a C compiler; without one, streamapp runs on Python alone, slower."""
+"""Compiles the C files of streamapp where there is a C compiler; without one, streamapp runs on Python alone, slower."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE = Path("streamapp/runners/worker/_columns.c")
-LIBRARY = SOURCE.with_name("_columns.abi3.so")
+SOURCES = Path("streamapp/runners/worker/native")
+LIBRARY = SOURCES.with_name("_native.abi3.so")
 
 
-class CompileColumns(BuildHookInterface):
+class CompileNative(BuildHookInterface):
     """Adds the library to the wheel, or leaves it beside its source for an editable installation."""
 
     PLUGIN_NAME = "custom"
@@ -25,7 +25,7 @@ class CompileColumns(BuildHookInterface):
         try:
             self._compile(Path(self.root))
         except (OSError, subprocess.SubprocessError) as error:
-            self.app.display_warning(f"{SOURCE} is not compiled, workers will need more CPU: {error}")
+            self.app.display_warning(f"{SOURCES} is not compiled, workers will need more CPU: {error}")
             return
         build_data["pure_python"] = False
         build_data["tag"] = f"cp311-abi3-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
@@ -37,10 +37,12 @@ class CompileColumns(BuildHookInterface):
         compiler = shlex.split(os.environ.get("CC") or "cc")
         shared = ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
         include = sysconfig.get_paths()["include"]
+        sources = map(str, sorted((root / SOURCES).glob("*.c")))
+        flags = ["-O2", "-fPIC", "-fvisibility=hidden", *shared, f"-I{include}"]
         built = root / LIBRARY.with_suffix(f".{os.getpid()}")
         try:
             subprocess.run(
-                [*compiler, "-O2", "-fPIC", *shared, f"-I{include}", str(root / SOURCE), "-o", str(built)],
+                [*compiler, *flags, *sources, "-o", str(built)],
                 check=True,
                 capture_output=True,
                 text=True,

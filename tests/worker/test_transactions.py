@@ -5,18 +5,21 @@ import uuid
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from streamapp.broker import LocalKafka
 from streamapp.errors import BrokerError
-from streamapp.runners.worker.membership import Member, StaleMemberError
+from streamapp.records import TopicPartition
+from streamapp.runners.worker.clients import committed_metadata
+from streamapp.runners.worker.membership import Member, Position, StaleMemberError
+from streamapp.runners.worker.sender import ConfluentSender, Sender, group_metadata, open_sender
 from streamapp.runners.worker.transactions import (
     OffsetsNotAnswered,
     TransactionAborted,
     commit_transaction,
-    group_metadata,
     open_transactions,
 )
 
@@ -38,7 +41,7 @@ class FakeProducer:
         if error is not None:
             raise error
 
-    def send_offsets_to_transaction(self, *_: object) -> None:
+    def send_offsets(self, *_: object) -> None:
         self._call("offsets")
 
     def commit_transaction(self, *_: object) -> None:
@@ -53,7 +56,7 @@ def failing(code: int, **flags: bool) -> KafkaException:
 
 
 def run(producer: FakeProducer, between: Callable[[], None] = lambda: None) -> None:
-    commit_transaction(producer, [], "flights", Member(3, "m"), 10.0, 10.0, between)  # type: ignore[arg-type]
+    commit_transaction(producer, {}, "flights", Member(3, "m"), 10.0, 10.0, between)  # type: ignore[arg-type]
 
 
 def test_offsets_come_before_the_commit() -> None:
@@ -98,7 +101,7 @@ def test_a_commit_that_is_not_done_in_time_rolls_back(step: int) -> None:
     slow = failing(KafkaError._TIMED_OUT, retriable=True)
     producer = FakeProducer(*[None] * step, slow)
     with pytest.raises(TransactionAborted):
-        commit_transaction(producer, [], "flights", Member(3, "m"), 0.0, 0.0, lambda: None)  # type: ignore[arg-type]
+        commit_transaction(producer, {}, "flights", Member(3, "m"), 0.0, 0.0, lambda: None)  # type: ignore[arg-type]
     assert producer.calls == ["offsets", "commit"][: step + 1]
 
 
@@ -107,19 +110,26 @@ def test_a_call_that_does_not_come_back_is_left_behind(monkeypatch: pytest.Monke
     answered = threading.Event()
 
     class Hanging(FakeProducer):
-        def send_offsets_to_transaction(self, *_: object) -> None:
+        def send_offsets(self, *_: object) -> None:
             self.calls.append("offsets")
             answered.wait(60)
 
     producer = Hanging()
     with pytest.raises(OffsetsNotAnswered):
-        commit_transaction(producer, [], "flights", Member(3, "m"), 0.0, 0.0, lambda: None)  # type: ignore[arg-type]
+        commit_transaction(producer, {}, "flights", Member(3, "m"), 0.0, 0.0, lambda: None)  # type: ignore[arg-type]
     assert producer.calls == ["offsets"]
     answered.set()
 
 
+@pytest.fixture(params=[open_sender, ConfluentSender])
+def make_sender(request: pytest.FixtureRequest) -> Callable[..., Sender]:
+    return request.param  # type: ignore[no-any-return]
+
+
 @pytest.mark.broker
-def test_the_bytes_are_those_of_a_consumer_that_has_joined(kafka: LocalKafka) -> None:
+def test_brokers_refuse_offsets_of_a_member_that_was_replaced(
+    kafka: LocalKafka, make_sender: Callable[..., Sender]
+) -> None:
     settings = {"bootstrap.servers": kafka.bootstrap_servers}
     topic, group = f"fencing-{uuid.uuid4().hex[:8]}", f"group-{uuid.uuid4().hex[:8]}"
     admin = AdminClient(settings)
@@ -132,15 +142,17 @@ def test_the_bytes_are_those_of_a_consumer_that_has_joined(kafka: LocalKafka) ->
     joined = Member(1, consumer.memberid())
     assert consumer.consumer_group_metadata() == group_metadata(group, joined)
 
-    producer = Producer({**settings, "transactional.id": topic})
-    producer.init_transactions(30.0)
-    offsets = [TopicPartition(topic, 0, 5)]
+    sender = make_sender({**settings, "transactional.id": topic}, lambda failure: None)
+    sender.init_transactions(30.0)
+    offsets = {TopicPartition(topic, 0): Position(5, "as of now")}
     for stale in (Member(0, joined.member_id), Member(1, "somebody-else")):
-        producer.begin_transaction()
+        sender.begin_transaction()
         with pytest.raises(StaleMemberError):
-            commit_transaction(producer, offsets, group, stale, 30.0, 30.0, lambda: None)
-        producer.abort_transaction(30.0)
-    producer.begin_transaction()
-    commit_transaction(producer, offsets, group, joined, 30.0, 30.0, lambda: None)
-    assert consumer.committed([TopicPartition(topic, 0)])[0].offset == 5
+            commit_transaction(sender, offsets, group, stale, 30.0, 30.0, lambda: None)
+        sender.abort_transaction(30.0)
+    sender.begin_transaction()
+    commit_transaction(sender, offsets, group, joined, 30.0, 30.0, lambda: None)
+    (committed,) = consumer.committed([RdTopicPartition(topic, 0)])
+    assert committed.offset == 5
+    assert committed_metadata(committed).startswith("as of now")
     consumer.close()

@@ -1,6 +1,6 @@
 """Consumers in assign mode: records arrive as columns, one batch of each partition.
 
-There are two of them. `ColumnConsumer` fills the columns in C, straight from librdkafka's messages (`_columns.c`); it is there
+There are two of them. `ColumnConsumer` fills the columns in C, straight from librdkafka's messages (``native/consumer.c``); it is there
 where that file could be compiled when streamapp was installed. `MessageConsumer` takes the message objects of
 confluent-kafka apart, which costs about five times the CPU for each record and differs in nothing else. `open_consumer` chooses.
 """
@@ -11,23 +11,19 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
-import confluent_kafka.cimpl
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RdTopicPartition
 
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker.batches import split
 from streamapp.runners.worker.clients import committed_metadata
+from streamapp.runners.worker.librdkafka import COMPILED, pass_on_log, plain_settings
+from streamapp.runners.worker.logs import CLIENT_LOGGER
 
-try:
-    from streamapp.runners.worker import _columns
+if COMPILED:
+    from streamapp.runners.worker import _native
 
-    _columns.load(confluent_kafka.cimpl.__file__)
-    COMPILED = True
-except ImportError:  # not compiled, or a librdkafka that is linked in without its names
-    COMPILED = False
-
-__all__ = ["COMPILED", "ConsumerEvent", "RecordConsumer", "Records", "open_consumer"]
+__all__ = ["ConsumerEvent", "RecordConsumer", "Records", "open_consumer"]
 
 Records = list[tuple[TopicPartition, RecordBatch]]
 """Batches that are not empty, each in offset order and of another partition."""
@@ -74,23 +70,18 @@ class RecordConsumer(Protocol):
 
 def open_consumer(settings: Mapping[str, Any]) -> RecordConsumer:
     """A consumer with librdkafka's settings; ``logger`` gets what librdkafka logs."""
-    if COMPILED:
-        plain = {name: value for name, value in settings.items() if name != "logger" and value is not None}
-        if all(isinstance(value, (str, int, float)) for value in plain.values()):
-            return ColumnConsumer(plain, settings.get("logger"))
-    return MessageConsumer(settings)  # which takes callbacks in Python, too
-
-
-_LOG_LEVELS = (logging.CRITICAL,) * 3 + (logging.ERROR, logging.WARNING, logging.INFO, logging.INFO)
-"""By syslog's numbers."""
+    plain = plain_settings(settings) if COMPILED else None
+    if plain is None:
+        return MessageConsumer(settings)  # which takes callbacks in Python, too
+    return ColumnConsumer(plain, settings.get("logger") or CLIENT_LOGGER)
 
 
 class ColumnConsumer:
     """A `RecordConsumer` whose columns are filled in C."""
 
-    def __init__(self, settings: Mapping[str, str | float], logger: logging.Logger | None) -> None:
-        self._client = _columns.Consumer({name: _setting(value) for name, value in settings.items()})
-        self._logger = logger or logging.getLogger(__name__)
+    def __init__(self, settings: Mapping[str, str], logger: logging.Logger) -> None:
+        self._client = _native.Consumer(dict(settings))
+        self._logger = logger
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         self._client.assign([(*tp, offset) for tp, offset in positions.items()])
@@ -109,8 +100,7 @@ class ColumnConsumer:
 
     def poll(self, most: int, timeout: float) -> tuple[Records, list[ConsumerEvent]]:
         batches, events = self._client.poll(most, timeout)
-        for level, line in self._client.take_log():
-            self._logger.log(_LOG_LEVELS[level] if level < len(_LOG_LEVELS) else logging.DEBUG, "%s", line)
+        pass_on_log(self._client.take_log(), self._logger)
         return (
             [
                 (TopicPartition(topic, number), RecordBatch(keys, values, timestamps, offsets, headers))
@@ -136,10 +126,6 @@ class ColumnConsumer:
 
     def close(self) -> None:
         self._client.close()
-
-
-def _setting(value: str | float) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class MessageConsumer:
@@ -181,7 +167,7 @@ class MessageConsumer:
         found = self._client.committed([RdTopicPartition(*tp) for tp in partitions], timeout=timeout)
         for tp in found:
             if tp.error is not None:
-                raise confluent_kafka.KafkaException(tp.error)
+                raise KafkaException(tp.error)
         return {TopicPartition(tp.topic, tp.partition): (tp.offset, committed_metadata(tp)) for tp in found}
 
     def end(self, partition: TopicPartition) -> int:

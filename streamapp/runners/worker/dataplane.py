@@ -38,7 +38,9 @@ _IDLE_SECONDS = 0.02
 _PUNCTUATE_SECONDS = 0.01
 _ASYNC_SECONDS = 0.002
 _FEW_RECORDS = 100
-"""After so few records in a turn their results do not wait for more of them. Under load turns are larger."""
+"""After so few records in a turn results do not wait for more of them. Under load turns are larger."""
+_LINGER_SECONDS = 0.1
+"""So long results wait for more of them at most, between two turns: as long as in Kafka Streams."""
 _DRAIN_SECONDS = 30.0
 """How long a rebalance or a stop waits for asynchronous steps; half of what Faust gives a rebalance."""
 
@@ -73,7 +75,7 @@ class DataPlane(threading.Thread):
         self._abandoned = threading.Event()
         self._current: LiveTask | None = None
         self._repaired: set[TaskId] = set()
-        self._last_commit = self._last_punctuation = self._last_look = time.monotonic()
+        self._last_commit = self._last_punctuation = self._last_look = self._last_hurry = time.monotonic()
         self._committer = Committer(config, admin, outputs, ledger, membership, self._abandoned.is_set)
         self._done = 0
         """Records that were processed in the last turn."""
@@ -198,13 +200,18 @@ class DataPlane(threading.Thread):
         failpoints.hit("batch-polled")
         self._process()
         failpoints.hit("records-processed")
-        if 0 < self._done <= _FEW_RECORDS:
-            self._committer.hurry()
+        self._send_in_time()
         self._committer.poll()
         if self._commit_is_due():
             self._draining = bool(self._waiting())
             if not self._draining:
                 self._commit()
+
+    def _send_in_time(self) -> None:
+        now = time.monotonic()
+        if self._done <= _FEW_RECORDS or now - self._last_hurry >= _LINGER_SECONDS:
+            self._last_hurry = now
+            self._committer.hurry()
 
     def _waiting(self) -> list[LiveTask]:
         """The running tasks with records in asynchronous steps, which cannot be committed."""

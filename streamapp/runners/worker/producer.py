@@ -12,15 +12,14 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from confluent_kafka import TopicPartition as RdTopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from streamapp.config import ErrorContext, StreamsConfig
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import NO_HEADERS, Headers, TopicPartition, create_time
-from streamapp.runners.worker.clients import PATIENCE_SECONDS, producer_settings
-from streamapp.runners.worker.logs import CLIENT_LOGGER
+from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, producer_settings
 from streamapp.runners.worker.membership import Member, Position
+from streamapp.runners.worker.sender import Failure, open_sender
 from streamapp.runners.worker.transactions import (
     OffsetsNotAnswered,
     TransactionAborted,
@@ -32,6 +31,7 @@ __all__ = ["ProductionError", "RecordProducer"]
 
 logger = logging.getLogger(__name__)
 _HURRY_SECONDS = 0.005
+_FULL_SECONDS = 0.01
 _NO_TOPIC = (
     "Create it. If it is a changelog that was deleted, restore it, or begin anew with `streamapp reset`"
 )
@@ -74,15 +74,11 @@ class RecordProducer:
         self._in_transaction = False
         self.dropped = 0
         """Records that the production exception handler said to go on without."""
-        self._settings = {
-            **producer_settings(config, transactional_id),
-            "on_delivery": self._on_delivery,
-            "error_cb": self._on_error,
-        }
+        self._settings = producer_settings(config, transactional_id)
         self._renew()
 
     def _renew(self) -> None:
-        self.client = Producer(self._settings)
+        self.client = open_sender(self._settings, self._on_failure)
         self._produce = self.client.produce
         self._failure = None
         self._in_transaction = False
@@ -111,11 +107,12 @@ class RecordProducer:
         librdkafka was seen to wait for good, and a new producer goes on at once. The commit itself is waited for with patience:
         librdkafka was seen to end the process when its producer was replaced meanwhile.
         """
-        offsets = [RdTopicPartition(*tp, *position) for tp, position in positions.items()]
         group = self._config.application_id
         open_for = self._config.transaction_timeout_ms / 1000
         try:
-            commit_transaction(self.client, offsets, group, member, open_for, PATIENCE_SECONDS, offsets_sent)
+            commit_transaction(
+                self.client, positions, group, member, open_for, PATIENCE_SECONDS, offsets_sent
+            )
         except OffsetsNotAnswered:
             self._renew()  # the client must not be touched any more
             raise
@@ -127,7 +124,7 @@ class RecordProducer:
         With a new client, whose first request ends what the old one has left: after an error nobody knows what that one
         still waits for, and aborting with it was seen to take minutes.
         """
-        self.client.purge(in_queue=True, in_flight=True, blocking=False)
+        self.client.purge()
         self._renew()
         if self._transactional:
             self.open()
@@ -145,20 +142,17 @@ class RecordProducer:
     ) -> None:
         number = -1 if partition is None else partition
         at = timestamp or create_time(timestamp)
-        arguments: tuple[object, ...] = (topic, value, key, number, None, None, at)
-        if headers:
-            arguments = (*arguments, list(headers))
         try:
-            self._produce(*arguments)
+            self._produce(topic, value, key, number, at, headers)
         except BufferError:
-            self._send_when_there_is_room(arguments)
+            self._send_when_there_is_room(topic, value, key, number, at, headers)
         except KafkaException as exc:
-            self._failed(exc.args[0], topic, key, value, timestamp, headers, partition)
+            self._failed(Failure(exc.args[0], topic, number, key, value, at), headers)
 
     def partition_count(self, topic: str) -> int:
         count = self._partitions.get(topic)
         if count is None:
-            metadata = self.client.list_topics(topic, timeout=10).topics[topic]
+            metadata = admin_client(self._config).list_topics(topic, timeout=10).topics[topic]
             if not metadata.partitions:
                 raise ProductionError(f"the topic {topic} does not exist; create it first")
             count = self._partitions[topic] = len(metadata.partitions)
@@ -197,15 +191,23 @@ class RecordProducer:
         with contextlib.suppress(KafkaException):  # fenced, or never begun: there is nothing to roll back
             if self._in_transaction:
                 self.client.abort_transaction(5.0)
-            self.client.purge(in_queue=True, in_flight=True, blocking=False)
+            self.client.purge()
             self.client.flush(1.0)
 
-    def _send_when_there_is_room(self, arguments: tuple[object, ...]) -> None:
+    def _send_when_there_is_room(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        timestamp: int,
+        headers: Headers,
+    ) -> None:
         while self._failure is None:  # which the next `poll` or `flush` raises
             with self._naming_errors():
-                self.client.poll(0.05)
+                self.client.poll(_FULL_SECONDS)
             try:
-                self._produce(*arguments)
+                self._produce(topic, value, key, partition, timestamp, headers)
                 return
             except BufferError:
                 continue
@@ -228,28 +230,12 @@ class RecordProducer:
                 raise TransactionAborted(f"the producer has failed: {error.str()}") from exc
             raise ProductionError(f"the producer had to stop: {error.str()}") from exc
 
-    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
-            self._failed(
-                error,
-                message.topic(),
-                message.key(),
-                message.value(),
-                message.timestamp()[1],
-                (),
-                message.partition(),
-            )
+    def _on_failure(self, failure: Failure) -> None:
+        if failure.error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+            self._failed(failure)
 
-    def _failed(
-        self,
-        error: KafkaError,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int | None,
-        headers: Headers,
-        partition: int | None,
-    ) -> None:
+    def _failed(self, failed: Failure, headers: Headers = NO_HEADERS) -> None:
+        error, topic, partition, key, value, timestamp = failed
         if error.code() in _OUT_OF_STEP or (
             self._transactional and error.code() not in _FAULTS_OF_THE_RECORD
         ):
@@ -263,8 +249,7 @@ class RecordProducer:
         )
         decision = self._handler
         if callable(decision):
-            where = -1 if partition is None else partition
-            context = ErrorContext(topic, where, -1, timestamp or 0, headers, "sink", "", key, value)
+            context = ErrorContext(topic, partition, -1, timestamp, headers, "sink", "", key, value)
             decision = decision(context, failure)
         # The transaction that a record is missing from cannot be committed, whatever the handler says.
         if decision == "continue" and not self._transactional:
@@ -272,6 +257,3 @@ class RecordProducer:
             logger.warning("%s; going on without it", failure)
         elif not isinstance(self._failure, ProductionError):
             self._failure = failure  # also when the transaction has failed: this is why, and it would again
-
-    def _on_error(self, error: KafkaError) -> None:
-        CLIENT_LOGGER.warning("producer: %s", error.str())  # fatal ones are raised by the next call

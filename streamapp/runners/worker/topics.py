@@ -65,8 +65,23 @@ def prepare_topics(plan: Plan, admin: AdminClient, timeout: float = 10.0) -> Top
     _check_counts(existing, counts)
     for sub in plan.subtopologies:
         _check_changelogs(plan, sub, committed.intersection(sources[sub.id]), existing, counts)
+    _warn_of_missing_outputs(plan, {**existing, **counts})
     _create(plan, admin, {name: count for name, count in counts.items() if name not in existing}, timeout)
     return Topics({**existing, **counts}, sources)
+
+
+def _warn_of_missing_outputs(plan: Plan, known: Mapping[str, int]) -> None:
+    """A broker may create topics by itself when they are written to, so that this is no error yet."""
+    outputs = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
+    if plan.config.dead_letter_queue_topic is not None:
+        outputs.add(plan.config.dead_letter_queue_topic)
+    for topic in sorted(outputs - known.keys()):
+        logger.warning(
+            "the topic %s, which is written to, does not exist. Unless the brokers create topics by themselves, the first record for it "
+            "will end the worker; create it with: streamapp topic create %s --partitions 4",
+            topic,
+            topic,
+        )
 
 
 def _existing(plan: Plan, admin: AdminClient, timeout: float) -> dict[str, int]:

@@ -1,29 +1,22 @@
-"""The one place that knows how librdkafka writes a consumer group's metadata as bytes.
-
-Offsets are committed inside a producer's transaction, and the broker refuses them when they come from a member
-that was replaced (KIP-447). librdkafka takes the proof of membership as opaque
-bytes that its own group consumer hands out. Our member of the group is Faust's, so the bytes are made here.
-The format is private to librdkafka: `tests/worker/test_transactions.py` compares it with what the installed
-version writes.
-"""
+"""Commits of the offsets inside a producer's transaction, in time."""
 
 from __future__ import annotations
 
-import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException
 
 from streamapp.errors import BrokerError
-from streamapp.runners.worker.membership import Member, StaleMemberError
+from streamapp.records import TopicPartition
+from streamapp.runners.worker.membership import Member, Position, StaleMemberError
+from streamapp.runners.worker.sender import Sender
 
 __all__ = [
     "OffsetsNotAnswered",
     "TransactionAborted",
     "commit_transaction",
-    "group_metadata",
     "open_transactions",
 ]
 
@@ -40,24 +33,9 @@ class OffsetsNotAnswered(TransactionAborted):
     """A call into the producer has not come back, so the producer must not be touched any more."""
 
 
-def group_metadata(group: str, member: Member) -> bytes:
-    """Proof of membership in a consumer group for `Producer.send_offsets_to_transaction`."""
-    return b"".join(
-        (
-            b"CGMDv2:",
-            struct.pack("<i", member.generation),
-            group.encode(),
-            b"\0",
-            member.member_id.encode(),
-            b"\0",
-            b"\1",  # no group.instance.id follows
-        )
-    )
-
-
 def commit_transaction(
-    producer: Producer,
-    offsets: list[TopicPartition],
+    producer: Sender,
+    offsets: Mapping[TopicPartition, Position],
     group: str,
     member: Member,
     offsets_timeout: float,
@@ -70,11 +48,10 @@ def commit_transaction(
     error, and when a step is not done within its seconds. In both cases the producer has come to its end; the
     next one of its name finds out whether anything was committed.
     """
-    metadata = group_metadata(group, member)
     try:
         _in_time(
             lambda: _retrying(
-                lambda left: producer.send_offsets_to_transaction(offsets, metadata, left), offsets_timeout
+                lambda left: producer.send_offsets(offsets, group, member, left), offsets_timeout
             ),
             offsets_timeout + _MARGIN_SECONDS,
         )
@@ -87,7 +64,7 @@ def commit_transaction(
         raise TransactionAborted(f"the transaction was rolled back: {error.str()}") from exc
 
 
-def open_transactions(producer: Producer, timeout: float) -> None:
+def open_transactions(producer: Sender, timeout: float) -> None:
     """Makes a new producer ready for transactions, which ends those of an earlier one of the same name.
 
     Raises `BrokerError` when the brokers do not answer within ``timeout`` seconds.

@@ -11,7 +11,6 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker.consumer import (
-    COMPILED,
     ColumnConsumer,
     ConsumerEvent,
     MessageConsumer,
@@ -19,6 +18,7 @@ from streamapp.runners.worker.consumer import (
     Records,
     open_consumer,
 )
+from streamapp.runners.worker.librdkafka import COMPILED
 
 KINDS = [
     pytest.param("columns", marks=pytest.mark.skipif(not COMPILED, reason="no C compiler when installed")),

@@ -193,10 +193,25 @@ def test_results_of_few_records_do_not_wait_for_more(plane: Plane, monkeypatch: 
     monkeypatch.setattr(dataplane, "_FEW_RECORDS", 2)
     monkeypatch.setattr(plane._committer, "hurry", lambda: asked.append(plane.processed))
     plane.given(1, ONE)
+    asked.clear()
     for count in (0, 2, 3):
         plane.fetcher.arrived = {ONE: count}  # type: ignore[attr-defined]
         plane._turn()
-    assert asked == [2]
+    assert asked == [0, 2]
+
+
+def test_results_of_many_records_do_not_wait_for_long(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(dataplane, "_FEW_RECORDS", 0)
+    monkeypatch.setattr(plane._committer, "hurry", lambda: asked.append(plane.processed))
+    plane.given(1, ONE)
+    asked.clear()
+    plane.fetcher.arrived = {ONE: 3}  # type: ignore[attr-defined]
+    plane._turn()
+    assert asked == []
+    monkeypatch.setattr(dataplane, "_LINGER_SECONDS", 0)
+    plane._turn()
+    assert asked == [3]
 
 
 def test_outputs_of_a_transaction_wait_for_its_commit(plane: Plane) -> None:

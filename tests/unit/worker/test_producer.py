@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from streamapp.config import StreamsConfig
 from streamapp.runners.worker import producer
 from streamapp.runners.worker.producer import ProductionError, RecordProducer
+from streamapp.runners.worker.sender import Failure
 from streamapp.runners.worker.transactions import TransactionAborted
 
 CONFIG = StreamsConfig("app", bootstrap_servers="127.0.0.1:9", client_properties={"log_level": 0})
@@ -21,7 +22,7 @@ class Client:
 
     made = 0
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], on_failure: Callable[[Failure], None]) -> None:
         Client.made += 1
         self.error: BaseException | None = None
         self.calls: list[tuple[Any, ...]] = []
@@ -34,12 +35,12 @@ class Client:
 
     produce = poll = flush = _call
 
-    def purge(self, **_: Any) -> None: ...
+    def purge(self) -> None: ...
 
 
 @pytest.fixture
 def outputs(monkeypatch: pytest.MonkeyPatch) -> RecordProducer:
-    monkeypatch.setattr(producer, "Producer", Client)
+    monkeypatch.setattr(producer, "open_sender", Client)
     return RecordProducer(CONFIG, {"out": 1})
 
 
@@ -100,4 +101,4 @@ def test_the_first_millisecond_of_1970_is_not_written_as_now(outputs: RecordProd
     outputs.send("out", b"k", b"v", 0, partition=0)
     outputs.send("out", b"k", b"v", None, partition=0)  # this one is
     calls = outputs.client.calls  # type: ignore[attr-defined]
-    assert [call[-1] for call in calls] == [1, 0]
+    assert [call[4] for call in calls] == [1, 0]

@@ -1,230 +1,35 @@
 /* A librdkafka consumer in assign mode whose records arrive as columns.
  *
  * confluent-kafka makes an object of each message, of which the worker then asks key, value, timestamp and offset one by
- * one. Here a batch becomes lists at once, one group of lists for each partition. What is used of librdkafka is its public
- * C interface, from the library that confluent-kafka has loaded: nothing is linked, no header is needed.
- *
- * Python's side, with the fallback for where this was not compiled, is consumer.py.
+ * one. Here a batch becomes lists at once, one group of lists for each partition. Python's side, with the fallback for
+ * where this was not compiled, is consumer.py.
  */
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030B0000
-#include <Python.h>
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/types.h>
-
-/* ---- librdkafka's public interface, as far as it is used ---- */
-
-typedef struct rd_kafka_s rd_kafka_t;
-typedef struct rd_kafka_conf_s rd_kafka_conf_t;
-typedef struct rd_kafka_queue_s rd_kafka_queue_t;
-typedef struct rd_kafka_topic_s rd_kafka_topic_t;
-typedef struct rd_kafka_headers_s rd_kafka_headers_t;
-typedef struct rd_kafka_error_s rd_kafka_error_t;
-
-typedef struct {
-    int err;
-    rd_kafka_topic_t *rkt;
-    int32_t partition;
-    void *payload;
-    size_t len;
-    void *key;
-    size_t key_len;
-    int64_t offset;
-    void *_private;
-} rd_kafka_message_t;
-
-typedef struct {
-    char *topic;
-    int32_t partition;
-    int64_t offset;
-    void *metadata;
-    size_t metadata_size;
-    void *opaque;
-    int err;
-    void *_private;
-} rd_kafka_topic_partition_t;
-
-typedef struct {
-    int cnt;
-    int size;
-    rd_kafka_topic_partition_t *elems;
-} rd_kafka_topic_partition_list_t;
-
-enum { CONSUMER = 1, CONF_OK = 0 };
-
-#define FUNCTIONS(F)                                                                                             \
-    F(rd_kafka_conf_t *, conf_new, (void))                                                                       \
-    F(void, conf_destroy, (rd_kafka_conf_t *))                                                                   \
-    F(int, conf_set, (rd_kafka_conf_t *, const char *, const char *, char *, size_t))                            \
-    F(void, conf_set_log_cb, (rd_kafka_conf_t *, void (*)(const rd_kafka_t *, int, const char *, const char *))) \
-    F(void, conf_set_opaque, (rd_kafka_conf_t *, void *))                                                        \
-    F(void *, opaque, (const rd_kafka_t *))                                                                      \
-    F(rd_kafka_t *, new, (int, rd_kafka_conf_t *, char *, size_t))                                               \
-    F(void, destroy, (rd_kafka_t *))                                                                             \
-    F(int, poll_set_consumer, (rd_kafka_t *))                                                                    \
-    F(int, consumer_close, (rd_kafka_t *))                                                                       \
-    F(rd_kafka_queue_t *, queue_get_consumer, (rd_kafka_t *))                                                    \
-    F(void, queue_destroy, (rd_kafka_queue_t *))                                                                 \
-    F(rd_kafka_message_t *, consumer_poll, (rd_kafka_t *, int))                                                  \
-    F(ssize_t, consume_batch_queue, (rd_kafka_queue_t *, int, rd_kafka_message_t **, size_t))                    \
-    F(void, message_destroy, (rd_kafka_message_t *))                                                             \
-    F(int64_t, message_timestamp, (const rd_kafka_message_t *, int *))                                           \
-    F(const char *, message_errstr, (const rd_kafka_message_t *))                                                \
-    F(int, message_headers, (const rd_kafka_message_t *, rd_kafka_headers_t **))                                 \
-    F(int, header_get_all, (const rd_kafka_headers_t *, size_t, const char **, const void **, size_t *))         \
-    F(const char *, name, (const rd_kafka_t *))                                                                  \
-    F(const char *, topic_name, (const rd_kafka_topic_t *))                                                      \
-    F(const char *, err2str, (int))                                                                              \
-    F(int, error_code, (const rd_kafka_error_t *))                                                               \
-    F(void, error_destroy, (rd_kafka_error_t *))                                                                 \
-    F(rd_kafka_topic_partition_list_t *, topic_partition_list_new, (int))                                        \
-    F(void, topic_partition_list_destroy, (rd_kafka_topic_partition_list_t *))                                   \
-    F(rd_kafka_topic_partition_t *, topic_partition_list_add,                                                    \
-      (rd_kafka_topic_partition_list_t *, const char *, int32_t))                                                \
-    F(int, assign, (rd_kafka_t *, const rd_kafka_topic_partition_list_t *))                                      \
-    F(rd_kafka_error_t *, incremental_assign, (rd_kafka_t *, const rd_kafka_topic_partition_list_t *))           \
-    F(rd_kafka_error_t *, incremental_unassign, (rd_kafka_t *, const rd_kafka_topic_partition_list_t *))         \
-    F(int, pause_partitions, (rd_kafka_t *, rd_kafka_topic_partition_list_t *))                                  \
-    F(int, resume_partitions, (rd_kafka_t *, rd_kafka_topic_partition_list_t *))                                 \
-    F(int, committed, (rd_kafka_t *, rd_kafka_topic_partition_list_t *, int))                                    \
-    F(int, get_watermark_offsets, (rd_kafka_t *, const char *, int32_t, int64_t *, int64_t *))
-
-#define DECLARE(result, name, arguments) static result(*rd_##name) arguments;
-FUNCTIONS(DECLARE)
-
-static PyObject *kafka_error, *kafka_exception;
-
-static PyObject *load(PyObject *module, PyObject *args) {
-    const char *path;
-    if (!PyArg_ParseTuple(args, "s", &path))
-        return NULL;
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL) {
-        PyErr_SetString(PyExc_ImportError, dlerror());
-        return NULL;
-    }
-#define LOOK_UP(result, name, arguments)                                             \
-    if ((*(void **)&rd_##name = dlsym(library, "rd_kafka_" #name)) == NULL) {        \
-        PyErr_SetString(PyExc_ImportError, "librdkafka has no rd_kafka_" #name);     \
-        return NULL;                                                                 \
-    }
-    FUNCTIONS(LOOK_UP)
-    Py_RETURN_NONE;
-}
-
-static PyObject *make_error(int code, const char *text) {
-    return PyObject_CallFunction(kafka_error, "is", code, text ? text : rd_err2str(code));
-}
-
-static PyObject *raise_error(int code, const char *text) {
-    PyObject *error = make_error(code, text);
-    if (error != NULL) {
-        PyErr_SetObject(kafka_exception, error);
-        Py_DECREF(error);
-    }
-    return NULL;
-}
-
-/* ---- the consumer ---- */
-
-#define LOG_LINES 64
-#define LOG_LENGTH 400
-
-/* librdkafka's threads log without Python's lock, so lines wait here until somebody asks for them. */
-typedef struct {
-    pthread_mutex_t lock;
-    int count;
-    long lost;
-    int levels[LOG_LINES];
-    char lines[LOG_LINES][LOG_LENGTH];
-} Log;
+#include "rdkafka.h"
 
 typedef struct {
     PyObject_HEAD
-    rd_kafka_t *client;
+    Client *client;
     rd_kafka_queue_t *queue;
-    Log *log;
     rd_kafka_message_t **messages;
     int *group_of;
     int capacity;
 } Consumer;
 
-static void keep_log_line(const rd_kafka_t *client, int level, const char *facility, const char *text) {
-    Log *log = rd_opaque(client);
-    pthread_mutex_lock(&log->lock);
-    if (log->count < LOG_LINES) {
-        log->levels[log->count] = level;
-        PyOS_snprintf(log->lines[log->count], LOG_LENGTH, "%s [%s] %s", facility, rd_name(client), text);
-        log->count++;
-    } else {
-        log->lost++;
-    }
-    pthread_mutex_unlock(&log->lock);
-}
-
-static int is_open(Consumer *self) {
-    if (self->client != NULL)
-        return 1;
-    PyErr_SetString(PyExc_RuntimeError, "the consumer is closed");
-    return 0;
-}
-
 static int consumer_init(Consumer *self, PyObject *args, PyObject *kwargs) {
-    PyObject *settings, *key, *value;
-    Py_ssize_t at = 0;
-    char reason[512] = "";
-    if (!PyArg_ParseTuple(args, "O!", &PyDict_Type, &settings))
+    PyObject *settings;
+    if (!PyArg_ParseTuple(args, "O!", &PyDict_Type, &settings) || client_open(&self->client, CONSUMER, settings, NULL) < 0)
         return -1;
-    if (rd_new == NULL || self->client != NULL) {
-        PyErr_SetString(PyExc_RuntimeError, rd_new == NULL ? "load() first" : "the consumer is open already");
-        return -1;
-    }
-    rd_kafka_conf_t *conf = rd_conf_new();
-    while (PyDict_Next(settings, &at, &key, &value)) {
-        const char *name = PyUnicode_AsUTF8AndSize(key, NULL), *text = PyUnicode_AsUTF8AndSize(value, NULL);
-        if (name == NULL || text == NULL) {
-            rd_conf_destroy(conf);
-            return -1;
-        }
-        int result = rd_conf_set(conf, name, text, reason, sizeof reason);
-        if (result != CONF_OK) {
-            rd_conf_destroy(conf);
-            raise_error(-186, reason); /* _INVALID_ARG */
-            return -1;
-        }
-    }
-    if (self->log == NULL) {
-        self->log = calloc(1, sizeof(Log));
-        if (self->log == NULL) {
-            rd_conf_destroy(conf);
-            PyErr_NoMemory();
-            return -1;
-        }
-        pthread_mutex_init(&self->log->lock, NULL);
-    }
-    rd_conf_set_opaque(conf, self->log);
-    rd_conf_set_log_cb(conf, keep_log_line);
-    self->client = rd_new(CONSUMER, conf, reason, sizeof reason);
-    if (self->client == NULL) {
-        rd_conf_destroy(conf);
-        raise_error(-186, reason);
-        return -1;
-    }
-    rd_poll_set_consumer(self->client);
-    self->queue = rd_queue_get_consumer(self->client);
+    rd_poll_set_consumer(self->client->client);
+    self->queue = rd_queue_get_consumer(self->client->client);
     return 0;
 }
 
 static void shut(Consumer *self) {
-    rd_kafka_t *client = self->client;
+    rd_kafka_t *client = self->client ? self->client->client : NULL;
     if (client == NULL)
         return;
     rd_kafka_queue_t *queue = self->queue;
-    self->client = NULL;
+    self->client->client = NULL;
     self->queue = NULL;
     Py_BEGIN_ALLOW_THREADS
     rd_consumer_close(client);
@@ -236,10 +41,7 @@ static void shut(Consumer *self) {
 static void consumer_dealloc(Consumer *self) {
     PyTypeObject *type = Py_TYPE((PyObject *)self);
     shut(self);
-    if (self->log != NULL) {
-        pthread_mutex_destroy(&self->log->lock);
-        free(self->log);
-    }
+    client_free(self->client);
     free(self->messages);
     free(self->group_of);
     PyObject_Free(self);
@@ -292,7 +94,7 @@ static int first_error(int code, const rd_kafka_topic_partition_list_t *list) {
     static PyObject *consumer_##name(Consumer *self, PyObject *given) {               \
         rd_kafka_topic_partition_list_t *list;                                        \
         int code;                                                                     \
-        if (!is_open(self) || (list = partition_list(given)) == NULL)                 \
+        if (!client_is_open(self->client) || (list = partition_list(given)) == NULL)                 \
             return NULL;                                                              \
         Py_BEGIN_ALLOW_THREADS                                                        \
         code = call;                                                                  \
@@ -303,21 +105,21 @@ static int first_error(int code, const rd_kafka_topic_partition_list_t *list) {
         Py_RETURN_NONE;                                                               \
     }
 
-LIST_METHOD(assign, rd_assign(self->client, list))
-LIST_METHOD(incremental_assign, code_of(rd_incremental_assign(self->client, list)))
-LIST_METHOD(incremental_unassign, code_of(rd_incremental_unassign(self->client, list)))
-LIST_METHOD(pause, first_error(rd_pause_partitions(self->client, list), list))
-LIST_METHOD(resume, first_error(rd_resume_partitions(self->client, list), list))
+LIST_METHOD(assign, rd_assign(self->client->client, list))
+LIST_METHOD(incremental_assign, code_of(rd_incremental_assign(self->client->client, list)))
+LIST_METHOD(incremental_unassign, code_of(rd_incremental_unassign(self->client->client, list)))
+LIST_METHOD(pause, first_error(rd_pause_partitions(self->client->client, list), list))
+LIST_METHOD(resume, first_error(rd_resume_partitions(self->client->client, list), list))
 
 static PyObject *consumer_committed(Consumer *self, PyObject *args) {
     PyObject *given;
     double seconds;
     int code;
     rd_kafka_topic_partition_list_t *list;
-    if (!is_open(self) || !PyArg_ParseTuple(args, "Od", &given, &seconds) || (list = partition_list(given)) == NULL)
+    if (!client_is_open(self->client) || !PyArg_ParseTuple(args, "Od", &given, &seconds) || (list = partition_list(given)) == NULL)
         return NULL;
     Py_BEGIN_ALLOW_THREADS
-    code = first_error(rd_committed(self->client, list, (int)(seconds * 1000)), list);
+    code = first_error(rd_committed(self->client->client, list, (int)(seconds * 1000)), list);
     Py_END_ALLOW_THREADS
     PyObject *found = code ? raise_error(code, NULL) : PyList_New(0);
     for (int i = 0; found != NULL && i < list->cnt; i++) {
@@ -337,36 +139,14 @@ static PyObject *consumer_high_watermark(Consumer *self, PyObject *args) {
     const char *topic;
     int partition;
     int64_t low = -1, high = -1;
-    if (!is_open(self) || !PyArg_ParseTuple(args, "si", &topic, &partition))
+    if (!client_is_open(self->client) || !PyArg_ParseTuple(args, "si", &topic, &partition))
         return NULL;
-    if (rd_get_watermark_offsets(self->client, topic, partition, &low, &high))
+    if (rd_get_watermark_offsets(self->client->client, topic, partition, &low, &high))
         high = -1;
     return PyLong_FromLongLong(high);
 }
 
-static PyObject *consumer_take_log(Consumer *self, PyObject *unused) {
-    PyObject *lines = PyList_New(0);
-    Log *log = self->log;
-    if (lines == NULL || log == NULL)
-        return lines;
-    pthread_mutex_lock(&log->lock);
-    for (int i = 0; lines != NULL && i < log->count; i++) {
-        PyObject *line = Py_BuildValue("(iN)", log->levels[i], PyUnicode_DecodeUTF8(log->lines[i], strlen(log->lines[i]), "replace"));
-        if (line == NULL || PyList_Append(lines, line) < 0)
-            Py_CLEAR(lines);
-        Py_XDECREF(line);
-    }
-    if (lines != NULL && log->lost) {
-        PyObject *line = Py_BuildValue("(iN)", 4, PyUnicode_FromFormat("%ld more lines were not kept", log->lost));
-        if (line == NULL || PyList_Append(lines, line) < 0)
-            Py_CLEAR(lines);
-        Py_XDECREF(line);
-    }
-    log->count = 0;
-    log->lost = 0;
-    pthread_mutex_unlock(&log->lock);
-    return lines;
-}
+static PyObject *consumer_take_log(Consumer *self, PyObject *unused) { return client_take_log(self->client); }
 
 /* ---- records ---- */
 
@@ -403,12 +183,6 @@ static int group_index(Groups *all, const rd_kafka_message_t *message, int last)
     group->topic = message->rkt;
     group->partition = message->partition;
     return all->count++;
-}
-
-static PyObject *bytes_or_none(const void *data, size_t length) {
-    if (data == NULL)
-        Py_RETURN_NONE;
-    return PyBytes_FromStringAndSize(data, (Py_ssize_t)length);
 }
 
 static PyObject *headers_of(rd_kafka_headers_t *headers) {
@@ -539,7 +313,7 @@ static PyObject *consumer_poll(Consumer *self, PyObject *args) {
     int most;
     double seconds;
     ssize_t count = 0;
-    if (!is_open(self) || !PyArg_ParseTuple(args, "id", &most, &seconds))
+    if (!client_is_open(self->client) || !PyArg_ParseTuple(args, "id", &most, &seconds))
         return NULL;
     if (most < 1)
         most = 1;
@@ -555,7 +329,7 @@ static PyObject *consumer_poll(Consumer *self, PyObject *args) {
         self->capacity = most;
     }
     Py_BEGIN_ALLOW_THREADS
-    rd_kafka_message_t *first = rd_consumer_poll(self->client, (int)(seconds * 1000));
+    rd_kafka_message_t *first = rd_consumer_poll(self->client->client, (int)(seconds * 1000));
     if (first != NULL) {
         self->messages[0] = first;
         count = most > 1 ? rd_consume_batch_queue(self->queue, 0, self->messages + 1, most - 1) : 0;
@@ -584,7 +358,7 @@ static PyObject *consumer_poll(Consumer *self, PyObject *args) {
     return result;
 }
 
-/* ---- the module ---- */
+/* ---- the type ---- */
 
 static PyMethodDef consumer_methods[] = {
     {"assign", (PyCFunction)consumer_assign, METH_O, NULL},
@@ -609,28 +383,7 @@ static PyType_Slot consumer_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec consumer_spec = {"streamapp.runners.worker._columns.Consumer", sizeof(Consumer), 0,
+static PyType_Spec consumer_spec = {"streamapp.runners.worker._native.Consumer", sizeof(Consumer), 0,
                                     Py_TPFLAGS_DEFAULT, consumer_slots};
 
-static PyMethodDef functions[] = {
-    {"load", load, METH_VARARGS, "load(path): looks up librdkafka in a library that was loaded with it."},
-    {NULL, NULL, 0, NULL},
-};
-
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_columns", NULL, -1, functions, NULL, NULL, NULL, NULL};
-
-PyMODINIT_FUNC PyInit__columns(void) {
-    PyObject *confluent = PyImport_ImportModule("confluent_kafka");
-    if (confluent == NULL)
-        return NULL;
-    kafka_error = PyObject_GetAttrString(confluent, "KafkaError");
-    kafka_exception = PyObject_GetAttrString(confluent, "KafkaException");
-    Py_DECREF(confluent);
-    PyObject *type = PyType_FromSpec(&consumer_spec);
-    PyObject *module = PyModule_Create(&definition);
-    if (kafka_error == NULL || kafka_exception == NULL || type == NULL || module == NULL)
-        return NULL;
-    if (PyModule_AddObject(module, "Consumer", type) < 0)
-        return NULL;
-    return module;
-}
+PyObject *make_consumer_type(void) { return PyType_FromSpec(&consumer_spec); }

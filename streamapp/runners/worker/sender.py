@@ -1,0 +1,214 @@
+"""Producers as the worker needs them: cheap for each record, and silent about what went well.
+
+There are two of them. `NativeSender` calls librdkafka from C (``native/producer.c``); it is there where that could be compiled
+when streamapp was installed. `ConfluentSender` is confluent-kafka's producer, which costs about three times the CPU for
+each record and differs in nothing else. `open_sender` chooses.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import TopicPartition as RdTopicPartition
+
+from streamapp.records import Headers, TopicPartition
+from streamapp.runners.worker.librdkafka import COMPILED, pass_on_log, plain_settings
+from streamapp.runners.worker.logs import CLIENT_LOGGER
+from streamapp.runners.worker.membership import Member, Position
+
+if COMPILED:
+    from streamapp.runners.worker import _native
+
+__all__ = ["Failure", "Sender", "group_metadata", "open_sender"]
+
+
+class Failure(NamedTuple):
+    """A record that was not written, as it was sent."""
+
+    error: KafkaError
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    """-1: librdkafka does not tell."""
+
+
+class Sender(Protocol):
+    """A librdkafka producer. Methods raise `KafkaException`; failures are told inside `poll`, `flush` and `purge`."""
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        timestamp: int,
+        headers: Headers,
+        /,
+    ) -> None:
+        """Takes a record; partition -1: by its key. Raises `BufferError` when there is no room."""
+
+    def poll(self, timeout: float) -> None:
+        """Waits so many seconds for failures."""
+
+    def flush(self, timeout: float) -> int:
+        """Sends everything; waits so many seconds, and returns how many records are not acknowledged by then."""
+
+    def purge(self) -> None:
+        """Gives up what was not acknowledged."""
+
+    def __len__(self) -> int:
+        """How many records are not acknowledged."""
+
+    def init_transactions(self, timeout: float) -> None: ...
+
+    def begin_transaction(self) -> None: ...
+
+    def send_offsets(
+        self, positions: Mapping[TopicPartition, Position], group: str, member: Member, timeout: float
+    ) -> None:
+        """Adds a group's offsets to the transaction; the brokers refuse those of a member that was replaced (KIP-447)."""
+
+    def commit_transaction(self, timeout: float) -> None: ...
+
+    def abort_transaction(self, timeout: float) -> None: ...
+
+
+def open_sender(settings: Mapping[str, Any], on_failure: Callable[[Failure], None]) -> Sender:
+    """A producer with librdkafka's settings."""
+    plain = plain_settings(settings) if COMPILED else None
+    if plain is None:
+        return ConfluentSender(settings, on_failure)
+    return NativeSender(plain, settings.get("logger") or CLIENT_LOGGER, on_failure)
+
+
+class NativeSender:
+    """A `Sender` in C."""
+
+    def __init__(
+        self, settings: Mapping[str, str], logger: logging.Logger, on_failure: Callable[[Failure], None]
+    ) -> None:
+        self._client = _native.Producer(dict(settings))
+        self._logger = logger
+        self._on_failure = on_failure
+        self.produce = self._client.produce
+        self.init_transactions = self._client.init_transactions
+        self.begin_transaction = self._client.begin_transaction
+        self.commit_transaction = self._client.commit_transaction
+        self.abort_transaction = self._client.abort_transaction
+
+    def poll(self, timeout: float) -> None:
+        try:
+            self._client.poll(timeout)
+        finally:
+            self._pass_on()
+
+    def flush(self, timeout: float) -> int:
+        try:
+            return self._client.flush(timeout)
+        finally:
+            self._pass_on()
+
+    def purge(self) -> None:
+        self._client.purge()
+
+    def __len__(self) -> int:
+        return len(self._client)
+
+    def send_offsets(
+        self, positions: Mapping[TopicPartition, Position], group: str, member: Member, timeout: float
+    ) -> None:
+        offsets = [(*tp, position.offset, position.metadata) for tp, position in positions.items()]
+        self._client.send_offsets_to_transaction(offsets, group, member.generation, member.member_id, timeout)
+
+    def _pass_on(self) -> None:
+        pass_on_log(self._client.take_log(), self._logger)
+        for failure in self._client.take_failures():
+            self._on_failure(Failure(*failure))
+
+
+class ConfluentSender:
+    """A `Sender` on top of confluent-kafka's producer."""
+
+    def __init__(self, settings: Mapping[str, Any], on_failure: Callable[[Failure], None]) -> None:
+        self._on_failure = on_failure
+        self._client = Producer({**settings, "on_delivery": self._on_delivery, "error_cb": _log_error})
+        self.init_transactions = self._client.init_transactions
+        self.begin_transaction = self._client.begin_transaction
+        self.commit_transaction = self._client.commit_transaction
+        self.abort_transaction = self._client.abort_transaction
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        timestamp: int,
+        headers: Headers,
+        /,
+    ) -> None:
+        if headers:
+            self._client.produce(topic, value, key, partition, None, None, timestamp, list(headers))
+        else:
+            self._client.produce(topic, value, key, partition, None, None, timestamp)
+
+    def poll(self, timeout: float) -> None:
+        self._client.poll(timeout)
+
+    def flush(self, timeout: float) -> int:
+        return int(self._client.flush(timeout))
+
+    def purge(self) -> None:
+        self._client.purge(in_queue=True, in_flight=True, blocking=False)
+
+    def __len__(self) -> int:
+        return len(self._client)
+
+    def send_offsets(
+        self, positions: Mapping[TopicPartition, Position], group: str, member: Member, timeout: float
+    ) -> None:
+        offsets = [RdTopicPartition(*tp, *position) for tp, position in positions.items()]
+        self._client.send_offsets_to_transaction(offsets, group_metadata(group, member), timeout)
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._on_failure(
+                Failure(
+                    error,
+                    message.topic() or "",
+                    message.partition() or 0,
+                    message.key(),
+                    message.value(),
+                    message.timestamp()[1],
+                )
+            )
+
+
+def group_metadata(group: str, member: Member) -> bytes:
+    """Proof of membership in a consumer group for confluent-kafka's `send_offsets_to_transaction`.
+
+    librdkafka takes it as opaque bytes that its own group consumer hands out. Our member of the group is Faust's, so they are
+    made here. The format is private to librdkafka: `tests/worker/test_transactions.py` compares it with what the
+    installed version writes.
+    """
+    return b"".join(
+        (
+            b"CGMDv2:",
+            struct.pack("<i", member.generation),
+            group.encode(),
+            b"\0",
+            member.member_id.encode(),
+            b"\0",
+            b"\1",  # no group.instance.id follows
+        )
+    )
+
+
+def _log_error(error: KafkaError) -> None:
+    CLIENT_LOGGER.warning("producer: %s", error.str())  # fatal ones are raised by the next call
