@@ -32,7 +32,8 @@ def findings(sampler: Sampler, tables: Mapping[str, TableInfo]) -> list[Finding]
     """All that stands out; empty when the worker runs and keeps up."""
     found = [*_worker(sampler), *_paused(sampler), *_unowned(sampler, tables)]
     for task in sampler.status.tasks:
-        found += _restores(sampler, task) if task.restoring else _inputs(sampler, task)
+        found += _restores(sampler, task) if task.restoring else _standing(sampler, task)
+    found += _falling_behind(sampler)
     order: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
     return sorted(found, key=lambda finding: order[finding.severity])
 
@@ -118,27 +119,50 @@ def _restores(sampler: Sampler, task: TaskStatus) -> Iterator[Finding]:
             )
 
 
-def _inputs(sampler: Sampler, task: TaskStatus) -> Iterator[Finding]:
-    if sampler.status.state != "running" or sampler.status.paused:
+def _processes(sampler: Sampler) -> bool:
+    return sampler.status.state == "running" and not sampler.status.paused
+
+
+def _stands(sampler: Sampler, task: TaskStatus, each: InputStatus) -> bool:
+    return bool(each.lag) and sampler.standstill(task, each) >= _SETTLE_SECONDS
+
+
+def _standing(sampler: Sampler, task: TaskStatus) -> Iterator[Finding]:
+    if not _processes(sampler):
         return
     for each in task.inputs:
-        name, lag = f"{each.topic}-{each.partition}", each.lag
-        if lag is None or lag == 0:
-            continue
-        standstill = sampler.standstill(task, each)
-        if standstill >= _SETTLE_SECONDS:
+        if _stands(sampler, task, each):
             message = (
-                f"{name} has stood at offset {each.position} for {standstill:.0f} s; {lag:,} records wait."
+                f"{each.topic}-{each.partition} has stood at offset {each.position} "
+                f"for {sampler.standstill(task, each):.0f} s; {each.lag:,} records wait."
             )
             yield Finding("warning", f"task {task.id}", message, _why_it_stands(task, each))
-        elif lag >= _GROWING_AFTER and (growth := sampler.lag_growth(task, each)) > 0:
-            yield Finding(
-                "warning",
-                f"task {task.id}",
-                f"{name} falls behind: {lag:,} records wait, {growth:,.0f} more each second.",
-                f"Task {task.id} processes {sampler.throughput(task):,.0f} records/s. More workers help "
-                "while there are fewer of them than partitions.",
-            )
+
+
+def _falling_behind(sampler: Sampler) -> Iterator[Finding]:
+    """One for each topic: its partitions fall behind together, and the remedy is the same."""
+    if not _processes(sampler):
+        return
+    topics: dict[str, list[tuple[TaskStatus, InputStatus, float]]] = {}
+    for task in sampler.status.tasks:
+        for each in task.inputs if not task.restoring else ():
+            growth = sampler.lag_growth(task, each)
+            if (each.lag or 0) >= _GROWING_AFTER and growth > 0 and not _stands(sampler, task, each):
+                topics.setdefault(each.topic, []).append((task, each, growth))
+    for topic, behind in topics.items():
+        lag = sum(each.lag or 0 for _, each, _ in behind)
+        growth = sum(growth for _, _, growth in behind)
+        tasks = sorted({task.id for task, _, _ in behind})
+        throughput = sum(sampler.throughput(task) for task, _, _ in behind)
+        partitions = sorted(each.partition for _, each, _ in behind)
+        yield Finding(
+            "warning",
+            topic,
+            f"{topic} falls behind: {lag:,} records wait, {growth:,.0f} more each second "
+            f"(partition {', '.join(map(str, partitions))}).",
+            f"Task {', '.join(map(str, tasks))}: {throughput:,.0f} records/s. More workers help "
+            "while there are fewer of them than partitions.",
+        )
 
 
 def _why_it_stands(task: TaskStatus, each: InputStatus) -> str:

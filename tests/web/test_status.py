@@ -219,6 +219,24 @@ def test_a_partition_that_falls_behind() -> None:
     assert "100 records/s" in found.hint
 
 
+def test_partitions_that_fall_behind_together_are_one_finding() -> None:
+    def at(second: int) -> list[TaskStatus]:
+        lagging = [InputStatus("in", number, 0, 5_000 + 20 * second) for number in (0, 1)]
+        moving = [dataclasses.replace(each, position=second) for each in lagging]
+        return [
+            TaskStatus(f"0_{each.partition}", each.partition, "running", 10 * second, (each,), ())
+            for each in moving
+        ]
+
+    watched = Watched(*at(0))
+    for second in range(1, 20):
+        watched.after(1, *at(second))
+    (found,) = watched.found()
+    assert found.subject == "in"
+    assert "10,722 records wait, 38 more each second (partition 0, 1)" in found.message
+    assert "Task 0_0, 0_1: 20 records/s" in found.hint
+
+
 def test_a_restore_that_stands() -> None:
     watched = Watched(task(restoring=(RestoreStatus("s", "s-changelog", 1, 0, 5, 10),)), state="restoring")
     watched.after(20)

@@ -3,7 +3,7 @@
 const NODE = { width: 164, height: 42 };
 const STORE = { height: 24, gap: 6 };
 const GAP = { x: 46, y: 16 };
-const GROUP = { pad: 18, title: 30, gap: 20 };
+const GROUP = { pad: 18, title: 42, gap: 20 }; // the lag of a source stands between title and node
 const SVG = "http://www.w3.org/2000/svg";
 
 /** An SVG of the graph. `onTable(name)` is called for a chosen store; `application` is left out of internal topics' names. */
