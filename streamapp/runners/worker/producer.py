@@ -31,6 +31,8 @@ __all__ = ["ProductionError", "RecordProducer"]
 
 logger = logging.getLogger(__name__)
 _HURRY_SECONDS = 0.005
+_STEP_SECONDS = 0.001
+"""librdkafka notices the end of a flush only then, or every 10 ms, since it does not report what went well."""
 _FULL_SECONDS = 0.01
 _NO_TOPIC = (
     "Create it. If it is a changelog that was deleted, restore it, or begin anew with `streamapp reset`"
@@ -168,21 +170,20 @@ class RecordProducer:
     def hurry(self) -> None:
         """Sends what would wait for more records (``linger.ms``), and waits for the acknowledgement for a moment: librdkafka
         only hurries while somebody waits."""
-        if len(self.client):
-            with self._naming_errors():
-                self.client.flush(_HURRY_SECONDS)
+        deadline = time.monotonic() + _HURRY_SECONDS
+        with self._naming_errors():
+            while len(self.client) and time.monotonic() < deadline:
+                self.client.flush(_STEP_SECONDS)
 
     def flush(self, timeout: float, cancelled: Callable[[], bool]) -> None:
         """Returns when the brokers have acknowledged every record. Raises `ProductionError` or `BrokerError`."""
         deadline = time.monotonic() + timeout
         with self._naming_errors():
-            while self.client.flush(1.0):
-                if self._failure is None and (cancelled() or time.monotonic() > deadline):
+            while self.client.flush(_STEP_SECONDS) and self._failure is None:
+                if cancelled() or time.monotonic() > deadline:
                     raise BrokerError(
                         f"{len(self.client)} records are still not acknowledged after {timeout:.0f} s"
                     )
-                if self._failure is not None:
-                    break
         if self._failure is not None:
             raise self._failure
 
