@@ -30,7 +30,7 @@ check: $(VENV)/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-$(VENV)/installed: pyproject.toml hatch_build.py $(wildcard streamapp/runners/worker/native/*)
+$(VENV)/installed: pyproject.toml hatch_build.py $(wildcard streamapp/broker/native/*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "streamapp needs Python 3.11 or newer; name one with PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip

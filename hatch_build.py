@@ -12,7 +12,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCES = Path("streamapp/runners/worker/native")
+SOURCES = Path("streamapp/broker/native")
 LIBRARY = SOURCES.with_name("_native.abi3.so")
 
 

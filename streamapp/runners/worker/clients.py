@@ -21,7 +21,6 @@ __all__ = [
     "PATIENCE_SECONDS",
     "admin_client",
     "client_settings",
-    "committed_metadata",
     "consumer_settings",
     "list_offsets",
     "producer_settings",
@@ -115,14 +114,6 @@ def unreachable(config: StreamsConfig, exc: KafkaException) -> BrokerError:
         f"Kafka cannot be reached at {config.bootstrap_servers} ({error.str()}). Is it running, and is this its address? "
         "A local one is started with: streamapp broker start"
     )
-
-
-def committed_metadata(committed: RdTopicPartition) -> str:
-    """The metadata of a committed offset, and perhaps a few characters behind its end (see `decode_metadata`)."""
-    try:
-        return committed.metadata or ""
-    except UnicodeDecodeError as exc:  # librdkafka gives it without an end, so bytes of something else follow
-        return exc.object[: exc.start].decode()
 
 
 def list_offsets(

@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterable
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from streamapp.broker.consumer import ConsumerEvent, open_consumer
+from streamapp.broker.librdkafka import COMPILED
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, TaskCorruptedError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, consumer_settings, list_offsets
-from streamapp.runners.worker.consumer import ConsumerEvent, open_consumer
 from streamapp.runners.worker.ends import LogEnds
-from streamapp.runners.worker.librdkafka import COMPILED
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.logs import CLIENT_LOGGER
 from streamapp.runners.worker.membership import Position

@@ -7,11 +7,11 @@ import logging
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 
+from streamapp.broker.consumer import RecordConsumer, open_consumer
 from streamapp.engine.global_state import GlobalState
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import consumer_settings, list_offsets
-from streamapp.runners.worker.consumer import RecordConsumer, open_consumer
 from streamapp.runners.worker.livetask import now_ms
 from streamapp.runners.worker.topics import Topics
 from streamapp.state.backend import MemoryBackend

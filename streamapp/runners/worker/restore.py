@@ -13,11 +13,11 @@ from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 
 from streamapp import failpoints
+from streamapp.broker.consumer import RecordConsumer, open_consumer
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, TaskCorruptedError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker.clients import consumer_settings, list_offsets
-from streamapp.runners.worker.consumer import RecordConsumer, open_consumer
 from streamapp.runners.worker.livetask import LiveTask
 
 __all__ = ["ChangelogReader", "RestoreProgress", "Restorer", "start_offset"]

@@ -1,6 +1,6 @@
 """Producers as the worker needs them: cheap for each record, and silent about what went well.
 
-There are two of them. `NativeSender` calls librdkafka from C (``native/producer.c``); it is there where that could be compiled
+There are two of them. `NativeSender` calls librdkafka from C (``streamapp/broker/native/producer.c``); it is there where that could be compiled
 when streamapp was installed. `ConfluentSender` is confluent-kafka's producer, which costs about three times the CPU for
 each record and differs in nothing else. `open_sender` chooses.
 """
@@ -15,13 +15,13 @@ from typing import Any, NamedTuple, Protocol
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as RdTopicPartition
 
+from streamapp.broker.librdkafka import COMPILED, pass_on_log, plain_settings
 from streamapp.records import Headers, TopicPartition
-from streamapp.runners.worker.librdkafka import COMPILED, pass_on_log, plain_settings
 from streamapp.runners.worker.logs import CLIENT_LOGGER
 from streamapp.runners.worker.membership import Member, Position
 
 if COMPILED:
-    from streamapp.runners.worker import _native
+    from streamapp.broker import _native
 
 __all__ = ["Failure", "Sender", "group_metadata", "open_sender"]
 

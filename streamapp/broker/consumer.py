@@ -14,16 +14,14 @@ from typing import Any, NamedTuple, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RdTopicPartition
 
+from streamapp.broker.batches import split
+from streamapp.broker.librdkafka import COMPILED, pass_on_log, plain_settings
 from streamapp.records import RecordBatch, TopicPartition
-from streamapp.runners.worker.batches import split
-from streamapp.runners.worker.clients import committed_metadata
-from streamapp.runners.worker.librdkafka import COMPILED, pass_on_log, plain_settings
-from streamapp.runners.worker.logs import CLIENT_LOGGER
 
 if COMPILED:
-    from streamapp.runners.worker import _native
+    from streamapp.broker import _native
 
-__all__ = ["ConsumerEvent", "RecordConsumer", "Records", "open_consumer"]
+__all__ = ["ConsumerEvent", "RecordConsumer", "Records", "committed_metadata", "open_consumer"]
 
 Records = list[tuple[TopicPartition, RecordBatch]]
 """Batches that are not empty, each in offset order and of another partition."""
@@ -73,7 +71,7 @@ def open_consumer(settings: Mapping[str, Any]) -> RecordConsumer:
     plain = plain_settings(settings) if COMPILED else None
     if plain is None:
         return MessageConsumer(settings)  # which takes callbacks in Python, too
-    return ColumnConsumer(plain, settings.get("logger") or CLIENT_LOGGER)
+    return ColumnConsumer(plain, settings.get("logger") or logging.getLogger(__name__))
 
 
 class ColumnConsumer:
@@ -176,3 +174,11 @@ class MessageConsumer:
 
     def close(self) -> None:
         self._client.close()
+
+
+def committed_metadata(committed: RdTopicPartition) -> str:
+    """The metadata of a committed offset, and perhaps a few characters behind its end (see `decode_metadata`)."""
+    try:
+        return committed.metadata or ""
+    except UnicodeDecodeError as exc:  # librdkafka gives it without an end, so bytes of something else follow
+        return exc.object[: exc.start].decode()

@@ -9,7 +9,7 @@ from typing import Any
 import confluent_kafka.cimpl
 
 try:
-    from streamapp.runners.worker import _native
+    from streamapp.broker import _native
 
     _native.load(confluent_kafka.cimpl.__file__)
     COMPILED = True

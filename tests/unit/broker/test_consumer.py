@@ -9,8 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as RdTopicPartition
 
-from streamapp.records import RecordBatch, TopicPartition
-from streamapp.runners.worker.consumer import (
+from streamapp.broker.consumer import (
     ColumnConsumer,
     ConsumerEvent,
     MessageConsumer,
@@ -18,7 +17,8 @@ from streamapp.runners.worker.consumer import (
     Records,
     open_consumer,
 )
-from streamapp.runners.worker.librdkafka import COMPILED
+from streamapp.broker.librdkafka import COMPILED
+from streamapp.records import RecordBatch, TopicPartition
 
 KINDS = [
     pytest.param("columns", marks=pytest.mark.skipif(not COMPILED, reason="no C compiler when installed")),

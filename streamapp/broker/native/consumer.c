@@ -383,7 +383,7 @@ static PyType_Slot consumer_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec consumer_spec = {"streamapp.runners.worker._native.Consumer", sizeof(Consumer), 0,
+static PyType_Spec consumer_spec = {"streamapp.broker._native.Consumer", sizeof(Consumer), 0,
                                     Py_TPFLAGS_DEFAULT, consumer_slots};
 
 PyObject *make_consumer_type(void) { return PyType_FromSpec(&consumer_spec); }

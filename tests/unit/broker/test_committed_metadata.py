@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from streamapp.broker.consumer import committed_metadata
 from streamapp.engine.metadata import decode_metadata, encode_metadata
-from streamapp.runners.worker.clients import committed_metadata
 
 
 class Answer:

@@ -2,7 +2,7 @@
  *
  * confluent-kafka's parses its arguments by name, looks the topic up for each record and keeps an object for its delivery
  * report. Here a topic is looked up once, and only failures are reported: they are collected until somebody takes them.
- * Python's side, with the fallback for where this was not compiled, is sender.py.
+ * Python's side, with the fallback for where this was not compiled, is streamapp/runners/worker/sender.py.
  */
 #include "rdkafka.h"
 
@@ -329,7 +329,7 @@ static PyType_Slot producer_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec producer_spec = {"streamapp.runners.worker._native.Producer", sizeof(Producer), 0, Py_TPFLAGS_DEFAULT,
+static PyType_Spec producer_spec = {"streamapp.broker._native.Producer", sizeof(Producer), 0, Py_TPFLAGS_DEFAULT,
                                     producer_slots};
 
 PyObject *make_producer_type(void) { return PyType_FromSpec(&producer_spec); }
