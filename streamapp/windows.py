@@ -259,6 +259,9 @@ class JoinWindows:
     def of_time_difference_with_no_grace(cls, difference: Duration) -> JoinWindows:
         """Records at most ``difference`` apart join; records without a match wait no longer than that.
 
+        A difference of 0 never matches, here as in Kafka Streams: a window without length and grace has expired when its second
+        record comes. To join records of one timestamp, give a grace.
+
         >>> JoinWindows.of_time_difference_with_no_grace(10).grace_ms
         0
         """
