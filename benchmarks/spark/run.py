@@ -104,22 +104,24 @@ class Cpu:
     """User and system time of this process, of the JVM and of all Python workers.
 
     Spark ends workers whenever it likes, and their parent does not wait for them, so nobody is told what they used: they
-    are looked at all the time, and what they had used when they were last seen counts."""
+    are looked at all the time, and what they had used when they were last seen counts. The looking does not."""
 
     def __init__(self, spark: Any) -> None:
         self._java = psutil.Process(spark.sparkContext._gateway.proc.pid)
         self._seen: dict[int, float] = {}
         self._lock = threading.Lock()
+        self._looking = 0.0
         threading.Thread(target=self._watch, daemon=True).start()
 
     def seconds(self) -> float:
         self._look()
-        return sum(self._seen.values()) + time.process_time()
+        return sum(self._seen.values()) + time.process_time() - self._looking
 
     def _watch(self) -> None:
         with suppress(psutil.NoSuchProcess):  # the JVM has ended
             while True:
                 self._look()
+                self._looking = time.thread_time()
                 time.sleep(0.1)
 
     def _look(self) -> None:
