@@ -115,7 +115,8 @@ def _restores(sampler: Sampler, task: TaskStatus) -> Iterator[Finding]:
                 f"{each.store} {each.partition}",
                 f"The restore of {each.store} has stood at offset {each.position} of {each.end} "
                 f"for {standstill:.0f} s.",
-                f"Can partition {each.partition} of {each.topic} be read? Does it have a leader?",
+                f"Can partition {each.partition} of {each.topic} be read? Does it have a leader? Or a transaction that nobody "
+                "ends (kafka-transactions.sh find-hanging)?",
             )
 
 
