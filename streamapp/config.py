@@ -112,6 +112,7 @@ class StreamsConfig:
 
     def __post_init__(self) -> None:
         check_topic_name(self.application_id, "application_id")
+        self._name_brokers_once()
         self._one_of("processing_guarantee", "at_least_once", "exactly_once_v2")
         self._one_of("dsl_store_type", "rocksdb", "in_memory")
         self._one_of("dsl_store_format", "default", "headers")
@@ -149,6 +150,19 @@ class StreamsConfig:
                 f"topology_optimization: unknown optimisation {', '.join(sorted(unknown))}; "
                 f"use none, all, or a comma-separated list of {', '.join(OPTIMIZATIONS)}"
             )
+
+    def _name_brokers_once(self) -> None:
+        """`KafkaSettings.librdkafka` names the brokers too; here they would outlive a `replace`."""
+        named = self.client_properties.get("bootstrap.servers", self.bootstrap_servers)
+        if named != self.bootstrap_servers:
+            raise ConfigError(
+                f"client_properties has bootstrap.servers={named}, but bootstrap_servers is {self.bootstrap_servers}: "
+                "leave it out of client_properties"
+            )
+        others = {
+            name: value for name, value in self.client_properties.items() if name != "bootstrap.servers"
+        }
+        object.__setattr__(self, "client_properties", others)
 
     def _one_of(self, name: str, *allowed: str) -> None:
         if getattr(self, name) not in allowed:

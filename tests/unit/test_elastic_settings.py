@@ -60,3 +60,15 @@ def test_rack_and_name_reach_the_clients() -> None:
 
     app = App("flights", topology=describe, config=config)
     assert app.conf.consumer_group_instance_id == "pod-3"
+
+
+def test_brokers_are_named_once_and_a_replacement_reaches_every_client() -> None:
+    named = StreamsConfig(
+        "app",
+        bootstrap_servers="a:1",
+        client_properties={"bootstrap.servers": "a:1", "security.protocol": "SSL"},
+    )
+    assert consumer_settings(named.replace(bootstrap_servers="b:2"))["bootstrap.servers"] == "b:2"
+    assert consumer_settings(named)["security.protocol"] == "SSL"
+    with pytest.raises(ConfigError, match="bootstrap_servers is a:1: leave it out of client_properties"):
+        StreamsConfig("app", bootstrap_servers="a:1", client_properties={"bootstrap.servers": "b:2"})
