@@ -5,6 +5,7 @@
     python -m benchmarks latency                          end to end at 1,000 events a second
     python -m benchmarks restore                          a table of a million keys
     python -m benchmarks curve keys                       cost over keys, or partitions
+    python -m benchmarks processes                        one application of several worker processes
     python -m benchmarks spark                            W1 to W3 in batches on Spark, beside the loop by hand
     python -m benchmarks spark-handover                   a table of a million keys, from Spark to workers
 
@@ -30,7 +31,7 @@ import click
 import psutil
 from rich.console import Console
 
-from benchmarks import curves, latency, restore
+from benchmarks import curves, latency, processes, restore
 from benchmarks.peers import PEERS
 from benchmarks.report import plot, throughput_table
 from benchmarks.throughput import Run, Throughput
@@ -123,6 +124,23 @@ def curve(place: Place, dimension: str, values: str | None, events: int) -> None
         found = list(curves.measure(kafka, folder, dimension, points, events, console.print))
     console.print(curves.table(dimension, found))
     _save(results / f"curve-{dimension}.json", [{dimension: at} | asdict(run) for at, run in found])
+
+
+@main.command(name="processes")
+@click.option(
+    "--counts", default="1,2", show_default=True, help="Numbers of worker processes, comma-separated."
+)
+@click.option("--events", default=2_000_000, show_default=True)
+@click.option("--repetitions", default=3, show_default=True)
+@click.pass_obj
+def processes_command(place: Place, counts: str, events: int, repetitions: int) -> None:
+    """A count (W2) by one application of several worker processes."""
+    results, kafka = place()
+    with _scratch(results) as folder:
+        numbers = [int(each) for each in counts.split(",")]
+        found = list(processes.measure(kafka, folder, numbers, events, repetitions, console.print))
+    console.print(processes.table(found))
+    _save(results / "processes.json", [asdict(each) for each in found])
 
 
 @main.command(name="spark")

@@ -14,7 +14,7 @@ from benchmarks.programs.meter import Job
 from benchmarks.throughput import Run, measure_process
 from streamapp.broker import KafkaAdmin, KafkaSettings
 
-__all__ = ["VALUES", "measure", "table"]
+__all__ = ["VALUES", "even_topic", "measure", "table"]
 
 VALUES = {"keys": (10_000, 1_000_000, 10_000_000), "partitions": (4, 40, 400)}
 KEYS, PARTITIONS = 10_000, 4
@@ -32,15 +32,11 @@ def measure(
     tell: Callable[[str], None],
 ) -> Iterator[tuple[int, Run]]:
     """One run for each value; with more keys than events, each key comes once."""
-    admin, value = KafkaAdmin(kafka), msgspec.json.encode(data.flights()[0][0])
+    admin = KafkaAdmin(kafka)
     for at in values:
         keys, partitions = (at, PARTITIONS) if dimension == "keys" else (KEYS, at)
         count = max(events, keys)
-        topic = f"bench-curve-{keys}-{partitions}-{count}"
-        if topic not in admin.partition_counts([topic]):
-            data.create(admin, topic, partitions=partitions)
-            rows = ((f"key-{n * STEP % keys:08d}", value, data.BEFORE_ALL + n) for n in range(count))
-            data.publish(kafka, topic, rows)
+        topic = even_topic(kafka, keys, partitions, count)
         app = f"bench-{dimension}-{folder.name}-{at}"
         place = folder / app
         place.mkdir()
@@ -53,6 +49,17 @@ def measure(
         tell(f"{at:,} {dimension}: {run.cpu_us:.2f} µs")
         yield at, run
         admin.delete_topics([name for name in data.topics(kafka) if app in name])
+
+
+def even_topic(kafka: KafkaSettings, keys: int, partitions: int, count: int) -> str:
+    """A topic with so many flights, whose keys and partitions come about equally often."""
+    admin, value = KafkaAdmin(kafka), msgspec.json.encode(data.flights()[0][0])
+    topic = f"bench-curve-{keys}-{partitions}-{count}"
+    if topic not in admin.partition_counts([topic]):
+        data.create(admin, topic, partitions=partitions)
+        rows = ((f"key-{n * STEP % keys:08d}", value, data.BEFORE_ALL + n) for n in range(count))
+        data.publish(kafka, topic, rows)
+    return topic
 
 
 def table(dimension: str, found: list[tuple[int, Run]]) -> Table:

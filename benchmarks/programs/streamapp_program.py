@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import faust
 
@@ -170,14 +171,51 @@ def watch_restore(app: App, job: Job) -> None:
     os._exit(0)
 
 
+def watch_shared(app: App, job: Job) -> None:
+    """One of several workers: begins when all of them have their tasks, and ends when all have come to the end of theirs."""
+    meter, streams, others = Meter(job), app.streams, Rendezvous(job)
+    while app.streams.state == "starting":
+        time.sleep(0.001)
+    streams.pause()
+    while len(streams.tasks) != job.events or not all(task.running for task in streams.tasks.values()):
+        time.sleep(0.01)
+    others.wait("begin")
+    before = streams.processed
+    meter.begin()
+    streams.resume()
+    while any(task.lag != 0 for task in streams.tasks.values()):
+        time.sleep(0.002)
+    meter.add(streams.processed - before)
+    others.wait("end")
+    asyncio.run_coroutine_threadsafe(streams.stop(), app.loop).result()
+    meter.report()
+    os._exit(0)
+
+
+class Rendezvous:
+    """Where the programs of one application meet: a file of each in the folder above theirs."""
+
+    def __init__(self, job: Job) -> None:
+        self._own = Path(job.folder).parent
+        self._count = int(job.variant.removeprefix("shared-"))
+
+    def wait(self, name: str) -> None:
+        (self._own / name).touch()
+        while sum((each / name).exists() for each in self._own.parent.iterdir()) < self._count:
+            time.sleep(0.001)
+
+
 PLANES = 3322
+
+
+WATCHERS = {"restore": watch_restore}
 
 
 def main(arguments: list[str]) -> None:
     job = Job.from_arguments(arguments)
     app = make_app(job)
     if job.workload != "latency":
-        watcher = watch_restore if job.workload == "restore" else watch
+        watcher = WATCHERS.get(job.workload, watch_shared if job.variant.startswith("shared") else watch)
         threading.Thread(target=watcher, args=(app, job), daemon=True).start()
     sys.argv = sys.argv[:1]
     faust.Worker(

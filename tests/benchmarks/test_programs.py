@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from benchmarks import processes
 from benchmarks.peers import PEERS
 from benchmarks.throughput import Throughput
 from streamapp.broker import KafkaSettings, LocalKafka
@@ -27,3 +30,11 @@ def test_results_are_right(bench: Throughput, peer: str, workload: str) -> None:
 
 def test_results_are_right_with_exactly_once(bench: Throughput) -> None:
     assert bench.run(PEERS["streamapp-eos"], "w3").correct
+
+
+def test_two_processes_share_the_work(kafka: LocalKafka, tmp_path: Path) -> None:
+    settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+    (run,) = processes.measure(
+        settings, tmp_path, [2], 800, 1, lambda line: None
+    )  # raises if they counted another number
+    assert (run.processes, run.events) == (2, 800)
