@@ -45,6 +45,10 @@ class Cluster:
         KafkaAdmin(self.settings).ensure_topics([TopicSpec(n, travels.PARTITIONS, keep) for n in names])
         self._producer = Producer({"bootstrap.servers": self.servers})
 
+    def named(self, application: str) -> str:
+        """An id that no test before has used, nor this one when it is tried again: its state would be taken over."""
+        return f"{self.prefix}-{application}"
+
     def topic(self, name: str) -> str:
         return f"{self.prefix}-{name}"
 
