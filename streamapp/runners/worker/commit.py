@@ -109,8 +109,8 @@ class Committer:
     def write_metadata(self, member: Member | None) -> None:
         """Commits the same offsets once more, as the member and outside a transaction, before others go on from them.
 
-        librdkafka ends the metadata that it sends with a NUL, and Kafka Streams reads no metadata that is followed by
-        anything. What of this fails, costs an application that Java takes over its stream times, and nobody anything else.
+        confluent-kafka, which workers without the library in C send with, ends metadata with a NUL, and Kafka Streams reads no
+        metadata that is followed by anything. What of this fails, costs an application that Java takes over its stream times, and nobody anything else.
         """
         positions, self._committed = self._committed, {}
         if positions and member is not None:

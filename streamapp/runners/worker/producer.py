@@ -11,6 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -147,7 +148,7 @@ class RecordProducer:
         try:
             self._produce(topic, value, key, number, at, headers)
         except BufferError:
-            self._send_when_there_is_room(topic, value, key, number, at, headers)
+            self._send_when_there_is_room(partial(self._produce, topic, value, key, number, at, headers))
         except KafkaException as exc:
             self._failed(Failure(exc.args[0], topic, number, key, value, at), headers)
 
@@ -195,20 +196,12 @@ class RecordProducer:
             self.client.purge()
             self.client.flush(1.0)
 
-    def _send_when_there_is_room(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int,
-        timestamp: int,
-        headers: Headers,
-    ) -> None:
+    def _send_when_there_is_room(self, produce: Callable[[], None]) -> None:
         while self._failure is None:  # which the next `poll` or `flush` raises
             with self._naming_errors():
                 self.client.poll(_FULL_SECONDS)
             try:
-                self._produce(topic, value, key, partition, timestamp, headers)
+                produce()
                 return
             except BufferError:
                 continue

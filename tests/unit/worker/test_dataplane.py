@@ -188,30 +188,36 @@ def test_ready_tasks_run_while_others_are_restored(plane: Plane) -> None:
     assert plane.running == plane.fetcher.assigned == {ONE, TWO}  # type: ignore[attr-defined]
 
 
-def test_results_of_few_records_do_not_wait_for_more(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def hurried(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How much was processed whenever results were sent at once; the plane runs one task."""
     asked: list[int] = []
-    monkeypatch.setattr(dataplane, "_FEW_RECORDS", 2)
     monkeypatch.setattr(plane._committer, "hurry", lambda: asked.append(plane.processed))
     plane.given(1, ONE)
     asked.clear()
+    return asked
+
+
+def test_results_of_few_records_do_not_wait_for_more(
+    plane: Plane, hurried: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataplane, "_FEW_RECORDS", 2)
     for count in (0, 2, 3):
         plane.fetcher.arrived = {ONE: count}  # type: ignore[attr-defined]
         plane._turn()
-    assert asked == [0, 2]
+    assert hurried == [0, 2]
 
 
-def test_results_of_many_records_do_not_wait_for_long(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+def test_results_of_many_records_do_not_wait_for_long(
+    plane: Plane, hurried: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dataplane, "_FEW_RECORDS", 0)
-    monkeypatch.setattr(plane._committer, "hurry", lambda: asked.append(plane.processed))
-    plane.given(1, ONE)
-    asked.clear()
     plane.fetcher.arrived = {ONE: 3}  # type: ignore[attr-defined]
     plane._turn()
-    assert asked == []
+    assert hurried == []
     monkeypatch.setattr(dataplane, "_LINGER_SECONDS", 0)
     plane._turn()
-    assert asked == [3]
+    assert hurried == [3]
 
 
 def test_outputs_of_a_transaction_wait_for_its_commit(plane: Plane) -> None:
