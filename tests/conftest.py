@@ -14,6 +14,13 @@ settings.register_profile("streamapp", deadline=None, suppress_health_check=[Hea
 settings.load_profile("streamapp")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Why a test failed that was tried again: the plugin that tries it says only that it did."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"first try of {report.nodeid}", sep="_")
+        terminalreporter.line(report.longreprtext)
+
+
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """One real broker for the whole session; tests keep apart by the names of their topics and groups."""

@@ -45,11 +45,11 @@ class Cluster:
         KafkaAdmin(self.settings).ensure_topics([TopicSpec(n, travels.PARTITIONS, keep) for n in names])
         self._producer = Producer({"bootstrap.servers": self.servers})
 
-    def named(self, application: str) -> str:
-        """An id that no test before has used, nor this one when it is tried again: its state would be taken over."""
-        return f"{self.prefix}-{application}"
-
     def topic(self, name: str) -> str:
+        return f"{self.prefix}-{name}"
+
+    def application_id(self, name: str) -> str:
+        """An id that no other test uses, nor this one when it is tried again: its state would be taken over."""
         return f"{self.prefix}-{name}"
 
     def send(self, events: list[travels.Event]) -> None:
@@ -64,13 +64,12 @@ class Cluster:
         travels.describe(builder, self.prefix)
         return builder.build()
 
-    def config(self, application_id: str) -> StreamsConfig:
-        return travels.config(application_id, self.servers, str(self.folder / application_id / "state"))
+    def config(self, application: str) -> StreamsConfig:
+        folder = str(self.folder / application / "state")
+        return travels.config(self.application_id(application), self.servers, folder)
 
-    def backfill(
-        self, application_id: str, until: Any = None, files: dict[str, str] | None = None
-    ) -> Backfill:
-        config = self.config(application_id)
+    def backfill(self, application: str, until: Any = None, files: dict[str, str] | None = None) -> Backfill:
+        config = self.config(application)
         return Backfill(self.topology(), config, until=until, files=files, spark=self.spark)
 
     def delete_before(self, topic: str, offset: int) -> None:
@@ -80,25 +79,25 @@ class Cluster:
         for future in admin.delete_records(partitions).values():
             future.result()
 
-    def environ(self, application_id: str, port: int = 6066) -> dict[str, str]:
+    def environ(self, application: str, port: int = 6066) -> dict[str, str]:
         """What makes `travels` an application, for a process."""
         return {
-            "TRAVELS_ID": application_id,
+            "TRAVELS_ID": self.application_id(application),
             "TRAVELS_BOOTSTRAP": self.servers,
-            "TRAVELS_DATA": str(self.folder / application_id),
+            "TRAVELS_DATA": str(self.folder / application),
             "TRAVELS_PORT": str(port),
             "TRAVELS_PREFIX": self.prefix,
         }
 
     @contextmanager
-    def worker(self, application_id: str) -> Iterator[Callable[[], None]]:
+    def worker(self, application: str) -> Iterator[Callable[[], None]]:
         """A running worker; what it gives waits until there is nothing left to do."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        log = self.folder / application_id / "log"
-        environ = self.environ(application_id, port)
-        plan = self.topology().plan(self.config(application_id))
+        log = self.folder / application / "log"
+        environ = self.environ(application, port)
+        plan = self.topology().plan(self.config(application))
         with (
             WorkerProcess(travels.__name__, web_port=port, log=log, environ=environ) as worker,
             Backlog(plan, self.settings) as backlog,
@@ -112,9 +111,9 @@ class Cluster:
 
             yield settled
 
-    def live_tables(self, application_id: str) -> Tables:
+    def live_tables(self, application: str) -> Tables:
         """The tables as their changelogs have them."""
-        tables = live_tables(self.topology(), self.config(application_id), self.spark)
+        tables = live_tables(self.topology(), self.config(application), self.spark)
         return {name: sorted(table.rows(), key=repr) for name, table in tables.items()}
 
     def batch_tables(self) -> Tables:

@@ -33,9 +33,9 @@ def disarmed() -> Iterator[None]:
     failpoints.arm("")
 
 
-def live(cluster: Cluster, application_id: str) -> None:
+def live(cluster: Cluster, application: str) -> None:
     """December, while a worker runs: a week of flights, then what delayed them."""
-    with cluster.worker(application_id) as settled:
+    with cluster.worker(application) as settled:
         for _, week in groupby(DECEMBER, lambda event: event.time // (7 * 86_400_000)):
             events = list(week)
             for topic in ("flights", "delays"):
@@ -87,11 +87,11 @@ def test_a_year_in_three_backfills_is_the_year_in_one(cluster: Cluster) -> None:
 
 def test_nothing_is_done_while_workers_run(cluster: Cluster) -> None:
     cluster.send(HISTORY[:20])
-    member = Consumer({"bootstrap.servers": cluster.servers, "group.id": "busy"})
+    member = Consumer({"bootstrap.servers": cluster.servers, "group.id": cluster.application_id("busy")})
     member.subscribe([cluster.topic("flights")])
     while not member.assignment():
         member.poll(0.1)
-    with pytest.raises(ConfigError, match="members of the group busy are running.*Stop all workers"):
+    with pytest.raises(ConfigError, match="members of the group .*busy are running.*Stop all workers"):
         cluster.backfill("busy")
     member.close()
 
@@ -121,8 +121,9 @@ def test_state_without_offsets_is_refused(cluster: Cluster) -> None:
     backfill.run()
     # In a variable: a client that is given up takes its unanswered requests with it, and nobody is told.
     admin = AdminClient({"bootstrap.servers": cluster.servers})
-    ask(admin.delete_consumer_groups, ["orphan"], seconds=60)["orphan"].result()
-    with pytest.raises(ConfigError, match="has state, but the group orphan has no offsets"):
+    group = cluster.application_id("orphan")
+    ask(admin.delete_consumer_groups, [group], seconds=60)[group].result()
+    with pytest.raises(ConfigError, match="has state, but the group .*orphan has no offsets"):
         cluster.backfill("orphan")
 
 
