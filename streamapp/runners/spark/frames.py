@@ -21,6 +21,7 @@ __all__ = [
     "POSITION",
     "RECORD",
     "ROW",
+    "SENT",
     "output_batch",
 ]
 
@@ -52,11 +53,12 @@ RECORD    ``name`` is the topic, ``task`` the partition
 PACK      of a repartition topic: as in `INPUT`
 ROW       of a table: ``name`` is the store
 COUNTS    ``seq`` has the number
+SENT      ``seq`` is how many records of the topic ``name`` went to the partition ``task``, packed or not
 CHANGE    a changelog record; only with a `Resume`
 POSITION  ``name`` and ``task`` are an input, ``value`` is what is to be committed beside its offset
 """
 
-RECORD, ROW, COUNTS, CHANGE, POSITION, PACK = range(6)
+RECORD, ROW, COUNTS, CHANGE, POSITION, PACK, SENT = range(7)
 
 OUTPUT_TYPES = {
     "kind": pa.int32(),

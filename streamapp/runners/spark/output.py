@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from streamapp.engine.task import Task
 from streamapp.records import Headers, RecordBatch, TopicPartition
-from streamapp.runners.spark.frames import CHANGE, COUNTS, PACK, POSITION, RECORD, output_batch
+from streamapp.runners.spark.frames import CHANGE, COUNTS, PACK, POSITION, RECORD, SENT, output_batch
 from streamapp.runners.spark.packing import SCHEMA, arrow_headers, packs
 from streamapp.runners.spark.partitioning import key_partitions
 from streamapp.runners.spark.table_rows import table_batches
@@ -71,6 +72,7 @@ class Output:
         self._packed, self._changelogs = packed, changelogs
         self._sent = {topic: _nothing() for topic in packed}
         self._numbers: dict[str, int] = {}
+        self._sizes = Counter[TopicPartition]()
         self._dropped = dropped
         self._circle, self._homes = circle, homes
         self._circled: dict[str, int] = {}  # how many of those that wait went back into the task
@@ -131,10 +133,19 @@ class Output:
                     yield self._batch(topic, waiting.part(first, first + 2 * OUTPUT_ROWS))
 
     def counts(self) -> Iterator[pa.RecordBatch]:
-        """How many records the task has processed, and how many it dropped."""
+        """How many records the task has processed, how many it dropped, and how many it sent where. The driver would have to
+        read all rows to find that out."""
         metrics = self.task.metrics
         names, numbers = ["processed", "dropped"], [metrics.processed, metrics.dropped_records]
         yield output_batch(COUNTS, self._partition, 2, name=names, task=[self._partition] * 2, seq=numbers)
+        yield output_batch(
+            SENT,
+            self._partition,
+            len(self._sizes),
+            name=[tp.topic for tp in self._sizes],
+            task=[tp.partition for tp in self._sizes],
+            seq=[*self._sizes.values()],
+        )
 
     def positions(self) -> Iterator[pa.RecordBatch]:
         """What is to be committed beside the offsets of the inputs."""
@@ -159,6 +170,9 @@ class Output:
         self._numbers[topic] = first + size
         key_array = pa.array(keys, pa.binary())
         places = self._places(topic, chosen, key_array)
+        if topic not in self._changelogs:
+            counts = zip(*(each.tolist() for each in np.unique(places, return_counts=True)), strict=True)
+            self._sizes.update({TopicPartition(topic, partition): sent for partition, sent in counts})
         if topic not in self._packed:
             return output_batch(
                 CHANGE if topic in self._changelogs else RECORD,

@@ -58,7 +58,7 @@ class Rows:
 
     def finish(self) -> None:
         """Reads to the end of the stream, where nothing is left: Spark throws workers away that do not."""
-        if any(batch.num_rows for batch in self._batches) and self._topics:
+        if sum(batch.num_rows for batch in self._batches) and self._topics:
             raise StreamsError(f"partition {self._partition} had more rows than were counted before")
 
     def _take(self, tp: TopicPartition, rows: pa.RecordBatch, batch: pa.RecordBatch) -> Batches:

@@ -14,7 +14,7 @@ from streamapp import failpoints
 from streamapp.config import StreamsConfig
 from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
 from streamapp.runners.spark.failures import raised_in_tasks
-from streamapp.runners.spark.frames import COUNTS, INPUT_COLUMNS, OUTPUT, PACK, RECORD, ROW
+from streamapp.runners.spark.frames import COUNTS, INPUT_COLUMNS, OUTPUT, PACK, RECORD, ROW, SENT
 from streamapp.runners.spark.inputs import Inputs, client_of, resolve
 from streamapp.runners.spark.native import native_table
 from streamapp.runners.spark.packing import record_headers
@@ -22,7 +22,7 @@ from streamapp.runners.spark.partitioning import exact_partitions
 from streamapp.runners.spark.planner import Group, check_runnable, in_order, topics_of
 from streamapp.runners.spark.progress import records_bar
 from streamapp.runners.spark.result import BatchResult, OutputTable, OutputTopic
-from streamapp.runners.spark.session import few_groups, spark_session, stage_settings
+from streamapp.runners.spark.session import spark_session, stage_settings
 from streamapp.runners.spark.stage import Resume, Stage
 from streamapp.runners.spark.table_rows import readable
 from streamapp.topology import Plan, Topology
@@ -161,17 +161,18 @@ class Run:
             out = frame.mapInArrow(stage, OUTPUT).persist(StorageLevel.MEMORY_AND_DISK)
             for number in group.ids:
                 self.frames[number] = out
-            sums = F.count("*"), F.sum("seq"), F.sum("timestamp")
-            with few_groups(self._spark):
-                sizes = out.groupBy("kind", "name", "task").agg(*sums).collect()
-        for kind, name, task, count, numbers, records in sizes:
+            # Spark knows the smallest and the largest kind in each piece of its cache, and leaves the others alone.
+            counted = (
+                out.where(F.col("kind").isin(COUNTS, SENT)).select("kind", "name", "task", "seq").collect()
+            )
+        for kind, name, task, number in counted:
             if kind == COUNTS:
-                self._counted[name] += numbers
-            elif kind in (RECORD, PACK):
-                tp = TopicPartition(name, task)
-                self._totals[tp] = self._totals.get(tp, 0) + (records if kind == PACK else count)
-                if sub.id not in self._writers.setdefault(name, []):
-                    self._writers[name].append(sub.id)
+                self._counted[name] += number
+                continue
+            tp = TopicPartition(name, task)
+            self._totals[tp] = self._totals.get(tp, 0) + number
+            if sub.id not in self._writers.setdefault(name, []):
+                self._writers[name].append(sub.id)
 
     def _row_totals(self, topics: tuple[str, ...], as_one: bool) -> dict[TopicPartition, int]:
         totals: dict[TopicPartition, int] = {}

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from streamapp.broker.consumer import ConsumerEvent, open_consumer
 from streamapp.broker.requests import ask
 from streamapp.errors import BrokerError, ConfigError
-from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
+from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.spark.offset_times import TimeSearch
 
 if TYPE_CHECKING:
@@ -184,7 +186,7 @@ class KafkaReader:
 
     def __init__(self, client: Mapping[str, Any], partition: TopicPartition, start: int, end: int) -> None:
         self._partition, self._end, self._next = partition, end, start
-        self._consumer = Consumer(
+        self._consumer = open_consumer(
             {
                 **client,
                 "group.id": "streamapp-batch",  # required, never joined
@@ -194,43 +196,33 @@ class KafkaReader:
                 "isolation.level": "read_committed",
             }
         )
-        self._consumer.assign([KafkaPartition(*partition, start)])
+        self._consumer.assign({partition: start})
 
     def read(self) -> RecordBatch | None:
         """The next records, or None at the end of the range; an empty batch when Kafka is slow."""
         if self._next >= self._end:
             return None
-        # Waits for a first record only: at the end of a range there are fewer than a whole batch.
-        first = self._consumer.poll(1.0)
-        messages = [] if first is None else [first, *self._consumer.consume(BATCH, 0.05)]
-        if messages and messages[-1].error() is not None:
-            self._on_event(messages.pop())
-        if not messages:
+        found, events = self._consumer.poll(BATCH, 1.0)
+        for event in events:
+            self._on_event(event)
+        if not found:
             return None if self._next >= self._end else RecordBatch([], [], [], [])
-        if any(m.error() is not None for m in messages):
-            for event in [m for m in messages if m.error() is not None]:
-                self._on_event(event)
-            messages = [m for m in messages if m.error() is None]
-        if messages[-1].offset() >= self._end:
-            messages = [m for m in messages if m.offset() < self._end]
-            self._next = self._end
-        else:
-            self._next = max(self._next, messages[-1].offset() + 1)
-        headers = [m.headers() for m in messages]
+        ((_, records),) = found
+        self._next = max(self._next, records.offsets[-1] + 1)
+        if self._next <= self._end:
+            return records
+        inside = slice(bisect_left(records.offsets, self._end))
+        keys, values, timestamps, offsets, headers = records
         return RecordBatch(
-            [m.key() for m in messages],
-            [m.value() for m in messages],
-            [m.timestamp()[1] for m in messages],
-            [m.offset() for m in messages],
-            [tuple(h) if h else NO_HEADERS for h in headers] if any(headers) else None,
+            keys[inside], values[inside], timestamps[inside], offsets[inside], headers and headers[inside]
         )
 
     def close(self) -> None:
         self._consumer.close()
 
-    def _on_event(self, event: Any) -> None:
-        error = event.error()
+    def _on_event(self, event: ConsumerEvent) -> None:
+        error = event.error
         if error.code() == KafkaError._PARTITION_EOF:
-            self._next = max(self._next, event.offset())  # behind the markers of transactions
+            self._next = max(self._next, event.offset)  # behind the markers of transactions
         elif error.fatal() or not error.retriable():
             raise BrokerError(f"{self._partition} cannot be read at offset {self._next}: {error.str()}")

@@ -25,6 +25,7 @@ from streamapp.engine.queues import RecordQueue
 from streamapp.engine.task import Task
 from streamapp.errors import UnsupportedOperation
 from streamapp.records import RecordBatch, TopicPartition
+from streamapp.runners.spark.archives import forget_archives
 from streamapp.runners.spark.frames import CHANGE, COUNTS, INPUT, OUTPUT, PACK, POSITION, RECORD, ROW
 from streamapp.runners.spark.output import OUTPUT_ROWS, Output
 from streamapp.runners.spark.progress import Reporter
@@ -147,6 +148,7 @@ class Stage:
 
         context = TaskContext.get()
         assert context is not None
+        forget_archives()
         yield from self.run(context.partitionId(), batches)
 
     def run(self, partition: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -24,6 +24,7 @@ from streamapp.broker.admin import KafkaAdmin
 from streamapp.engine.global_state import GlobalState
 from streamapp.errors import BrokerError, LockError, ProcessorStateError
 from streamapp.records import Headers, TopicPartition
+from streamapp.runners.spark.archives import forget_archives
 from streamapp.runners.spark.handover_group import Committed, Group, settings_of
 from streamapp.runners.spark.inputs import client_of
 from streamapp.runners.spark.produce import produce
@@ -63,6 +64,7 @@ class StreamStage:
 
         context = TaskContext.get()
         assert context is not None
+        forget_archives()
         for _ in batches:
             pass
         started = time.monotonic()
