@@ -14,7 +14,7 @@ import msgspec
 from aiokafka import TopicPartition as AioTopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError as AioKafkaError
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
@@ -113,6 +113,23 @@ class Group:
                 f"{len(members)} members of the group {self.name} are running ({named}). Stop all workers, and wait "
                 f"{self._config.session_timeout_ms / 1000:g} s for those that were killed; then run this again"
             )
+
+    def settle(self, partitions: Collection[TopicPartition]) -> None:
+        """Waits until no transaction with offsets for these partitions is open, or is just being ended: `read` does not
+        see what one has committed as long as the group has not been told (KIP-447)."""
+        if not partitions:
+            return
+        admin = AdminClient({**client_of(self._config), "log_level": 0})
+        asked = [ConsumerGroupTopicPartitions(self.name, [KafkaPartition(*tp) for tp in partitions])]
+
+        def look() -> None:
+            request = admin.list_consumer_group_offsets
+            found = ask(request, asked, seconds=TIMEOUT_SECONDS, require_stable=True)
+            errors = [entry.error for entry in found[self.name].result().topic_partitions if entry.error]
+            if errors:
+                raise KafkaException(errors[0])
+
+        self._patiently("the offsets", look)
 
     def read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
         """What is committed; partitions for which nothing is are left out."""

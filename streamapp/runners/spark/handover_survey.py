@@ -4,10 +4,10 @@ against it. Nothing is changed here."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from streamapp.errors import ConfigError, TopologyError, UnsupportedOperation
+from streamapp.errors import BrokerError, ConfigError, TopologyError, UnsupportedOperation
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.handover_group import Committed, Group, Progress
 from streamapp.runners.spark.inputs import client_of
@@ -18,6 +18,9 @@ from streamapp.state.directory import known_fingerprint
 from streamapp.topology import Plan, Subtopology
 
 __all__ = ["Survey", "Until", "fingerprint_group", "read_topics", "survey"]
+
+OPEN_SECONDS = 60.0
+"""So long a survey waits for the transactions of workers that were killed; by default Kafka ends them after 10 s."""
 
 Until = int | Mapping[TopicPartition, int] | None
 """A time in ms, offsets, or None: the ends of the topics as they are now."""
@@ -95,8 +98,13 @@ def survey(plan: Plan, until: Until, history: Ranges | None = None) -> Survey:
 
     read = dict.fromkeys(topic for sub in plan.subtopologies for topic in topics_of(sub, partitions))
     inputs = [TopicPartition(topic, p) for topic in read for p in range(partitions[topic])]
-    committed = group.read([tp for tp in inputs if tp.topic in existing])
+    there = [tp for tp in inputs if tp.topic in existing]
+    committed = group.read(there)
     notes = {tp: note for tp, entry in committed.items() if (note := Progress.of(entry.metadata))}
+    if not notes:  # a backfill that goes on ends its transactions itself
+        group.settle(there)
+        _settle(kafka, _existing(existing, [topic.name for topic in plan.internal_topics]))
+        committed = group.read(there)
     internal = {topic.name for topic in plan.internal_topics}
     if notes:
         ranges = {tp: (committed[tp].offset, note.cut) for tp, note in notes.items()}
@@ -147,6 +155,20 @@ def read_topics(plan: Plan, existing: Mapping[str, int]) -> tuple[dict[str, int]
                 "partitions as before"
             )
     return partitions, {t: n for t, n in partitions.items() if t in inside and t not in existing}
+
+
+def _existing(existing: Mapping[str, int], topics: Iterable[str]) -> list[TopicPartition]:
+    return [TopicPartition(topic, p) for topic in topics for p in range(existing.get(topic, 0))]
+
+
+def _settle(kafka: KafkaRange, partitions: Collection[TopicPartition]) -> None:
+    """Waits until what the last workers committed can be read, all of it."""
+    if open_ := kafka.settle(partitions, OPEN_SECONDS):
+        raise BrokerError(
+            f"transactions in {', '.join(map(str, sorted(open_)))} have not ended within {OPEN_SECONDS:g} s, so what lies there is "
+            "not complete. Kafka ends those of a killed worker after its transaction_timeout_ms; look for others with "
+            "kafka-transactions.sh find-hanging. Run this again when they have ended"
+        )
 
 
 def _check_no_detour(plan: Plan, partitions: Mapping[str, int]) -> None:
@@ -233,6 +255,8 @@ def _changelogs(
     notes: Mapping[TopicPartition, Progress],
 ) -> Ranges:
     """What there is of state, each changelog up to where the state belongs to the group's offsets."""
+    logs = _existing(existing, [t.name for t in found.plan.internal_topics if t.kind == "changelog"])
+    spans = kafka.committed({*logs, *(tp for tp in found.ranges if tp.topic in existing)})
     ranges: Ranges = {}
     for sub in found.plan.subtopologies:
         for task in range(found.tasks(sub)):
@@ -242,13 +266,13 @@ def _changelogs(
                 tp = TopicPartition(topic.name, task)
                 if topic.name in sub.source_topics:
                     if tp in found.ranges:
-                        first = kafka.resolve(KafkaSource(), [tp])[tp][0]
+                        first = spans[tp][0]
                         ranges[tp] = (first, max(first, found.ranges[tp][0]))
                     continue
                 if notes:
                     end = notes[inputs[0]].logs.get(store, 0)
                     if end:
-                        ranges[tp] = (kafka.resolve(KafkaSource(), [tp])[tp][0], end)
+                        ranges[tp] = (spans[tp][0], end)
                 elif topic.name not in existing:
                     if began:
                         raise ConfigError(
@@ -257,7 +281,7 @@ def _changelogs(
                             "another application_id to compute everything anew"
                         )
                 else:
-                    first, end = kafka.resolve(KafkaSource(), [tp])[tp]
+                    first, end = spans[tp]
                     if _has_records(found.plan, tp, first, end):
                         if not began:
                             raise ConfigError(

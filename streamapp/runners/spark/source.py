@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["FrameSource", "KafkaPart", "KafkaRange", "KafkaReader", "KafkaSource", "Part", "Ranges", "Reader"]
 
 TIMEOUT_SECONDS = 30.0
+SETTLE_SECONDS = 10.0
 BATCH = 10_000
 
 Ranges = dict[TopicPartition, tuple[int, int]]
@@ -54,7 +56,8 @@ class KafkaSource:
     of the log when the batch starts).
 
     Both are either a time in ms, which means the first record of each partition with at least that timestamp,
-    or offsets by partition. ``until`` is exclusive. Only committed records are read.
+    or offsets by partition. ``until`` is exclusive. Only committed records are read: what a transaction wrote that
+    has not ended 10 seconds after the batch began, and what lies behind it in its partitions, is not among them.
 
     >>> KafkaSource(until=1_385_874_000_000)                       # everything before December 2013
     KafkaSource(since=None, until=1385874000000)
@@ -123,9 +126,34 @@ class KafkaRange:
             ) from error
         return {name: len(found.partitions) for name, found in topics.items()}
 
+    def committed(self, partitions: Iterable[TopicPartition]) -> Ranges:
+        """What readers of committed records can read at this moment. Not all that was committed before may be among it:
+        Kafka tells partitions of a commit after it has answered."""
+        asked = list(partitions)
+        first = self._offsets(asked, OffsetSpec.earliest())
+        end = self._offsets(asked, OffsetSpec.latest())
+        return {tp: (first[tp], end[tp]) for tp in asked}
+
+    def settle(
+        self, partitions: Collection[TopicPartition], seconds: float = SETTLE_SECONDS
+    ) -> set[TopicPartition]:
+        """Waits until all transactions that are open now have ended, in these partitions; returns those where some have
+        not in time. From then on all can be read that was committed before."""
+        ends = self._offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        deadline = time.monotonic() + seconds
+        while True:
+            stable = self._offsets(ends, OffsetSpec.latest())
+            ends = {tp: end for tp, end in ends.items() if stable[tp] < end}
+            if not ends or time.monotonic() > deadline:
+                return set(ends)
+            time.sleep(0.02)
+
     def resolve(self, source: KafkaSource, partitions: Sequence[TopicPartition]) -> Ranges:
-        first = self._offsets(partitions, OffsetSpec.earliest())
-        end = self._offsets(partitions, OffsetSpec.latest())
+        """The ranges that a source means."""
+        self.settle(partitions)
+        there = self.committed(partitions)
+        first = {tp: span[0] for tp, span in there.items()}
+        end = {tp: span[1] for tp, span in there.items()}
         starts = self._bound(source.since, first, end) if source.since is not None else first
         ends = self._bound(source.until, end, end) if source.until is not None else end
         gone = [tp for tp in partitions if starts[tp] < first[tp]]
@@ -153,11 +181,15 @@ class KafkaRange:
         finally:
             search.close()
 
-    def _offsets(self, partitions: Sequence[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
-        if not partitions:
-            return {}
+    def _offsets(
+        self,
+        partitions: Iterable[TopicPartition],
+        spec: OffsetSpec,
+        level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> dict[TopicPartition, int]:
         asked = {KafkaPartition(*tp): spec for tp in partitions}
-        level = IsolationLevel.READ_COMMITTED
+        if not asked:
+            return {}
         found = ask(self._client.list_offsets, asked, seconds=TIMEOUT_SECONDS, isolation_level=level)
         try:
             return {TopicPartition(tp.topic, tp.partition): f.result().offset for tp, f in found.items()}

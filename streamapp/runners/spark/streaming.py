@@ -27,7 +27,7 @@ from streamapp.runners.spark.handover_group import Group, settings_of
 from streamapp.runners.spark.handover_survey import read_topics
 from streamapp.runners.spark.inputs import client_of
 from streamapp.runners.spark.planner import check_runnable, topics_of
-from streamapp.runners.spark.source import KafkaRange, KafkaSource
+from streamapp.runners.spark.source import KafkaRange
 from streamapp.runners.spark.streaming_seat import Seat
 from streamapp.runners.spark.streaming_task import RESULT, StreamStage
 from streamapp.topology import Subtopology, Topology
@@ -183,7 +183,7 @@ class SparkStream:
         every = [TopicPartition(topic, p) for topic in outside for p in range(self._partitions[topic])]
         committed = Group(self._config).read(every)
         found, more = {}, set()
-        for tp, (first, end) in KafkaRange(client_of(self._config)).resolve(KafkaSource(), every).items():
+        for tp, (first, end) in KafkaRange(client_of(self._config)).committed(every).items():
             start = committed[tp].offset if tp in committed else first
             if start < end:
                 found[tp] = min(end, start + self._most)

@@ -28,7 +28,7 @@ from streamapp.runners.spark.archives import forget_archives
 from streamapp.runners.spark.handover_group import Committed, Group, settings_of
 from streamapp.runners.spark.inputs import client_of
 from streamapp.runners.spark.produce import produce
-from streamapp.runners.spark.source import KafkaRange, KafkaReader, KafkaSource
+from streamapp.runners.spark.source import KafkaRange, KafkaReader
 from streamapp.runners.spark.stage import BatchTask
 from streamapp.state.backend import MemoryBackend, StateBackend
 from streamapp.state.rocks import RocksBackend
@@ -120,7 +120,7 @@ class _Attempt:
         open_ends = self._admin.log_end_offsets([tp for tp in self._inputs if tp.topic in internal])
         ends = {**open_ends, **self._stage.ends}
         new = [tp for tp in self._inputs if tp not in committed]
-        first = self._kafka.resolve(KafkaSource(), new)
+        first = self._kafka.committed(new)
         starts = {tp: committed[tp].offset if tp in committed else first[tp][0] for tp in self._inputs}
         ranges = {tp: (starts[tp], max(starts[tp], ends.get(tp, 0))) for tp in self._inputs}
         return ranges if any(start < end for start, end in ranges.values()) else {}
@@ -154,7 +154,7 @@ class _Attempt:
         }
         ends = self._admin.log_end_offsets([tp for tp in logs if tp not in self._inputs])
         ends |= {tp: committed[tp].offset for tp in logs if tp in committed}
-        first = {tp: span[0] for tp, span in self._kafka.resolve(KafkaSource(), list(ends)).items()}
+        first = {tp: span[0] for tp, span in self._kafka.committed(ends).items()}
         restored = 0
         for tp, end in ends.items():
             local = task.changelog_offsets.get(logs[tp], 0)
@@ -302,7 +302,7 @@ def _global_stores(plan: Plan, client: Mapping[str, Any]) -> Mapping[str, Any]:
     counts = kafka.partition_counts()
     known = state.positions()
     every = [TopicPartition(topic, p) for topic in state.topics for p in range(counts[topic])]
-    for tp, (first, end) in kafka.resolve(KafkaSource(), every).items():
+    for tp, (first, end) in kafka.committed(every).items():
         start = max(first, known.get(tp, 0))
         if start >= end:
             continue

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from streamapp.records import TopicPartition as Partition
+from streamapp.runners.spark.source import KafkaRange
+
 __all__ = ["read"]
 
 Bytes = tuple[bytes | None, bytes | None, int]
@@ -21,6 +24,11 @@ def read(servers: str, topic: str) -> list[Bytes]:
         }
     )
     partitions = list(consumer.list_topics(topic).topics[topic].partitions)
+    # A commit returns before all partitions know of it.
+    unsettled = KafkaRange({"bootstrap.servers": servers}).settle(
+        [Partition(topic, p) for p in partitions], 30
+    )
+    assert not unsettled
     found: dict[int, list[Bytes]] = {p: [] for p in partitions}
     open_ = set(partitions)
     consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
