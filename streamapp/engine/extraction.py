@@ -37,7 +37,7 @@ def extract_head(task: Task, failures: Failures, queue: RecordQueue) -> DecodedR
             key = None if raw_key is None else queue.key_of(raw_key)
             value = None if raw_value is None else queue.value_of(raw_value)
         except Exception as error:
-            failures.deserialization(error, queue.source.name)
+            failures.deserialization(queue.explain(raw_key, raw_value, error), queue.source.name)
             task.pass_over(queue)
             continue
         record = ConsumedRecord(topic, partition, offset, timestamp, key, value, headers)

@@ -58,6 +58,8 @@ class RecordQueue:
     """
 
     __slots__ = (
+        "_key_serde",
+        "_value_serde",
         "at",
         "batch",
         "extractor",
@@ -83,9 +85,11 @@ class RecordQueue:
     ) -> None:
         self.partition = partition
         self.source = source
-        self.keys = _Remembered(source.key_serde.bind(partition.topic, True).deserialize)
+        self._key_serde = source.key_serde.bind(partition.topic, True)
+        self._value_serde = source.value_serde.bind(partition.topic, False)
+        self.keys = _Remembered(self._key_serde.decoder())
         self.key_of = self.keys.__getitem__ if source.key_serde.immutable else self.keys.decode
-        self.value_of = source.value_serde.bind(partition.topic, False).deserialize
+        self.value_of = self._value_serde.decoder()
         self.process = process
         self.extractor = extractor
         self.waiting: deque[RecordBatch] = deque()
@@ -108,6 +112,17 @@ class RecordQueue:
             self.batch, self.at = batch, 0
         else:
             self.waiting.append(batch)
+
+    def explain(self, key: bytes | None, value: bytes | None, error: Exception) -> Exception:
+        """What the serdes say of a record that could not be decoded: ``key_of`` and ``value_of`` raise anything."""
+        try:
+            if key is not None:
+                self._key_serde.deserialize(key)
+            if value is not None:
+                self._value_serde.deserialize(value)
+        except Exception as explained:
+            return explained
+        return error
 
     def advance(self, count: int) -> None:
         """Takes records off the head; they have been processed."""

@@ -233,7 +233,8 @@ class Task(CurrentRecord):
                     if value is not None:
                         value = value_of(value)
                 except Exception as error:
-                    self._failures.deserialization(error, source.name)
+                    why = queue.explain(keys[done], values[done], error)
+                    self._failures.deserialization(why, source.name)
                     done += 1
                     continue
                 if timestamp > stream_time:

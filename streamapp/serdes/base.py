@@ -33,6 +33,11 @@ class Serde(Generic[T]):
     serialize: Callable[[T], bytes]
     deserialize: Callable[[bytes], T]
 
+    def decoder(self) -> Callable[[bytes], T]:
+        """``deserialize``, or a function in C that gives the same for all bytes that can be read, and raises anything for others: who gets
+        an error from it asks ``deserialize`` for the one to show."""
+        return self.deserialize
+
     def bind(self, topic: str, is_key: bool) -> Serde[T]:
         """This serde for one topic; a serde that asks a schema registry returns one with its subject set."""
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import re
+from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 import msgspec
@@ -67,6 +68,11 @@ class JsonSerde(Serde[T]):
             return self._decode(data)  # type: ignore[no-any-return]
         except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, RecursionError) as error:
             raise self._unreadable(data, error) from error
+
+    def decoder(self) -> Callable[[bytes], T]:
+        # A subclass, or somebody who sets it on an instance, may have another.
+        own = getattr(self.deserialize, "__func__", None) is JsonSerde.deserialize
+        return self._decode if own else self.deserialize
 
     def __reduce__(self) -> tuple[Any, ...]:
         return JsonSerde, (self.type,)

@@ -6,6 +6,7 @@ All of them are plain functions on their class: the engine looks them up once an
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from streamapp.errors import SerializationError
@@ -47,6 +48,9 @@ class StringSerde(Serde[str]):
             return data.decode()
         except (AttributeError, UnicodeDecodeError) as error:
             raise _cannot_deserialize("UTF-8 text", data) from error
+
+    def decoder(self) -> Callable[[bytes], str]:
+        return bytes.decode if self.deserialize is StringSerde.deserialize else self.deserialize
 
 
 class LongSerde(Serde[int]):

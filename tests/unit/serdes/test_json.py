@@ -186,3 +186,13 @@ class Counter(msgspec.Struct):
 def test_exact_are_types_that_are_read_back_as_they_were_written(type_: Any, exact: type | None) -> None:
     """An int in a float's place is read back as a float."""
     assert JsonSerde(type_).exact is exact
+
+
+class Upper(JsonSerde[str]):
+    def deserialize(self, data: bytes) -> str:
+        return super().deserialize(data).upper()
+
+
+def test_a_decoder_gives_what_deserialize_gives() -> None:
+    assert JsonSerde().decoder()(b'{"dest":"ZRH"}') == {"dest": "ZRH"}
+    assert Upper(str).decoder()(b'"zrh"') == "ZRH"
