@@ -41,9 +41,15 @@ def make_parts(start_ms: int) -> list[list[Input]]:
     Each part begins with a record of each kind for each partition that is later than all that came before. A
     restarted Kafka Streams has forgotten the stream times of its operators, and takes late records that it would
     have dropped; so it has none to take, and what comes out does not depend on where the parts begin.
+
+    The last part ends with flights of planes without a fare, so that none with one waits for later ones in a join with a grace period.
     """
     rng = random.Random(20130101)
-    return [_part(rng, start_ms + number * (LENGTH + 15 * MINUTE), number) for number in range(PARTS)]
+    parts = [_part(rng, start_ms + number * (LENGTH + 15 * MINUTE), number) for number in range(PARTS)]
+    end = max(row.timestamp for row in parts[-1]) + 30 * MINUTE
+    for partition, tail in enumerate(_one_of_each_partition(tail.replace("N", "M") for tail in TAILS)):
+        parts[-1].append(Input("flights", tail, "JFK,BOS,UA,0", end + partition))
+    return parts
 
 
 def _part(rng: random.Random, start: int, number: int) -> list[Input]:

@@ -24,7 +24,8 @@ is stopped; when it looks again the same results come, but perhaps before others
 WAITING = "priced"
 """A join with a grace period. Kafka Streams logs the records that wait and cannot restore them: it reads the keys of
 the changelog by the schema of another store (RocksDBTimeOrderedKeyValueBytesStore). Whoever takes over from it has
-them; it has not when it takes over."""
+them; it has not when it takes over. What it takes for their times begins with the lower half of the true ones: for 25 days it
+lies before all others, and for the next 25 so far behind that nothing waits any more (first seen on 21 November 2026, 21:25 UTC)."""
 
 JOIN_STORES = ("OUTERTHIS", "OUTEROTHER", "arrived-", "priced-Buffer")
 """Stores whose keys hold a sequence number, which a restart may begin anew."""

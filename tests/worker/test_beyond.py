@@ -37,6 +37,7 @@ class Running:
 
     def restart(self, *, lose_disk: bool = False) -> None:
         """Killed after its last commit, and started again."""
+        assert self.member.ask("/pause", "POST")[0] == 200  # answered when it has committed
         self.member.worker.signal(signal.SIGKILL)
         self.member.worker.wait()
         if lose_disk:
