@@ -18,6 +18,7 @@ __all__ = ["HISTORY_SECONDS", "Sampler", "Track"]
 
 HISTORY_SECONDS = 120
 _RATE_SECONDS = 10
+_GROWTH_SECONDS = 60
 
 
 @dataclass(slots=True)
@@ -31,6 +32,11 @@ class Track:
         if not self.points or self.points[-1][1] != value:
             self.changed_at = now
         self.points.append((now, value))
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been watched."""
+        return self.points[-1][0] - self.points[0][0] if self.points else 0.0
 
     def per_second(self, seconds: int = _RATE_SECONDS) -> float:
         """Mean growth over the last seconds; 0 until there are two points."""
@@ -110,9 +116,10 @@ class Sampler:
         return self._rate(_restore_key(restore))
 
     def lag_growth(self, task: TaskStatus, each: InputStatus) -> float:
-        """Records per second by which the lag grew over the last minute (negative: it shrinks)."""
+        """Records per second by which the lag grew over the last minute (negative: it shrinks); 0 until there is a minute: a
+        worker that has just begun has its topics' whole history before it, and perhaps somebody who is still writing it."""
         track = self._tracks.get(_lag_key(task, each))
-        return track.per_second(60) if track else 0.0
+        return track.per_second(_GROWTH_SECONDS) if track and track.seconds >= _GROWTH_SECONDS else 0.0
 
     def standstill(self, task: TaskStatus, each: InputStatus | RestoreStatus) -> float:
         """For how many seconds a position has not moved."""

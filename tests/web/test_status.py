@@ -210,10 +210,11 @@ def test_a_record_that_takes_long() -> None:
 
 def test_a_partition_that_falls_behind() -> None:
     watched = Watched(task(InputStatus("in", 1, 0, 5_000), processed=0))
-    for second in range(1, 20):
+    for second in range(1, 70):
         watched.after(
             1, task(InputStatus("in", 1, 100 * second, 5_000 + 150 * second), processed=100 * second)
         )
+        assert bool(watched.found()) == (second >= 60)  # a worker that has just begun catches up
     (found,) = watched.found()
     assert "50 more each second" in found.message
     assert "100 records/s" in found.hint
@@ -229,11 +230,11 @@ def test_partitions_that_fall_behind_together_are_one_finding() -> None:
         ]
 
     watched = Watched(*at(0))
-    for second in range(1, 20):
+    for second in range(1, 70):
         watched.after(1, *at(second))
     (found,) = watched.found()
     assert found.subject == "in"
-    assert "10,722 records wait, 38 more each second (partition 0, 1)" in found.message
+    assert "12,622 records wait, 38 more each second (partition 0, 1)" in found.message
     assert "Task 0_0, 0_1: 20 records/s" in found.hint
 
 
