@@ -47,10 +47,14 @@ def live_tables(
     kafka = KafkaRange(client_of(plan.config))
     counts = kafka.partition_counts()
 
+    logs = {log.name for sub in plan.subtopologies for log in sub.changelog_topics.values()}
+    topics = sorted(counts.keys() & (logs | {store.topic for store in plan.global_stores}))
+    every = [TopicPartition(topic, number) for topic in topics for number in range(counts[topic])]
+    spans = kafka.resolve(KafkaSource(), every)
+
     def parts(topic: str) -> dict[int, KafkaPart]:
-        every = [TopicPartition(topic, number) for number in range(counts.get(topic, 0))]
-        spans = kafka.resolve(KafkaSource(), every)
-        return {tp.partition: KafkaPart(client_of(plan.config), *span) for tp, span in spans.items()}
+        client = client_of(plan.config)
+        return {tp.partition: KafkaPart(client, *span) for tp, span in spans.items() if tp.topic == topic}
 
     tables = {}
     for sub in plan.subtopologies:
