@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,9 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamapp.broker import ports
+
 __all__ = ["Worker", "free_port", "start_worker", "until"]
 
 _ROOT = Path(__file__).parent.parent
+_GIVEN: set[int] = set()
 
 
 @dataclass
@@ -75,9 +77,13 @@ def start_worker(
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port for a process that will listen on it in a moment, or once more after a kill.
+
+    Not one that the system chooses: it would be one that any outgoing connection may take until then.
+    """
+    port = ports.free_port(_GIVEN)
+    _GIVEN.add(port)
+    return port
 
 
 def until(condition: Callable[[], bool], timeout: float, what: Callable[[], object]) -> None:

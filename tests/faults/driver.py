@@ -249,6 +249,8 @@ class Run:
         return any(self.watcher.committed.get(tp, 0) < end for tp, end in ends.items())
 
     def wait_until(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
+        if any(not event["ok"] for event in self.history.of("wait")):
+            seconds = min(seconds, 5.0)  # the run has failed already: what else did not happen is soon seen
         deadline = time.monotonic() + seconds
         while not (ok := condition()) and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -286,8 +288,14 @@ class Run:
     def close(self) -> None:
         for name, worker in self._workers.items():
             if not worker.alive and name not in self._ended:
-                code = worker.process.returncode
-                self.history.add("exit", worker=name, code=code, wanted="to go on", said=False)
+                self.history.add(
+                    "exit",
+                    worker=name,
+                    code=worker.process.returncode,
+                    wanted="to go on",
+                    said=False,
+                    log=worker.text()[-2_000:],
+                )
         for worker in self._workers.values():
             worker.close()
         self._prober.close()

@@ -7,7 +7,8 @@ The judge sees nothing else. Every event has ``t`` (seconds since the run began)
     output     topic, partition, offset, key, value             read back (exactly once: read_committed)
     committed  offsets, ends                                    the group's offsets, then the ends of the outputs
     fault      what                                             what the driver did to the system
-    exit       worker, code, wanted, said                       how a process ended, and whether its log says why
+    exit       worker, code, wanted, said, log                  how a process ended, and whether its log says why; its
+                                                                last lines, if it was to go on
     ready      worker, status, state, behind, moved             /health/ready; records not committed; since the last look
     wait       what, seconds, ok                                something that had to happen, and did or did not
     read       key, status, value                               an answer of the views

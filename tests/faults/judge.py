@@ -228,7 +228,7 @@ def _dishonest(exits: list[Event]) -> Iterator[str]:
         if e["wanted"] == "killed":
             continue
         if e["wanted"] == "to go on":
-            yield f"{e['worker']} ended by itself with {e['code']}"
+            yield f"{e['worker']} ended by itself with {e['code']}:\n{e['log']}"
         elif e["code"] is None:
             yield f"{e['worker']} did not end: {e['wanted']!r} was wanted"
         elif e["code"] == 0 or not e["said"]:

@@ -139,7 +139,7 @@ def _never_ends(events: list[Event]) -> None:
 
 
 def _ended_by_itself(events: list[Event]) -> None:
-    _add(events, "exit", worker="d", code=1, wanted="to go on", said=False)
+    _add(events, "exit", worker="d", code=1, wanted="to go on", said=False, log="MemoryError")
 
 
 def _alive_and_idle(events: list[Event]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from streamapp import StreamsBuilder, StreamsConfig
 from streamapp.broker import KafkaAdmin, KafkaSettings
 from streamapp.testing import Backlog, WorkerProcess
 
+from ..processes import free_port
 from .flights import INPUTS, OUTPUTS, describe_flights
 from .java_side import JavaApplication
 from .records import Input
@@ -94,9 +94,7 @@ class Application:
         return JavaApplication(self.class_path, self.prefix, settings, log)
 
     def _python(self, log: Path) -> WorkerProcess:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         environ = {
             "INTEROP_APP": self.id,
             "INTEROP_PREFIX": self.prefix,

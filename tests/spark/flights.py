@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,8 @@ import agents
 from agents.comparison import Comparison, batch_tables, compare, worker_tables
 from streamapp.broker import KafkaSettings
 from streamapp.testing import Backlog, WorkerProcess
+
+from ..processes import free_port
 
 __all__ = ["Flights"]
 
@@ -47,9 +48,7 @@ class Flights:
 
     @contextmanager
     def worker(self) -> Iterator[WorkerProcess]:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         environ = {**self._environ, "FLIGHTS_WEB_PORT": str(port)}
         with WorkerProcess(
             "agents", web_port=port, log=self.folder / "worker.log", environ=environ

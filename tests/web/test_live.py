@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 import uuid
@@ -19,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from streamapp.broker import LocalKafka
+from tests.processes import free_port
 
 pytestmark = pytest.mark.broker
 
@@ -27,9 +27,7 @@ START, AIRPORTS, FLIGHTS = 1_386_374_400_000, [f"K{n:02}" for n in range(30)], 6
 
 class Worker:
     def __init__(self, name: str, folder: Path, env: dict[str, str]) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
+        port = free_port()
         self.url, self.log = f"http://localhost:{port}", folder / f"{name}.log"
         paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
         env = {**os.environ, **env, "WEB_PORT": str(port), "DATADIR": str(folder / name), "PYTHONPATH": paths}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from streamapp.runners.spark.backfill import Backfill
 from streamapp.runners.spark.tables import live_tables
 from streamapp.testing import Backlog, WorkerProcess
 
+from ...processes import free_port
 from . import travels
 from .support import read
 
@@ -92,9 +92,7 @@ class Cluster:
     @contextmanager
     def worker(self, application: str) -> Iterator[Callable[[], None]]:
         """A running worker; what it gives waits until there is nothing left to do."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         log = self.folder / application / "log"
         environ = self.environ(application, port)
         plan = self.topology().plan(self.config(application))
