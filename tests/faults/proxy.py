@@ -11,13 +11,14 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-__all__ = ["COMMITS", "Link", "Proxy"]
+__all__ = ["COMMITS", "JOIN", "Link", "Proxy"]
 
 Way = Literal["up", "down"]
 """Up: from the worker to the broker."""
 
 COMMITS = {"OffsetCommit": 8, "TxnOffsetCommit": 28, "EndTxn": 26}
 """Kafka's request types that make up a commit."""
+JOIN = 11
 
 
 class Proxy:

@@ -7,7 +7,7 @@ see them. What Faust is told about them is only what the group needs.
 from __future__ import annotations
 
 import asyncio
-import time
+import math
 from collections.abc import Coroutine
 from typing import Any
 
@@ -35,24 +35,18 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     async def on_start(self) -> None:
         await super().on_start()
         coordinator = self._ensure_consumer()._coordinator
+        # aiokafka does not join again, ever, when nothing was fetched here for so long: by a worker without plain agents, or
+        # as long as it has no partitions. Whether anything hangs, the watchdog looks.
+        coordinator._max_poll_interval = math.inf
         listen_to_heartbeats(coordinator, self.app.streams.on_heartbeat)
         self.add_future(watch_membership(coordinator, self.app.streams.on_fenced, asyncio.sleep))
         instance_id = self.app.conf.consumer_group_instance_id
         if instance_id is not None:
             hold_identity(coordinator, instance_id, self.app.streams.on_fenced)
 
-    async def keep_alive(self) -> None:
-        """A worker without plain agents fetches nothing here, which aiokafka would take for a hanging consumer."""
-        await self.call_thread(self._touch)
-
-    async def _touch(self) -> None:
-        with self._ensure_consumer()._fetcher._subscriptions.fetch_context():
-            pass
-
 
 class _Consumer(driver.Consumer):  # type: ignore[misc]
     RebalanceListener = _RebalanceListener
-    _kept_alive = 0.0
 
     def _new_consumer_thread(self) -> _ConsumerThread:
         return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
@@ -66,12 +60,6 @@ class _Consumer(driver.Consumer):  # type: ignore[misc]
     def _plain(self, tps: Any) -> set[TP]:
         ours = self.app.streams.is_source
         return {tp for tp in tps if not ours(tp.topic)}
-
-    async def _wait_next_records(self, timeout: float) -> Any:
-        if time.monotonic() - self._kept_alive > 1.0:
-            self._kept_alive = time.monotonic()
-            await self._thread.keep_alive()
-        return await super()._wait_next_records(timeout)
 
     async def threadsafe_partitions_revoked(
         self, receiver_loop: asyncio.AbstractEventLoop, revoked: set[TP]

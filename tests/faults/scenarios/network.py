@@ -6,7 +6,7 @@ import time
 
 from ..driver import Run
 from ..matrix import EOS, scenario
-from ..proxy import COMMITS
+from ..proxy import COMMITS, JOIN, Link
 
 
 @scenario(
@@ -93,6 +93,39 @@ def network_delay(run: Run) -> None:
         run.commits()
         run.kafka.links["A"].heal()
     run.finish()
+
+
+@scenario(
+    7,
+    17,
+    uses_link=True,
+    fault="joining the group fails for longer than max.poll.interval",
+    guarantees=(EOS,),
+    sampled=("[count-eos]",),
+)
+def joining_fails(run: Run) -> None:
+    link = run.kafka.links["A"]
+    run.start("a", link="A", POLL_MS="8000")
+    run.runs("a", 4)
+    with run.feeding():
+        run.start("b")
+        run.wait_until(lambda: _lose_joining(link), "a joins again, in vain")
+        until = time.monotonic() + 12
+        while time.monotonic() < until:
+            _lose_joining(link)
+        link.heal()
+        run.history.add("fault", what="heal A")
+        run.wait_until(lambda: run.ask("a", "/health/ready")[0] == 200, "a is in the group again")
+        run.commits()
+    run.finish()
+
+
+def _lose_joining(link: Link) -> bool:
+    """Loses the next request to join, if there is one soon."""
+    before = link.lost
+    link.lose([JOIN], "up")
+    time.sleep(0.02)
+    return link.lost > before
 
 
 @scenario(
