@@ -62,7 +62,9 @@ class LogReader:
         isolation = "read_committed" if read_committed else "read_uncommitted"
         self._reader = Consumer({**settings, "isolation.level": isolation, "enable.partition.eof": True})
         self._reader.assign([TopicPartition(tp.topic, tp.partition, 0) for tp in self.partitions])
-        self._log = Consumer({**settings, "isolation.level": "read_uncommitted"})
+        self._of_log = {**settings, "isolation.level": "read_uncommitted"}
+        self._log = Consumer(self._of_log)
+        self._lock = threading.Lock()
         self._read = {(tp.topic, tp.partition): 0 for tp in self.partitions}
 
     def records(self) -> Iterator[Message]:
@@ -77,14 +79,18 @@ class LogReader:
 
     def ends(self) -> dict[str, int]:
         """``topic-partition`` -> the end of the log; raises `KafkaException`."""
-        try:
-            return {
-                f"{tp.topic}-{tp.partition}": self._log.get_watermark_offsets(tp, timeout=5)[1]
-                for tp in self.partitions
-            }
-        except KafkaException:  # a broker has gone: who leads its partitions now?
-            self._log.list_topics(timeout=5)
-            raise
+        with self._lock:
+            try:
+                return {
+                    f"{tp.topic}-{tp.partition}": self._log.get_watermark_offsets(tp, timeout=5)[1]
+                    for tp in self.partitions
+                }
+            except KafkaException:
+                self._log.close()
+                self._log = Consumer(
+                    self._of_log
+                )  # the old one may hold on to a leader that is none any more
+                raise
 
     def rest(self, seconds: float = _OPEN_TRANSACTION_SECONDS) -> Iterator[Message]:
         """Everything up to the end of the log, or what comes of it within so many seconds."""
@@ -124,7 +130,8 @@ class Watcher(_Repeating):
         self._inputs = [TopicPartition(t, p) for t in sources for p in range(partitions)]
         outputs = [TopicPartition(t, p) for t in sinks for p in range(partitions)]
         self._reader = LogReader(bootstrap, outputs, read_committed=read_committed)
-        self._group = Consumer({**_QUIET, "bootstrap.servers": bootstrap, "group.id": group})
+        self._of_group = {**_QUIET, "bootstrap.servers": bootstrap, "group.id": group}
+        self._group = Consumer(self._of_group)
         self._sampled = 0.0
         self.committed: dict[str, int] = {}
         self.seen = 0
@@ -135,9 +142,9 @@ class Watcher(_Repeating):
         if time.monotonic() - self._sampled >= _SAMPLE_SECONDS:
             try:
                 self._sample()
-            except KafkaException:  # a broker has gone: who leads its partitions now?
-                with suppress(KafkaException):
-                    self._group.list_topics(timeout=5)
+            except KafkaException:
+                self._group.close()
+                self._group = Consumer(self._of_group)
             self._sampled = time.monotonic()
 
     @property

@@ -7,7 +7,8 @@ import signal
 
 import pytest
 
-from ..processes import until
+from ..faults.proxy import Proxy
+from ..processes import free_port, until
 from .conftest import Cluster
 
 
@@ -62,11 +63,24 @@ def test_a_second_worker_takes_a_share_and_everything_when_the_first_is_killed(
     assert cluster.totals() == (6_000, 6_000)
 
 
-def test_an_unreachable_broker_is_named(cluster: Cluster) -> None:
-    worker = cluster.start(BOOTSTRAP="127.0.0.1:9")
-    assert worker.wait() != 0
-    assert "Kafka cannot be reached at 127.0.0.1:9" in worker.text()
+def test_a_worker_that_starts_before_its_broker_names_it_and_waits(cluster: Cluster) -> None:
+    port = free_port()
+    worker = cluster.start(BOOTSTRAP=f"127.0.0.1:{port}")
+    worker.wait_for(f"Kafka cannot be reached at 127.0.0.1:{port}")
     assert "streamapp broker start" in worker.text()
+    proxy = Proxy(port, int(cluster.bootstrap.rpartition(":")[2]))
+    try:
+        cluster.feed(100)
+        cluster.counted()
+        assert worker.terminate() == 0
+    finally:
+        proxy.close()
+
+
+def test_a_worker_that_waits_for_its_broker_can_be_stopped(cluster: Cluster) -> None:
+    worker = cluster.start(BOOTSTRAP="127.0.0.1:9")
+    worker.wait_for("Trying again")
+    assert worker.terminate() == 0
 
 
 def test_an_internal_topic_with_another_partition_count_is_refused_with_both_counts(cluster: Cluster) -> None:

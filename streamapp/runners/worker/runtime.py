@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future
 from typing import Any
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from streamapp.config import StreamsConfig
@@ -20,7 +21,7 @@ from streamapp.records import TopicPartition
 from streamapp.runners.worker.assignor import RUNNING
 from streamapp.runners.worker.checks import check_timeouts
 from streamapp.runners.worker.cleanup import StateCleaner
-from streamapp.runners.worker.clients import admin_client
+from streamapp.runners.worker.clients import admin_client, unreachable
 from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.global_stores import GlobalStores
 from streamapp.runners.worker.group import wait_until_free
@@ -38,6 +39,9 @@ from streamapp.topology import Topology
 __all__ = ["StreamsRuntime"]
 
 logger = logging.getLogger(__name__)
+_START_SECONDS = 60.0
+"""So long brokers may take to answer at first, as with Kafka's own clients (``default.api.timeout.ms``)."""
+_ASK_SECONDS = 5.0
 _EXIT_SECONDS = 15.0
 """What is left of the process gets that long to end after the last commit has not succeeded in time."""
 
@@ -71,6 +75,7 @@ class StreamsRuntime(WorkerView):
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         admin = self._admin = admin_client(self.config)
+        await self._await_kafka(admin)
         topics = self._topics = await self._loop.run_in_executor(None, prepare_topics, self.plan, admin)
         await self._loop.run_in_executor(None, wait_until_free, self.plan.application_id, admin)
         self._sources = dict(topics.sources)
@@ -114,6 +119,20 @@ class StreamsRuntime(WorkerView):
         places = [self._plane.place, self._loop_place, self._group_place]
         self._watchdog = Watchdog(places, limit, self._on_hang)
         self._watchdog.start()
+
+    async def _await_kafka(self, admin: AdminClient) -> None:
+        """Brokers may start after workers, and be slow to answer. Raises `BrokerError` when they have not for a minute."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _START_SECONDS
+        while True:
+            try:
+                await loop.run_in_executor(None, admin.list_topics, None, _ASK_SECONDS)
+                return
+            except KafkaException as exc:
+                error = unreachable(self.config, exc)
+                if loop.time() > deadline:
+                    raise error from exc
+                logger.warning("%s. Trying again for %.0f s", error, deadline - loop.time())
 
     async def stop(self) -> None:
         """Commits and closes all tasks, within the shutdown time-out."""

@@ -34,7 +34,7 @@ class Topics:
         return max((self.partitions[topic] for topic in self.sources[subtopology.id]), default=0)
 
 
-def prepare_topics(plan: Plan, admin: AdminClient, timeout: float = 10.0) -> Topics:
+def prepare_topics(plan: Plan, admin: AdminClient, timeout: float = 60.0) -> Topics:
     """Checks the source topics and creates the internal ones that are missing.
 
     Raises `BrokerError` when Kafka cannot be reached or refuses, `TopologyError` for missing source topics
@@ -42,7 +42,7 @@ def prepare_topics(plan: Plan, admin: AdminClient, timeout: float = 10.0) -> Top
     offsets of their input are still there, `CopartitionError` for topics that are joined but do not match.
     """
     # Looked up before the topics: a worker that starts at the same time creates topics first and commits later.
-    committed = _committed_topics(plan, _existing(plan, admin, timeout), 3 * timeout)
+    committed = _committed_topics(plan, _existing(plan, admin, timeout), timeout)
     existing = _existing(plan, admin, timeout)
     missing = sorted(topic for topic in plan.source_topics if topic not in existing)
     if missing:
