@@ -84,8 +84,7 @@ def test_a_group_settles_when_its_transaction_has_ended(application: Application
     application.producer.send_offsets_to_transaction([ClientPartition(*partition, 5)], member)
     timer = application.commit_soon()
     assert group.read([partition]) == {}
-    group.settle([partition])
-    assert group.read([partition]) == {partition: Committed(5)}
+    assert group.read_settled([partition]) == {partition: Committed(5)}
     timer.join()
 
 

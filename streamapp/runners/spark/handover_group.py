@@ -114,11 +114,9 @@ class Group:
                 f"{self._config.session_timeout_ms / 1000:g} s for those that were killed; then run this again"
             )
 
-    def settle(self, partitions: Collection[TopicPartition]) -> None:
-        """Waits until no transaction with offsets for these partitions is open, or is just being ended: `read` does not
-        see what one has committed as long as the group has not been told (KIP-447)."""
-        if not partitions:
-            return
+    def read_settled(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
+        """As `read`, once no transaction with offsets for these partitions is open, or is just being ended: `read` does
+        not see what one has committed as long as the group has not been told (KIP-447)."""
         admin = AdminClient({**client_of(self._config), "log_level": 0})
         asked = [ConsumerGroupTopicPartitions(self.name, [KafkaPartition(*tp) for tp in partitions])]
 
@@ -129,7 +127,9 @@ class Group:
             if errors:
                 raise KafkaException(errors[0])
 
-        self._patiently("the offsets", look)
+        if partitions:
+            self._patiently("the offsets", look)
+        return self.read(partitions)
 
     def read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
         """What is committed; partitions for which nothing is are left out."""

@@ -102,9 +102,8 @@ def survey(plan: Plan, until: Until, history: Ranges | None = None) -> Survey:
     committed = group.read(there)
     notes = {tp: note for tp, entry in committed.items() if (note := Progress.of(entry.metadata))}
     if not notes:  # a backfill that goes on ends its transactions itself
-        group.settle(there)
         _settle(kafka, _existing(existing, [topic.name for topic in plan.internal_topics]))
-        committed = group.read(there)
+        committed = group.read_settled(there)
     internal = {topic.name for topic in plan.internal_topics}
     if notes:
         ranges = {tp: (committed[tp].offset, note.cut) for tp, note in notes.items()}
@@ -206,7 +205,7 @@ def _ranges(
     until: Until,
     history: Ranges,
 ) -> Ranges:
-    there = kafka.resolve(KafkaSource(), inputs)
+    there = kafka.committed(inputs)
     cuts = kafka.resolve(KafkaSource(until=until), inputs)
     found: Ranges = {}
     for tp, (first, _) in there.items():
@@ -234,7 +233,7 @@ def _drained(
     existing: Mapping[str, int],
 ) -> Ranges:
     """The repartition topics, of which every record was processed by workers before they stopped."""
-    there = kafka.resolve(KafkaSource(), [tp for tp in inputs if tp.topic in existing])
+    there = kafka.committed([tp for tp in inputs if tp.topic in existing])
     found = dict.fromkeys(inputs, (0, 0))
     for tp, (first, end) in there.items():
         start = committed[tp].offset if tp in committed else first

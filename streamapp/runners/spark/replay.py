@@ -16,7 +16,7 @@ from streamapp.config import StreamsConfig
 from streamapp.errors import ConfigError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.failures import raised_in_tasks
-from streamapp.runners.spark.handover_group import Committed, Group, settings_of
+from streamapp.runners.spark.handover_group import Group, settings_of
 from streamapp.runners.spark.inputs import client_of
 from streamapp.runners.spark.partitioning import exact_partitions
 from streamapp.runners.spark.planner import topics_of
@@ -178,14 +178,10 @@ class Replay:
         read = {t for sub in plan.subtopologies for t in topics_of(sub, existing) if t in existing}
         every = [TopicPartition(topic, p) for topic in read for p in range(existing[topic])]
 
-        def committed() -> dict[TopicPartition, Committed]:
-            group.settle(every)
-            return group.read(every)
-
         for _ in range(ATTEMPTS):
-            before = committed()
+            before = group.read_settled(every)
             tables = live_tables(self._topology, self._config, self._spark)
-            if committed() == before:
+            if group.read_settled(every) == before:
                 break
         return {tp: entry.offset for tp, entry in before.items() if tp.topic not in inside}, tables
 

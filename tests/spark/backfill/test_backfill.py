@@ -7,7 +7,7 @@ from itertools import groupby
 
 import pytest
 from confluent_kafka import Consumer
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from streamapp import StreamsBuilder, failpoints
 from streamapp.broker.requests import ask
@@ -108,8 +108,9 @@ def test_nothing_is_handed_over_when_workers_ran_meanwhile(cluster: Cluster) -> 
 def test_results_that_kafka_would_delete_at_once_are_refused_before_anything_runs(cluster: Cluster) -> None:
     cluster.send(HISTORY[:20])
     admin = AdminClient({"bootstrap.servers": cluster.servers})
-    resource = ConfigResource(ConfigResource.Type.TOPIC, cluster.topic("seen"), {"retention.ms": "86400000"})
-    for future in admin.alter_configs([resource]).values():
+    day = ConfigEntry("retention.ms", "86400000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, cluster.topic("seen"), incremental_configs=[day])
+    for future in admin.incremental_alter_configs([resource]).values():
         future.result()
     with pytest.raises(ConfigError, match=r"from 2013-01-01 on.*seen \(1 day.*--add-config retention.ms=-1"):
         cluster.backfill("old")
