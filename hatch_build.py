@@ -38,7 +38,14 @@ class CompileNative(BuildHookInterface):
         shared = ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
         include = sysconfig.get_paths()["include"]
         sources = map(str, sorted((root / SOURCES).glob("*.c")))
-        flags = ["-O2", "-fPIC", "-fvisibility=hidden", *shared, f"-I{include}"]
+        flags = [
+            "-O2",
+            "-Werror=implicit-function-declaration",
+            "-fPIC",
+            "-fvisibility=hidden",
+            *shared,
+            f"-I{include}",
+        ]
         built = root / LIBRARY.with_suffix(f".{os.getpid()}")
         try:
             subprocess.run(

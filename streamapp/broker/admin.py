@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import NewTopic, OffsetSpec
 
-from streamapp.broker.requests import ask
+from streamapp.broker.requests import LastingAdmin, ask
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
@@ -47,7 +47,7 @@ class KafkaAdmin:
     """
 
     def __init__(self, settings: KafkaSettings, *, timeout: float = 30.0) -> None:
-        self._client = AdminClient({**settings.librdkafka(), "log_level": 0})
+        self._client = LastingAdmin({**settings.librdkafka(), "log_level": 0})
         self._servers = settings.bootstrap_servers
         self._timeout = timeout
 

@@ -2,13 +2,16 @@
 
 There are two of them. `ColumnConsumer` fills the columns in C, straight from librdkafka's messages (``native/consumer.c``); it is there
 where that file could be compiled when streamapp was installed. `MessageConsumer` takes the message objects of
-confluent-kafka apart, which costs about five times the CPU for each record and differs in nothing else. `open_consumer` chooses.
+confluent-kafka apart, which costs about five times the CPU for each record and differs in nothing else. `open_consumer` chooses,
+and has it outlast brokers that were gone (`LastingConsumer`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -22,6 +25,11 @@ if COMPILED:
     from streamapp.broker import _native
 
 __all__ = ["ConsumerEvent", "RecordConsumer", "Records", "committed_metadata", "open_consumer"]
+
+_logger = logging.getLogger(__name__)
+
+REOPEN_SECONDS = 5.0
+"""So long librdkafka may try by itself to reach a broker again."""
 
 Records = list[tuple[TopicPartition, RecordBatch]]
 """Batches that are not empty, each in offset order and of another partition."""
@@ -66,16 +74,101 @@ class RecordConsumer(Protocol):
     def close(self) -> None: ...
 
 
+class Client(RecordConsumer, Protocol):
+    """A consumer that knows when it has lost sight of all brokers."""
+
+    def take_lost(self) -> bool:
+        """Whether no broker could be reached at some time since the last call."""
+
+
 def open_consumer(settings: Mapping[str, Any]) -> RecordConsumer:
     """A consumer with librdkafka's settings; ``logger`` gets what librdkafka logs."""
     plain = plain_settings(settings) if COMPILED else None
-    if plain is None:
-        return MessageConsumer(settings)  # which takes callbacks in Python, too
-    return ColumnConsumer(plain, settings.get("logger") or logging.getLogger(__name__))
+    logger = settings.get("logger") or _logger
+
+    def open_client() -> Client:
+        if plain is None:
+            return MessageConsumer(settings, logger)  # which takes callbacks in Python, too
+        return ColumnConsumer(plain, logger)
+
+    return LastingConsumer(open_client)
+
+
+class LastingConsumer:
+    """A consumer whose client is opened anew some seconds after all brokers were out of reach, and goes on where it was.
+
+    A broker that has stood still answers at first that there are no brokers. From then on librdkafka (2.10 to 2.16 at least)
+    may know none, and never look for one again (librdkafka#5301).
+    """
+
+    def __init__(self, open_client: Callable[[], Client]) -> None:
+        self._open = open_client
+        self._client = open_client()
+        self._next: dict[TopicPartition, int] = {}
+        self._paused: set[TopicPartition] = set()
+        self._reopen_at: float | None = None
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        self._next = dict(positions)
+        self._paused.clear()
+        self._client.assign(positions)
+
+    def add(self, positions: Mapping[TopicPartition, int]) -> None:
+        self._next.update(positions)
+        self._client.add(positions)
+
+    def remove(self, partitions: Collection[TopicPartition]) -> None:
+        for partition in partitions:
+            self._next.pop(partition, None)
+        self._paused.difference_update(partitions)
+        self._client.remove(partitions)
+
+    def pause(self, partition: TopicPartition) -> None:
+        self._paused.add(partition)
+        self._client.pause(partition)
+
+    def resume(self, partition: TopicPartition) -> None:
+        self._paused.discard(partition)
+        self._client.resume(partition)
+
+    def poll(self, most: int, timeout: float) -> tuple[Records, list[ConsumerEvent]]:
+        found, events = self._client.poll(most, timeout)
+        for partition, batch in found:
+            if partition in self._next:
+                self._next[partition] = batch.offsets[-1] + 1
+        for event in events:
+            if event.error.code() == KafkaError._PARTITION_EOF and event.partition in self._next:
+                self._next[event.partition] = event.offset
+        if self._client.take_lost() and self._reopen_at is None:
+            self._reopen_at = time.monotonic() + REOPEN_SECONDS
+        if self._reopen_at is not None and time.monotonic() >= self._reopen_at:
+            self._reopen()
+        return found, events
+
+    def _reopen(self) -> None:
+        _logger.info("all brokers were out of reach: a consumer is opened anew")
+        # confluent-kafka's takes a whole session (45 s) for it when it knows no broker.
+        threading.Thread(target=self._client.close, daemon=True).start()
+        self._client = self._open()
+        self._client.assign(self._next)
+        for partition in self._paused:
+            self._client.pause(partition)
+        self._reopen_at = None
+
+    def committed(
+        self, partitions: Collection[TopicPartition], timeout: float
+    ) -> dict[TopicPartition, tuple[int, str]]:
+        return self._client.committed(partitions, timeout)
+
+    def end(self, partition: TopicPartition) -> int:
+        return self._client.end(partition)
+
+    def close(self) -> None:
+        self._client.close()
 
 
 class ColumnConsumer:
-    """A `RecordConsumer` whose columns are filled in C."""
+    """A `Client` whose columns are filled in C."""
 
     def __init__(self, settings: Mapping[str, str], logger: logging.Logger) -> None:
         self._client = _native.Consumer(dict(settings))
@@ -122,15 +215,28 @@ class ColumnConsumer:
     def end(self, partition: TopicPartition) -> int:
         return self._client.high_watermark(*partition)
 
+    def take_lost(self) -> bool:
+        return self._client.take_lost()
+
     def close(self) -> None:
         self._client.close()
 
 
 class MessageConsumer:
-    """A `RecordConsumer` on top of confluent-kafka's."""
+    """A `Client` on top of confluent-kafka's."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._client = Consumer(dict(settings))
+    def __init__(self, settings: Mapping[str, Any], logger: logging.Logger = _logger) -> None:
+        self._lost = False
+        theirs = settings.get("error_cb")
+
+        def on_error(error: KafkaError) -> None:
+            self._lost |= error.code() == KafkaError._ALL_BROKERS_DOWN
+            if theirs is None:
+                logger.warning("%s", error.str())
+            else:
+                theirs(error)
+
+        self._client = Consumer({**settings, "error_cb": on_error})
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         self._client.assign([RdTopicPartition(*tp, offset) for tp, offset in positions.items()])
@@ -171,6 +277,10 @@ class MessageConsumer:
     def end(self, partition: TopicPartition) -> int:
         _, high = self._client.get_watermark_offsets(RdTopicPartition(*partition), cached=True)
         return int(high)
+
+    def take_lost(self) -> bool:
+        lost, self._lost = self._lost, False
+        return lost
 
     def close(self) -> None:
         self._client.close()

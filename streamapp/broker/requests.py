@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
 
 from streamapp.records import TopicPartition
 
-__all__ = ["NO_TIMEOUT", "ask", "committed", "until_coordinated"]
+__all__ = ["NO_TIMEOUT", "LastingAdmin", "ask", "committed", "until_coordinated"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -21,6 +23,8 @@ NO_TIMEOUT = 3_600.0
 """The ``request_timeout`` of every request of an admin client, in seconds: librdkafka 2.x ends the process (an assertion, or
 a segmentation fault) when one runs out while it looks for a broker or coordinator. So a request may take as long as
 it likes, and whoever wants its answer stops waiting."""
+
+_SILENCE_SECONDS = 9.0
 
 _UNCOORDINATED = (
     KafkaError.NOT_COORDINATOR,
@@ -32,6 +36,55 @@ _UNCOORDINATED = (
 )
 """What a group answers on a cluster that has just begun to keep groups, or while it moves to another broker, or
 while a transaction with its offsets ends."""
+
+
+class LastingAdmin:
+    """An admin client that is opened anew for the request that follows on one without answer.
+
+    librdkafka may have forgotten all brokers while one of them stood still, and then looks for none again
+    (librdkafka#5301). It has the requests of `AdminClient`; those that the old client had not answered never are. Safe to use
+    from several threads.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = dict(settings)
+        self._client = AdminClient(self._settings)
+        self._asked: list[tuple[float, Collection[Future[Any]]]] = []
+        self._lock = threading.Lock()
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1.0) -> Any:
+        with self._lock:
+            client = self._client
+        try:
+            return client.list_topics(topic, timeout)
+        except KafkaException:
+            with self._lock:
+                if client is self._client:
+                    self._reopen()
+            raise
+
+    def __getattr__(self, name: str) -> Callable[..., Mapping[Any, Future[Any]]]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def request(*what: Any, **options: Any) -> Mapping[Any, Future[Any]]:
+            with self._lock:
+                self._asked = [
+                    (at, futures)
+                    for at, futures in self._asked
+                    if not all(future.done() for future in futures)
+                ]
+                if self._asked and time.monotonic() - self._asked[0][0] > _SILENCE_SECONDS:
+                    self._reopen()
+                asked: Mapping[Any, Future[Any]] = getattr(self._client, name)(*what, **options)
+                self._asked.append((time.monotonic(), asked.values()))
+            return asked
+
+        return request
+
+    def _reopen(self) -> None:
+        self._client = AdminClient(self._settings)
+        self._asked = []
 
 
 def ask(

@@ -19,6 +19,9 @@ Way = Literal["up", "down"]
 COMMITS = {"OffsetCommit": 8, "TxnOffsetCommit": 28, "EndTxn": 26}
 """Kafka's request types that make up a commit."""
 JOIN = 11
+_METADATA = 3
+_FLEXIBLE = 9
+"""From this version on librdkafka's metadata has compact arrays and strings; aiokafka's is older."""
 
 
 class Proxy:
@@ -35,6 +38,9 @@ class Proxy:
         self._delay = 0.0
         self._flowing: dict[Way, asyncio.Event] = {}
         self._to_lose: tuple[frozenset[int], Way] | None = None
+        self._forgets = False
+        self.forgotten = 0
+        """Answers without brokers."""
         self._started = threading.Event()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._run()), name=f"proxy-{port}", daemon=True
@@ -59,9 +65,13 @@ class Proxy:
         """Loses the next request of these types (or the response to it), and the connection with it."""
         self._to_lose = frozenset(requests), way
 
+    def forget_brokers(self) -> None:
+        """Answers librdkafka that there are no brokers, as a broker does that was thought to be gone and is just back."""
+        self._forgets = True
+
     def heal(self) -> None:
         """As if nothing had been."""
-        self._refusing, self._delay, self._to_lose = False, 0.0, None
+        self._refusing, self._delay, self._to_lose, self._forgets = False, 0.0, None, False
         for event in self._flowing.values():
             self._call(event.set)
 
@@ -97,9 +107,10 @@ class Proxy:
             writers.append(up_writer)
             self._writers.update(writers)
             marked: set[int] = set()
+            metadata: set[int] = set()
             async with asyncio.TaskGroup() as pipes:
-                pipes.create_task(self._pipe("up", reader, up_writer, marked))
-                pipes.create_task(self._pipe("down", up_reader, writer, marked))
+                pipes.create_task(self._pipe("up", reader, up_writer, marked, metadata))
+                pipes.create_task(self._pipe("down", up_reader, writer, marked, metadata))
         except* (OSError, EOFError):
             pass  # either end has closed, or the broker does not run: the worker sees a closed connection
         finally:
@@ -108,9 +119,15 @@ class Proxy:
                 each.transport.abort()
 
     async def _pipe(
-        self, way: Way, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, marked: set[int]
+        self,
+        way: Way,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        marked: set[int],
+        metadata: set[int],
     ) -> None:
-        """``marked`` has the correlation ids of the requests whose response is to be lost."""
+        """``marked`` has the correlation ids of the requests whose response is to be lost, ``metadata`` of those whose
+        response would name the brokers."""
         while True:
             size = await reader.readexactly(4)
             frame = await reader.readexactly(int.from_bytes(size, "big"))
@@ -120,8 +137,21 @@ class Proxy:
             if self._delay:
                 await asyncio.sleep(self._delay)
             await self._flowing[way].wait()
-            writer.write(size + frame)
+            frame = self._forget(way, frame, metadata)
+            writer.write(len(frame).to_bytes(4, "big") + frame)
             await writer.drain()
+
+    def _forget(self, way: Way, frame: bytes, metadata: set[int]) -> bytes:
+        if way == "up":
+            kind, version, correlation = struct.unpack_from(">hhi", frame)
+            if kind == _METADATA and version >= _FLEXIBLE:
+                metadata.add(correlation)
+        elif (correlation := int.from_bytes(frame[:4], "big")) in metadata:
+            metadata.discard(correlation)
+            if self._forgets:
+                self.forgotten += 1
+                return _without_brokers(frame)
+        return frame
 
     def _loses(self, way: Way, frame: bytes, marked: set[int]) -> bool:
         if way == "down":
@@ -135,6 +165,27 @@ class Proxy:
                     return True
                 marked.add(correlation)
         return False
+
+
+def _without_brokers(frame: bytes) -> bytes:
+    """A response to a metadata request (KIP-482) with an empty list of brokers."""
+    begin = at = 9  # behind correlation id, tags and throttle time
+    count, at = _uvarint(frame, at)
+    for _ in range(count - 1):
+        length, at = _uvarint(frame, at + 4)  # the id
+        rack, at = _uvarint(frame, at + length - 1 + 4)  # host and port
+        _, at = _uvarint(frame, at + max(0, rack - 1))  # no tags
+    return frame[:begin] + b"\x01" + frame[at:]
+
+
+def _uvarint(data: bytes, at: int) -> tuple[int, int]:
+    """A number and where it ends."""
+    value = shift = 0
+    while True:
+        value |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if data[at - 1] < 0x80:
+            return value, at
 
 
 class Link:
@@ -159,6 +210,14 @@ class Link:
     def lose(self, requests: Iterable[int], way: Way) -> None:
         for proxy in self.proxies:
             proxy.lose(requests, way)
+
+    def forget_brokers(self) -> None:
+        for proxy in self.proxies:
+            proxy.forget_brokers()
+
+    @property
+    def forgotten(self) -> int:
+        return sum(proxy.forgotten for proxy in self.proxies)
 
     def heal(self) -> None:
         for proxy in self.proxies:

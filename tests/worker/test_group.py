@@ -7,7 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiokafka.errors import GroupAuthorizationFailedError, InconsistentGroupProtocolError
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    GroupLoadInProgressError,
+    InconsistentGroupProtocolError,
+)
 from confluent_kafka import Consumer, ConsumerGroupState
 
 from streamapp.errors import BrokerError, StreamsError
@@ -72,10 +76,13 @@ async def _no_time(seconds: float) -> None:
     pass
 
 
-async def test_a_member_that_is_refused_tries_again_while_strangers_are_there() -> None:
+async def test_a_member_that_is_refused_tries_again_while_strangers_are_there_and_the_group_is_loaded() -> (
+    None
+):
     failures: list[StreamsError] = []
     strangers, forbidden = InconsistentGroupProtocolError(), GroupAuthorizationFailedError("app")
-    coordinator = Coordinator(None, strangers, strangers, None, forbidden)
+    loading = GroupLoadInProgressError()
+    coordinator = Coordinator(None, strangers, loading, strangers, None, forbidden)
     await watch_membership(coordinator, failures.append, _no_time)
     assert coordinator.refusals == []
     assert "has refused this worker: GroupAuthorizationFailedError" in str(failures[0])

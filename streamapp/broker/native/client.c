@@ -73,8 +73,11 @@ static void keep_log_line(const rd_kafka_t *client, int level, const char *facil
     pthread_mutex_unlock(&log->lock);
 }
 
-static void keep_error(rd_kafka_t *client, int code, const char *reason, void *opaque) {
+/* Called while a client is polled. */
+static void on_error(rd_kafka_t *client, int code, const char *reason, void *opaque) {
     keep_log_line(client, 4, rd_err2str(code), reason);
+    if (code == ERR_ALL_BROKERS_DOWN)
+        ((Client *)opaque)->lost = 1;
 }
 
 static int add_line(PyObject *lines, int level, PyObject *text) {
@@ -143,10 +146,9 @@ int client_open(Client **opened, int kind, PyObject *settings, void (*failed)(rd
     pthread_mutex_init(&client->log.lock, NULL);
     rd_conf_set_opaque(conf, client);
     rd_conf_set_log_cb(conf, keep_log_line);
-    if (failed != NULL) {
+    rd_conf_set_error_cb(conf, on_error);
+    if (failed != NULL)
         rd_conf_set_dr_msg_cb(conf, failed);
-        rd_conf_set_error_cb(conf, keep_error);
-    }
     client->client = rd_new(kind, conf, reason, sizeof reason);
     if (client->client == NULL) {
         rd_conf_destroy(conf);

@@ -32,9 +32,9 @@ static void shut(Consumer *self) {
     self->client->client = NULL;
     self->queue = NULL;
     Py_BEGIN_ALLOW_THREADS
-    rd_consumer_close(client);
     rd_queue_destroy(queue);
-    rd_destroy(client);
+    /* It is no member of a group that it could leave; without a coordinator it would try to for a whole session. */
+    rd_destroy_flags(client, DESTROY_NO_CONSUMER_CLOSE);
     Py_END_ALLOW_THREADS
 }
 
@@ -144,6 +144,14 @@ static PyObject *consumer_high_watermark(Consumer *self, PyObject *args) {
     if (rd_get_watermark_offsets(self->client->client, topic, partition, &low, &high))
         high = -1;
     return PyLong_FromLongLong(high);
+}
+
+/* Whether all brokers were out of reach since the last call. */
+static PyObject *consumer_take_lost(Consumer *self, PyObject *unused) {
+    int lost = self->client != NULL && self->client->lost;
+    if (lost)
+        self->client->lost = 0;
+    return PyBool_FromLong(lost);
 }
 
 static PyObject *consumer_take_log(Consumer *self, PyObject *unused) { return client_take_log(self->client); }
@@ -370,6 +378,7 @@ static PyMethodDef consumer_methods[] = {
     {"high_watermark", (PyCFunction)consumer_high_watermark, METH_VARARGS, NULL},
     {"poll", (PyCFunction)consumer_poll, METH_VARARGS, NULL},
     {"take_log", (PyCFunction)consumer_take_log, METH_NOARGS, NULL},
+    {"take_lost", (PyCFunction)consumer_take_lost, METH_NOARGS, NULL},
     {"close", (PyCFunction)consumer_close, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -69,7 +69,8 @@ typedef struct {
 enum { PRODUCER = 0, CONSUMER = 1, CONF_OK = 0 };
 enum { VTYPE_RKT = 2, VTYPE_PARTITION, VTYPE_VALUE, VTYPE_KEY, VTYPE_OPAQUE, VTYPE_MSGFLAGS, VTYPE_TIMESTAMP, VTYPE_HEADERS = 10 };
 enum { MSG_F_COPY = 2, PURGE_QUEUE = 1, PURGE_IN_FLIGHT = 2, PURGE_AT_ONCE = 4 };
-enum { ERR_INVALID_ARG = -186, ERR_QUEUE_FULL = -184, ERR_FATAL = -150 };
+enum { DESTROY_NO_CONSUMER_CLOSE = 0x8 };
+enum { ERR_ALL_BROKERS_DOWN = -187, ERR_INVALID_ARG = -186, ERR_QUEUE_FULL = -184, ERR_FATAL = -150 };
 
 #define FUNCTIONS(F)                                                                                             \
     F(rd_kafka_conf_t *, conf_new, (void))                                                                       \
@@ -82,6 +83,7 @@ enum { ERR_INVALID_ARG = -186, ERR_QUEUE_FULL = -184, ERR_FATAL = -150 };
     F(void *, opaque, (const rd_kafka_t *))                                                                      \
     F(rd_kafka_t *, new, (int, rd_kafka_conf_t *, char *, size_t))                                               \
     F(void, destroy, (rd_kafka_t *))                                                                             \
+    F(void, destroy_flags, (rd_kafka_t *, int))                                                                  \
     F(const char *, name, (const rd_kafka_t *))                                                                  \
     F(const char *, err2str, (int))                                                                              \
     F(int, last_error, (void))                                                                                   \
@@ -100,7 +102,6 @@ enum { ERR_INVALID_ARG = -186, ERR_QUEUE_FULL = -184, ERR_FATAL = -150 };
     F(int64_t, message_timestamp, (const rd_kafka_message_t *, int *))                                           \
     /* of consumers */                                                                                           \
     F(int, poll_set_consumer, (rd_kafka_t *))                                                                    \
-    F(int, consumer_close, (rd_kafka_t *))                                                                       \
     F(rd_kafka_queue_t *, queue_get_consumer, (rd_kafka_t *))                                                    \
     F(void, queue_destroy, (rd_kafka_queue_t *))                                                                 \
     F(rd_kafka_message_t *, consumer_poll, (rd_kafka_t *, int))                                                  \
@@ -158,6 +159,7 @@ typedef struct {
 /* What librdkafka's callbacks are given. */
 typedef struct {
     rd_kafka_t *client; /* NULL: not open */
+    int lost;           /* all connections to brokers were down since somebody asked */
     Log log;
     PyObject *failures; /* of a producer's records: a list */
 } Client;

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
 from streamapp.broker.consumer import ConsumerEvent, open_consumer
-from streamapp.broker.requests import ask
+from streamapp.broker.requests import LastingAdmin, ask
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.spark.offset_times import TimeSearch
@@ -112,7 +112,7 @@ class KafkaRange:
 
     def __init__(self, client: Mapping[str, Any]) -> None:
         self._settings = client
-        self._client = AdminClient({**client, "log_level": 0})
+        self._client = LastingAdmin({**client, "log_level": 0})
         self._servers = client["bootstrap.servers"]
 
     def partition_counts(self) -> dict[str, int]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RdTopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
-from streamapp.broker.requests import ask
+from streamapp.broker.consumer import RecordConsumer, open_consumer
+from streamapp.broker.requests import LastingAdmin, ask
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
@@ -22,6 +23,8 @@ __all__ = [
     "admin_client",
     "client_settings",
     "consumer_settings",
+    "find_committed",
+    "find_topics",
     "list_offsets",
     "producer_settings",
     "unreachable",
@@ -30,6 +33,7 @@ __all__ = [
 PATIENCE_SECONDS = 300.0
 """How long a worker that runs waits for brokers that do not answer before it gives up."""
 _REQUEST_SECONDS = 10.0
+_METADATA_SECONDS = 5.0
 _UNKNOWN_SECONDS = 30.0
 """How long a topic may be unknown: it was just created, and not every broker has heard of it."""
 _PASSING = (
@@ -103,8 +107,8 @@ def producer_settings(config: StreamsConfig, transactional_id: str | None = None
     return settings
 
 
-def admin_client(config: StreamsConfig) -> AdminClient:
-    return AdminClient(client_settings(config))
+def admin_client(config: StreamsConfig) -> LastingAdmin:
+    return LastingAdmin(client_settings(config))
 
 
 def unreachable(config: StreamsConfig, exc: KafkaException) -> BrokerError:
@@ -116,8 +120,52 @@ def unreachable(config: StreamsConfig, exc: KafkaException) -> BrokerError:
     )
 
 
+def find_topics(config: StreamsConfig, admin: LastingAdmin, seconds: float) -> Any:
+    """The metadata of all topics. Raises `BrokerError` when brokers have not answered for so long."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return admin.list_topics(timeout=min(seconds, _METADATA_SECONDS))
+        except KafkaException as exc:
+            if time.monotonic() > deadline:
+                raise unreachable(config, exc) from exc
+
+
+def find_committed(
+    config: StreamsConfig,
+    partitions: Collection[TopicPartition],
+    seconds: float,
+    known: RecordConsumer | None = None,
+) -> dict[TopicPartition, tuple[int, str]]:
+    """Offset (negative: there is none) and metadata that the group has committed, asked for again while it has no coordinator.
+
+    ``known`` is asked first. A consumer asks, not an admin client: on a cluster whose group coordinator is not there yet, librdkafka
+    ended the process with a segmentation fault now and then. Raises `BrokerError` after so many seconds.
+    """
+    if not partitions:
+        return {}
+    deadline = time.monotonic() + seconds
+    while True:
+        asked = known or open_consumer(consumer_settings(config))
+        try:
+            return asked.committed(partitions, timeout=min(seconds, _REQUEST_SECONDS))
+        except KafkaException as exc:
+            error: KafkaError = exc.args[0]
+            if time.monotonic() > deadline:
+                raise BrokerError(
+                    f"the committed offsets of {config.application_id} are not known: {error.str()}"
+                ) from exc
+        finally:
+            if asked is not known:
+                asked.close()
+        # librdkafka was seen to wait for an answer of the coordinator for good.
+        if error.code() == KafkaError._TIMED_OUT:
+            known = None
+        time.sleep(0.1)
+
+
 def list_offsets(
-    admin: AdminClient,
+    admin: LastingAdmin,
     partitions: Iterable[TopicPartition],
     *,
     latest: bool,

@@ -11,9 +11,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from confluent_kafka.admin import AdminClient
-
 from streamapp import failpoints
+from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.errors import StreamsError
 from streamapp.records import TopicPartition
@@ -37,7 +36,7 @@ class Committer:
     def __init__(
         self,
         config: StreamsConfig,
-        admin: AdminClient,
+        admin: LastingAdmin,
         outputs: RecordProducer,
         ledger: RecordProducer,
         membership: Membership,

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import TypeVar
 
-from confluent_kafka.admin import AdminClient
-
 from streamapp import failpoints
+from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.errors import StreamsError
 from streamapp.runners.worker.commands import CommandQueue
@@ -56,7 +55,7 @@ class DataPlane(threading.Thread):
     def __init__(
         self,
         config: StreamsConfig,
-        admin: AdminClient,
+        admin: LastingAdmin,
         outputs: RecordProducer,
         ledger: RecordProducer,
         membership: Membership,

@@ -9,9 +9,9 @@ from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaException
 from confluent_kafka import TopicPartition as RdTopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
-from streamapp.broker.requests import NO_TIMEOUT
+from streamapp.broker.requests import NO_TIMEOUT, LastingAdmin
 from streamapp.records import TopicPartition
 
 __all__ = ["LogEnds"]
@@ -28,7 +28,7 @@ class LogEnds:
     process, or because something has gone wrong, does not know that it is behind.
     """
 
-    def __init__(self, admin: AdminClient) -> None:
+    def __init__(self, admin: LastingAdmin) -> None:
         self._admin = admin
         self._last = time.monotonic()
         self._asked: Mapping[Any, Future[Any]] = {}

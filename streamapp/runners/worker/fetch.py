@@ -6,15 +6,15 @@ import logging
 import time
 from collections.abc import Collection, Iterable
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError
 
 from streamapp.broker.consumer import ConsumerEvent, open_consumer
 from streamapp.broker.librdkafka import COMPILED
+from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, TaskCorruptedError
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.clients import PATIENCE_SECONDS, consumer_settings, list_offsets
+from streamapp.runners.worker.clients import PATIENCE_SECONDS, consumer_settings, find_committed, list_offsets
 from streamapp.runners.worker.ends import LogEnds
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.logs import CLIENT_LOGGER
@@ -27,13 +27,12 @@ logger = logging.getLogger(__name__)
 _BATCH = 10_000
 _MAX_BUFFERED = 20_000
 """Records of one input that wait in a task before fetching it is paused."""
-_COMMITTED_SECONDS = 10.0
 _STALL_SECONDS = 60.0
 """How long nothing may arrive of a log that goes on, while there is nothing else to read."""
 
 
 class Fetcher:
-    def __init__(self, config: StreamsConfig, admin: AdminClient) -> None:
+    def __init__(self, config: StreamsConfig, admin: LastingAdmin) -> None:
         self._config = config
         self._admin = admin
         self._consumer = open_consumer(consumer_settings(config))
@@ -62,7 +61,8 @@ class Fetcher:
         end = list_offsets(self._admin, partitions, latest=True)
         self.ends.update(end)
         result = {}
-        for tp, (offset, metadata) in self._committed(partitions).items():
+        found = find_committed(self._config, partitions, PATIENCE_SECONDS, self._consumer)
+        for tp, (offset, metadata) in found.items():
             if offset > end[tp]:
                 raise TaskCorruptedError(
                     f"the committed offset of {tp} is {offset}, but the topic ends at {end[tp]}: it was deleted and created "
@@ -79,28 +79,6 @@ class Fetcher:
                 offset = end[tp] if self._config.auto_offset_reset == "latest" else first[tp]
             result[tp] = Position(offset, metadata)
         return result
-
-    def _committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        asked = self._consumer
-        while partitions:
-            try:
-                found = asked.committed(partitions, timeout=_COMMITTED_SECONDS)
-                return {tp: Position(offset, metadata) for tp, (offset, metadata) in found.items()}
-            except KafkaException as exc:
-                error: KafkaError = exc.args[0]
-            finally:
-                if asked is not self._consumer:
-                    asked.close()
-            if time.monotonic() > deadline:
-                raise BrokerError(
-                    f"the committed offsets of {self._config.application_id} are not known: {error.str()}"
-                )
-            time.sleep(0.1)
-            # After restarts of brokers librdkafka was seen to wait for an answer of the coordinator for good.
-            silent = error.code() == KafkaError._TIMED_OUT
-            asked = open_consumer(consumer_settings(self._config)) if silent else self._consumer
-        return {}
 
     def assign(self, tasks: Iterable[LiveTask]) -> None:
         """Fetches for exactly these tasks, each input from where the task is."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 from confluent_kafka import KafkaError
-from confluent_kafka.admin import AdminClient
 
 from streamapp.broker.consumer import RecordConsumer, open_consumer
+from streamapp.broker.requests import LastingAdmin
 from streamapp.engine.global_state import GlobalState
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
@@ -27,7 +27,7 @@ _BATCH = 10_000
 class GlobalStores:
     """The global stores, in memory, fed by a consumer of their own from all partitions of their topics."""
 
-    def __init__(self, plan: Plan, admin: AdminClient, topics: Topics) -> None:
+    def __init__(self, plan: Plan, admin: LastingAdmin, topics: Topics) -> None:
         self.state = GlobalState(plan, lambda store: MemoryBackend(), wall_clock_ms=now_ms)
         self._missing: dict[TopicPartition, int] = {}
         """Partition -> the end that has to be reached before tasks may start."""

@@ -7,11 +7,10 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from aiokafka.errors import InconsistentGroupProtocolError
+from aiokafka.errors import InconsistentGroupProtocolError, KafkaError
 from confluent_kafka import ConsumerGroupState, KafkaException
-from confluent_kafka.admin import AdminClient
 
-from streamapp.broker.requests import ask
+from streamapp.broker.requests import LastingAdmin, ask
 from streamapp.errors import BrokerError, StreamsError
 
 __all__ = ["listen_to_heartbeats", "wait_until_free", "watch_membership"]
@@ -23,7 +22,7 @@ _OURS = "faust"
 _EMPTY = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
 
 
-def wait_until_free(group: str, admin: AdminClient, *, patience: float = 120.0, pause: float = 1.0) -> None:
+def wait_until_free(group: str, admin: LastingAdmin, *, patience: float = 120.0, pause: float = 1.0) -> None:
     """Returns when all members of the group, if there are any, are workers of this kind.
 
     Kafka lets only members with a common assignor into a group, and refuses others for good. A Kafka Streams application
@@ -69,7 +68,7 @@ async def watch_membership(
     """Looks every ``pause`` seconds whether the group has refused this member, which aiokafka tells only those who fetch.
 
     Strangers in the group (those of Java's newer group protocol cannot be seen before) are given ``patience`` seconds
-    to leave it; after any other refusal, or then, ``failed`` is called, and the watch is over.
+    to leave it; after any other refusal that does not pass by itself, or then, ``failed`` is called, and the watch is over.
     """
     refused_since: float | None = None
     while True:
@@ -89,11 +88,13 @@ async def watch_membership(
             )
             return
         except Exception as exc:
+            if isinstance(exc, KafkaError) and exc.retriable:  # the group is on its way to another broker
+                continue
             failed(BrokerError(f"the consumer group has refused this worker: {exc!r}"))
             return
 
 
-def _strangers(group: str, admin: AdminClient) -> Sequence[str]:
+def _strangers(group: str, admin: LastingAdmin) -> Sequence[str]:
     """The client ids of the members that are not workers."""
     try:
         found = ask(admin.describe_consumer_groups, [group], seconds=10.0)[group].result()

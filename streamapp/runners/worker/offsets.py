@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterable
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka import TopicPartition as RdTopicPartition
-from confluent_kafka.admin import AdminClient
 
-from streamapp.broker.requests import ask
+from streamapp.broker.requests import LastingAdmin, ask
 from streamapp.errors import BrokerError, ProcessorStateError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import list_offsets
@@ -47,7 +46,7 @@ def offsets_on_disk(plan: Plan, directory: StateDirectory) -> dict[TaskId, int]:
 
 
 def changelog_ends(
-    plan: Plan, topics: Topics, admin: AdminClient, tasks: Iterable[TaskId]
+    plan: Plan, topics: Topics, admin: LastingAdmin, tasks: Iterable[TaskId]
 ) -> dict[TaskId, int]:
     """The ends of the changelogs of the tasks that have state, all stores of a task together.
 
@@ -75,7 +74,7 @@ def changelog_ends(
 
 
 def committed_offsets(
-    admin: AdminClient, group: str, partitions: Collection[TopicPartition], seconds: float = _SECONDS
+    admin: LastingAdmin, group: str, partitions: Collection[TopicPartition], seconds: float = _SECONDS
 ) -> dict[TopicPartition, int]:
     """What a group has committed; 0 where it has not. Raises `BrokerError`."""
     if not partitions:

@@ -14,9 +14,8 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as RdTopicPartition
-from confluent_kafka.admin import AdminClient
 
-from streamapp.broker.requests import NO_TIMEOUT
+from streamapp.broker.requests import NO_TIMEOUT, LastingAdmin
 from streamapp.records import TopicPartition
 
 __all__ = ["RepartitionPurge"]
@@ -30,7 +29,7 @@ _ANSWER_SECONDS = 60.0
 class RepartitionPurge:
     """Asks the brokers, once in ``interval_ms``, to delete records below what was committed; waits for nothing."""
 
-    def __init__(self, admin: AdminClient, interval_ms: int) -> None:
+    def __init__(self, admin: LastingAdmin, interval_ms: int) -> None:
         self._admin = admin
         self._interval = interval_ms / 1000
         self._last = time.monotonic()

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
-from streamapp.broker.requests import ask
+from streamapp.broker.requests import LastingAdmin, ask
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.runners.worker.clients import unreachable
 from streamapp.state.directory import StateDirectory
@@ -28,7 +27,7 @@ class Reset:
     group: str
     topics: tuple[str, ...]
     folder: Path | None
-    _admin: AdminClient
+    _admin: LastingAdmin
 
     def __str__(self) -> str:
         """
@@ -56,7 +55,7 @@ class Reset:
         _passes(answer.result, f"the consumer group {self.group}", KafkaError.GROUP_ID_NOT_FOUND)
 
 
-def plan_reset(plan: Plan, admin: AdminClient) -> Reset:
+def plan_reset(plan: Plan, admin: LastingAdmin) -> Reset:
     """What a reset of an application would delete. Raises `StreamsError` while it has workers.
 
     Only topics that its topology names are internal to it; those of an older topology are left alone, and

@@ -10,10 +10,10 @@ from functools import cached_property
 from math import inf
 
 from confluent_kafka import KafkaError
-from confluent_kafka.admin import AdminClient
 
 from streamapp import failpoints
 from streamapp.broker.consumer import RecordConsumer, open_consumer
+from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, TaskCorruptedError
 from streamapp.records import RecordBatch, TopicPartition
@@ -76,7 +76,7 @@ class ChangelogReader:
     markers, aborted records, or nothing at all after compaction.
     """
 
-    def __init__(self, config: StreamsConfig, admin: AdminClient) -> None:
+    def __init__(self, config: StreamsConfig, admin: LastingAdmin) -> None:
         self._config = config
         self._admin = admin
         self._open: dict[TopicPartition, RestoreProgress] = {}
@@ -148,7 +148,7 @@ class ChangelogReader:
 class Restorer(ChangelogReader):
     """Brings tasks that were just opened to the ends of their changelogs, as they are when it begins."""
 
-    def __init__(self, config: StreamsConfig, admin: AdminClient) -> None:
+    def __init__(self, config: StreamsConfig, admin: LastingAdmin) -> None:
         super().__init__(config, admin)
         self._queued: list[RestoreProgress] = []
         self._restored: dict[LiveTask, int] = {}

@@ -13,8 +13,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
+from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.errors import StreamsError, TopologyError
 from streamapp.records import TopicPartition
@@ -58,7 +58,7 @@ class StreamsRuntime(WorkerView):
         self.config = config
         self._shutdown_timeout = shutdown_timeout
         self._directory: StateDirectory | None = None
-        self._admin: AdminClient | None = None
+        self._admin: LastingAdmin | None = None
         self._on_disk: dict[TaskId, int] = {}
         self._cleaning: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -120,7 +120,7 @@ class StreamsRuntime(WorkerView):
         self._watchdog = Watchdog(places, limit, self._on_hang)
         self._watchdog.start()
 
-    async def _await_kafka(self, admin: AdminClient) -> None:
+    async def _await_kafka(self, admin: LastingAdmin) -> None:
         """Brokers may start after workers, and be slow to answer. Raises `BrokerError` when they have not for a minute."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _START_SECONDS

@@ -9,8 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from confluent_kafka.admin import AdminClient
-
+from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import list_offsets
@@ -43,7 +42,7 @@ class Standbys(ChangelogReader):
     def __init__(
         self,
         config: StreamsConfig,
-        admin: AdminClient,
+        admin: LastingAdmin,
         open_task: Callable[[TaskId], LiveTask],
         close_task: Callable[[LiveTask], None],
         caught_up: Callable[[], None],

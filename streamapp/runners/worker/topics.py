@@ -5,22 +5,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from streamapp.broker.consumer import open_consumer
-from streamapp.broker.requests import ask
+from streamapp.broker.requests import LastingAdmin, ask
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.clients import consumer_settings, unreachable
+from streamapp.runners.worker.clients import find_committed, find_topics
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["Topics", "prepare_topics"]
 
 logger = logging.getLogger(__name__)
+_CREATE_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Topics:
         return max((self.partitions[topic] for topic in self.sources[subtopology.id]), default=0)
 
 
-def prepare_topics(plan: Plan, admin: AdminClient, timeout: float = 60.0) -> Topics:
+def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> Topics:
     """Checks the source topics and creates the internal ones that are missing.
 
     Raises `BrokerError` when Kafka cannot be reached or refuses, `TopologyError` for missing source topics
@@ -84,36 +84,17 @@ def _warn_of_missing_outputs(plan: Plan, known: Mapping[str, int]) -> None:
         )
 
 
-def _existing(plan: Plan, admin: AdminClient, timeout: float) -> dict[str, int]:
-    try:
-        metadata = admin.list_topics(timeout=timeout)
-    except KafkaException as exc:
-        raise unreachable(plan.config, exc) from exc
-    return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.partitions}
+def _existing(plan: Plan, admin: LastingAdmin, timeout: float) -> dict[str, int]:
+    found = find_topics(plan.config, admin, timeout).topics
+    return {name: len(topic.partitions) for name, topic in found.items() if topic.partitions}
 
 
 def _committed_topics(plan: Plan, existing: Mapping[str, int], timeout: float) -> set[str]:
-    """The topics of which the group has committed some offset that is not the first.
-
-    A consumer asks, not an admin client: on a cluster whose group coordinator is not there yet, librdkafka ended the
-    process with a segmentation fault now and then.
-    """
+    """The topics of which the group has committed some offset that is not the first."""
     topics = {topic for sub in plan.subtopologies for topic in _sources(sub, existing, {})}
     wanted = [TopicPartition(t, p) for t in topics if t in existing for p in range(existing[t])]
-    consumer = open_consumer(consumer_settings(plan.config))
-    deadline = time.monotonic() + timeout
-    try:
-        while wanted:
-            try:
-                found = consumer.committed(wanted, timeout)
-                return {tp.topic for tp, (offset, _) in found.items() if offset > 0}
-            except KafkaException as exc:
-                if time.monotonic() > deadline:
-                    raise unreachable(plan.config, exc) from exc
-            time.sleep(0.1)
-        return set()
-    finally:
-        consumer.close()
+    found = find_committed(plan.config, wanted, timeout)
+    return {tp.topic for tp, (offset, _) in found.items() if offset > 0}
 
 
 def _check_changelogs(
@@ -153,7 +134,7 @@ def _check_counts(existing: Mapping[str, int], wanted: Mapping[str, int]) -> Non
             )
 
 
-def _create(plan: Plan, admin: AdminClient, counts: Mapping[str, int], timeout: float) -> None:
+def _create(plan: Plan, admin: LastingAdmin, counts: Mapping[str, int], timeout: float) -> None:
     if not counts:
         return
     config = {topic.name: dict(topic.config) for topic in plan.internal_topics}
@@ -166,13 +147,24 @@ def _create(plan: Plan, admin: AdminClient, counts: Mapping[str, int], timeout: 
         )
         for name, count in counts.items()
     ]
-    for name, answer in ask(admin.create_topics, new, seconds=timeout).items():
-        try:
-            answer.result()
-            logger.info("created topic %s with %d partitions", name, counts[name])
-        except KafkaException as exc:
-            # Another worker that starts at the same time was faster.
-            if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise BrokerError(
-                    f"the internal topic {name} could not be created: {exc.args[0].str()}"
-                ) from exc
+    deadline = time.monotonic() + timeout
+    while new:
+        answers = ask(admin.create_topics, new, seconds=min(timeout, _CREATE_SECONDS))
+        new = [topic for topic in new if not _is_created(topic, answers[topic.topic], deadline)]
+
+
+def _is_created(topic: NewTopic, answer: Future[None], deadline: float) -> bool:
+    """False: nothing was answered, and there is time to ask again."""
+    try:
+        answer.result()
+        logger.info("created topic %s with %d partitions", topic.topic, topic.num_partitions)
+    except KafkaException as exc:
+        error: KafkaError = exc.args[0]
+        if error.code() == KafkaError._TIMED_OUT and time.monotonic() < deadline:
+            return False
+        # Another worker that starts at the same time was faster.
+        if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise BrokerError(
+                f"the internal topic {topic.topic} could not be created: {error.str()}"
+            ) from exc
+    return True

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
+from itertools import pairwise
 
 from ..driver import Run
 from ..matrix import EOS, scenario
@@ -79,6 +82,30 @@ def brokers_down_for_long(run: Run) -> None:
     time.sleep(40)
     run.kafka.start_broker(1)
     run.feed(200)
+    run.finish()
+
+
+@scenario(
+    10,
+    fault="the broker stands still for 13 s (a machine without CPU, a disk that hangs) while a worker starts; four times",
+    brokers=(1,),
+    breaks_brokers=True,
+)
+def broker_freezes(run: Run) -> None:
+    run.start("a")
+    run.runs("a", 4)
+    (broker,) = run.kafka.status().brokers
+    with run.feeding():
+        for before, after in pairwise("abcde"):
+            run.commits()
+            os.kill(broker.pid, signal.SIGSTOP)
+            run.history.add("fault", what="the broker stands still")
+            run.start(after)
+            time.sleep(13)
+            os.kill(broker.pid, signal.SIGCONT)
+            run.runs(after)
+            run.kill(before)
+            run.commits()
     run.finish()
 
 

@@ -9,9 +9,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as RdTopicPartition
 
+from streamapp.broker import consumer as consumer_module
 from streamapp.broker.consumer import (
+    Client,
     ColumnConsumer,
     ConsumerEvent,
+    LastingConsumer,
     MessageConsumer,
     RecordConsumer,
     Records,
@@ -64,9 +67,17 @@ def broker() -> MockKafka:
 
 
 @pytest.fixture(params=KINDS)
-def consumer(request: pytest.FixtureRequest, broker: MockKafka) -> Iterator[RecordConsumer]:
-    made = open_consumer(broker.settings) if request.param == "columns" else MessageConsumer(broker.settings)
-    assert isinstance(made, ColumnConsumer if request.param == "columns" else MessageConsumer)
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[Client]:
+    """Which of the two `open_consumer` chooses."""
+    monkeypatch.setattr(consumer_module, "COMPILED", request.param == "columns")
+    return ColumnConsumer if request.param == "columns" else MessageConsumer
+
+
+@pytest.fixture
+def consumer(kind: type[Client], broker: MockKafka) -> Iterator[LastingConsumer]:
+    made = open_consumer(broker.settings)
+    assert isinstance(made, LastingConsumer)
+    assert isinstance(made._client, kind)
     yield made
     made.close()
 
@@ -211,7 +222,8 @@ def test_what_librdkafka_logs_goes_to_the_logger(
     logger = logging.getLogger("streamapp.test")
     settings = {"bootstrap.servers": "127.0.0.1:9", "group.id": "flights", "logger": logger}
     consumer = open_consumer(settings)
-    assert isinstance(consumer, ColumnConsumer)
+    assert isinstance(consumer, LastingConsumer)
+    assert isinstance(consumer._client, ColumnConsumer)
     with caplog.at_level(logging.DEBUG, "streamapp.test"):
         for _ in range(100):
             consumer.poll(1, 0.1)
@@ -225,5 +237,43 @@ def test_what_librdkafka_logs_goes_to_the_logger(
 
 def test_settings_with_callbacks_are_confluent_kafkas(broker: MockKafka) -> None:
     consumer = open_consumer({**broker.settings, "error_cb": print})
-    assert isinstance(consumer, MessageConsumer)
+    assert isinstance(consumer, LastingConsumer)
+    assert isinstance(consumer._client, MessageConsumer)
     consumer.close()
+
+
+def test_a_client_knows_that_it_has_lost_all_brokers(kind: type[Client]) -> None:
+    lost = open_consumer({"bootstrap.servers": "127.0.0.1:9", "group.id": "flights"})
+    assert isinstance(lost, LastingConsumer)
+    client = lost._client
+    for _ in range(100):
+        client.poll(1, 0.1)
+        if client.take_lost():
+            break
+    else:
+        pytest.fail("it has not noticed in ten seconds")
+    assert not client.take_lost()
+    lost.close()
+
+
+def test_a_consumer_that_lost_all_brokers_goes_on_where_it_was(
+    consumer: LastingConsumer, broker: MockKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_module, "REOPEN_SECONDS", 0.0)
+    first, second = DELAYS
+    for partition in (0, 1):
+        broker.write(partition, b"k", b"before", 1)
+    consumer.assign({first: 0, second: 0})
+    _until(consumer, lambda records, events: len(events) == 2)
+    consumer.pause(second)
+    before = consumer._client
+    monkeypatch.setattr(before, "take_lost", lambda: True)
+    consumer.poll(1, 0)
+    assert consumer._client is not before
+    for partition in (0, 1):
+        broker.write(partition, b"k", b"after", 2)
+    records, _ = _until(consumer, lambda records, events: bool(records))
+    assert {tp: batch.values for tp, batch in records.items()} == {first: [b"after"]}
+    consumer.resume(second)
+    records, _ = _until(consumer, lambda records, events: bool(records))
+    assert {tp: batch.values for tp, batch in records.items()} == {second: [b"after"]}

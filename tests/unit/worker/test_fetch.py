@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from streamapp.broker.requests import NO_TIMEOUT
 from streamapp.config import StreamsConfig
 from streamapp.records import RecordBatch, TopicPartition
-from streamapp.runners.worker import ends, fetch
+from streamapp.runners.worker import clients, ends, fetch
 from streamapp.runners.worker.fetch import Fetcher
 
 ONE, TWO = (TopicPartition("in", p) for p in range(2))
@@ -132,7 +132,8 @@ def test_a_coordinator_that_is_silent_is_asked_by_another_consumer(monkeypatch: 
     first, second = Brokers(), Brokers()
     consumers = [first, second]
     monkeypatch.setattr(fetch, "open_consumer", lambda settings: consumers.pop(0))
-    monkeypatch.setattr(fetch.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(clients, "open_consumer", lambda settings: consumers.pop(0))
+    monkeypatch.setattr(clients.time, "sleep", lambda seconds: None)
     first.errors = [KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError._TIMED_OUT]
     fetcher = Fetcher(StreamsConfig("app"), first)  # type: ignore[arg-type]
     assert fetcher.committed([ONE])[ONE].offset == 0
