@@ -49,6 +49,11 @@ class _Repeating(threading.Thread):
         self.join()
 
 
+def _leave(client: Consumer) -> None:
+    """Closes a client that may have forgotten all brokers for good (docs/decisions.md), which takes it a whole session."""
+    threading.Thread(target=client.close, daemon=True).start()
+
+
 class LogReader:
     """Reads partitions from their beginnings, and knows when there is nothing more to come.
 
@@ -60,15 +65,31 @@ class LogReader:
         self.partitions = list(partitions)
         settings = {**_QUIET, "bootstrap.servers": bootstrap, "group.id": "reader"}
         isolation = "read_committed" if read_committed else "read_uncommitted"
-        self._reader = Consumer({**settings, "isolation.level": isolation, "enable.partition.eof": True})
+        self._of_reader = {
+            **settings,
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "error_cb": self._on_error,
+        }
+        self._reader = Consumer(self._of_reader)
         self._reader.assign([TopicPartition(tp.topic, tp.partition, 0) for tp in self.partitions])
+        self._lost_at: float | None = None
         self._of_log = {**settings, "isolation.level": "read_uncommitted"}
         self._log = Consumer(self._of_log)
         self._lock = threading.Lock()
         self._read = {(tp.topic, tp.partition): 0 for tp in self.partitions}
 
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN and self._lost_at is None:
+            self._lost_at = time.monotonic()
+
     def records(self) -> Iterator[Message]:
         """What has arrived; a record is read when the next one is asked for."""
+        if self._lost_at is not None and time.monotonic() - self._lost_at > 5.0:
+            self._lost_at = None
+            _leave(self._reader)
+            self._reader = Consumer(self._of_reader)
+            self._reader.assign([TopicPartition(*where, offset) for where, offset in self._read.items()])
         for message in self._reader.consume(5_000, 0.2):
             where = message.topic(), message.partition()
             if message.error() is None:
@@ -86,10 +107,8 @@ class LogReader:
                     for tp in self.partitions
                 }
             except KafkaException:
-                self._log.close()
-                self._log = Consumer(
-                    self._of_log
-                )  # the old one may hold on to a leader that is none any more
+                _leave(self._log)
+                self._log = Consumer(self._of_log)
                 raise
 
     def rest(self, seconds: float = _OPEN_TRANSACTION_SECONDS) -> Iterator[Message]:
@@ -143,7 +162,7 @@ class Watcher(_Repeating):
             try:
                 self._sample()
             except KafkaException:
-                self._group.close()
+                _leave(self._group)
                 self._group = Consumer(self._of_group)
             self._sampled = time.monotonic()
 
