@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, settings
 
 from streamapp.broker import LocalKafka
 
+from .brokers import SteadyKafka
+
 # A busy machine makes examples slow, not wrong.
 settings.register_profile("streamapp", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("streamapp")
@@ -24,5 +26,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """One real broker for the whole session; tests keep apart by the names of their topics and groups."""
-    with LocalKafka(tmp_path_factory.mktemp("kafka"), brokers=1, port=0) as broker:
+    with SteadyKafka(tmp_path_factory.mktemp("kafka"), brokers=1, port=0) as broker:
         yield broker

@@ -38,6 +38,10 @@ class TopicSpec(NamedTuple):
     config: Mapping[str, str] = {}
 
 
+_ANSWER_SECONDS = 10.0
+"""After so long a request is made again, which a new client does (`LastingAdmin`)."""
+
+
 class KafkaAdmin:
     """Topics of one cluster. Every method waits for the answer, at most ``timeout`` seconds, and raises
     `BrokerError` if the cluster can't be reached or refuses. Safe to use from several threads.
@@ -146,8 +150,13 @@ class KafkaAdmin:
     def _each(
         self, verb: str, request: Callable[..., Mapping[Any, Future[Any]]], what: Any, *fine: int
     ) -> dict[Any, Any]:
+        deadline = time.monotonic() + self._timeout
+        while True:
+            answers = ask(request, what, seconds=min(deadline - time.monotonic(), _ANSWER_SECONDS))
+            if time.monotonic() >= deadline or not any(map(_is_silent, answers.values())):
+                break
         results, problems = {}, []
-        for subject, answer in ask(request, what, seconds=self._timeout).items():
+        for subject, answer in answers.items():
             try:
                 results[subject] = answer.result()
             except KafkaException as error:
@@ -166,3 +175,8 @@ class KafkaAdmin:
             if time.monotonic() > deadline:
                 raise BrokerError(f"Kafka at {self._servers}: waited {self._timeout:g} seconds until {what}.")
             time.sleep(0.05)
+
+
+def _is_silent(answer: Future[Any]) -> bool:
+    error = answer.exception()
+    return isinstance(error, KafkaException) and error.args[0].code() == KafkaError._TIMED_OUT

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from streamapp.broker import LocalKafka
 from streamapp.runners.spark import spark_session
 
+from ..brokers import SteadyKafka
 from .backfill.cluster import Cluster
 
 
@@ -32,7 +33,7 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """A broker of its own: the ingest writes to topics with fixed names."""
-    with LocalKafka(tmp_path_factory.mktemp("kafka"), brokers=1, port=0) as broker:
+    with SteadyKafka(tmp_path_factory.mktemp("kafka"), brokers=1, port=0) as broker:
         yield broker
 
 

@@ -7,6 +7,7 @@ That is all that a killed backfill needs to go on, and what keeps workers from s
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -135,10 +136,15 @@ class Group:
         """What is committed; partitions for which nothing is are left out."""
         # Not with librdkafka, which gives metadata back with what lies behind it in memory; when it writes
         # metadata, it adds a NUL.
-        try:
-            found = asyncio.run(self._read(partitions))
-        except AioKafkaError as error:
-            raise self._refused("the committed offsets", str(error)) from error
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while True:
+            try:
+                found = asyncio.run(self._read(partitions))
+                break
+            except AioKafkaError as error:
+                if not error.retriable or time.monotonic() > deadline:
+                    raise self._refused("the committed offsets", str(error)) from error
+            time.sleep(0.1)
         return {tp: committed for tp, committed in found.items() if committed.offset >= 0}
 
     async def _read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
