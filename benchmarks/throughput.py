@@ -23,7 +23,7 @@ from benchmarks.schema import Delays
 from streamapp.broker import KafkaAdmin, KafkaSettings
 from streamapp.records import TopicPartition as Partition
 
-__all__ = ["Run", "RunFailed", "Throughput", "last_values", "measure_process"]
+__all__ = ["Run", "RunFailed", "Throughput", "measure_process", "records"]
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,8 @@ def measure_process(process: subprocess.Popen[str], log: Path) -> dict[str, Any]
     return measured
 
 
-def last_values(kafka: KafkaSettings, topic: str) -> dict[bytes, bytes]:
-    """The last committed value of each key."""
+def records(kafka: KafkaSettings, topic: str) -> Iterator[tuple[bytes, bytes]]:
+    """Key and value of all committed records, in the order of their partition."""
     consumer = Consumer(
         {
             **kafka.librdkafka(),
@@ -149,15 +149,13 @@ def last_values(kafka: KafkaSettings, topic: str) -> dict[bytes, bytes]:
     )
     partitions = set(consumer.list_topics(topic).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-    values: dict[bytes, bytes] = {}
     while partitions:
         for message in consumer.consume(10_000, 1.0):
             if message.error() is None:
-                values[message.key()] = message.value()
+                yield message.key(), message.value()
             elif message.error().code() == KafkaError._PARTITION_EOF:
                 partitions.discard(message.partition())
     consumer.close()
-    return values
 
 
 def _sizes(kafka: KafkaSettings, topic: str) -> int:
@@ -177,14 +175,14 @@ def _check_w4(kafka: KafkaSettings, tag: str, truth: data.Truth) -> bool:
 def _check_w2(kafka: KafkaSettings, tag: str, truth: data.Truth) -> bool:
     """Every peer has a changelog; only their names and the way numbers are written differ."""
     topics = [topic for topic in data.topics(kafka) if tag in topic and "changelog" in topic]
-    totals = [sum(map(_number, last_values(kafka, topic).values())) for topic in topics]
+    totals = [sum(map(_number, dict(records(kafka, topic)).values())) for topic in topics]
     return truth.events in totals
 
 
 def _check_w3(kafka: KafkaSettings, tag: str, truth: data.Truth) -> bool:
     windows: dict[object, Delays] = {}
-    for key, value in last_values(kafka, f"{tag}-out").items():
-        start = msgspec.json.decode(value).get("start")  # Quix has the window in the value
+    for key, value in records(kafka, f"{tag}-out"):
+        start = msgspec.json.decode(value).get("start")  # Quix has the window in the value, not in the key
         windows[key, start] = msgspec.json.decode(value, type=Delays)
     count, delay = sum(w.count for w in windows.values()), sum(w.delay for w in windows.values())
     return (count, delay, len(windows)) == (truth.events, truth.delay, truth.windows)

@@ -113,6 +113,7 @@ def w3(loop: Loop) -> None:
             for message in messages:
                 f = flight_of(message.value())
                 loop.send(repartition, encode(f), f.origin.encode(), message.timestamp()[1])
+            loop.meter.add(len(messages))
             continue
         touched = {}
         for message in messages:

@@ -50,11 +50,20 @@ def _largest_memory_mib() -> int:
     return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM:"))
 
 
+STAGES = {"w3": 2}
+"""How often each event is processed, where it is more than once: its record in a repartition topic as well."""
+
+
 class Meter:
-    """Counts events; CPU time is that of the whole process, user and system, all threads."""
+    """Counts the records that are processed, in every stage; CPU time is that of the whole process, user and system, all threads.
+
+    Half of the work is done when half of the records are. Counted at the last stage alone, a peer whose first stage runs ahead
+    would have less than half of its work left.
+    """
 
     def __init__(self, job: Job) -> None:
-        self.events = job.events
+        self._stages = STAGES.get(job.workload, 1)
+        self._records = job.events * self._stages
         self._limit = job.limit
         self.seen = 0
         self._began: tuple[float, float] | None = None
@@ -67,12 +76,12 @@ class Meter:
 
     def add(self, count: int) -> None:
         self.seen += count
-        if self._half is None and self.seen * 2 >= self.events:
+        if self._half is None and self.seen * 2 >= self._records:
             self._half = self.seen, time.perf_counter(), time.process_time()
 
     @property
     def done(self) -> bool:
-        if self.seen >= self.events:
+        if self.seen >= self._records:
             return True
         return self._began is not None and time.perf_counter() - self._began[0] > self._limit
 
@@ -81,12 +90,12 @@ class Meter:
         wall, cpu = time.perf_counter(), time.process_time()
         assert self._began is not None, "no event came"
         result = {
-            "events": self.seen,
+            "events": self.seen // self._stages,
             "seconds": wall - self._began[0],
             "cpu_seconds": cpu - self._began[1],
             "memory_mib": _largest_memory_mib(),
         }
         if self._half is not None and self.seen > self._half[0]:
             seen, _, half_cpu = self._half
-            result["second_half_cpu_us"] = (cpu - half_cpu) * 1e6 / (self.seen - seen)
+            result["second_half_cpu_us"] = (cpu - half_cpu) * 1e6 * self._stages / (self.seen - seen)
         print(json.dumps(result), file=sys.stdout, flush=True)

@@ -78,6 +78,7 @@ class Program:
                 self.meter.begin()
                 flight = event.value
                 await rekeyed.send(key=flight["origin"], value=flight, timestamp=event.message.timestamp)
+                self.meter.add(1)
 
         @self.app.agent(rekeyed)
         async def aggregate(stream: Any) -> None:

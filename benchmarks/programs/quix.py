@@ -63,7 +63,7 @@ class Program:
 
     def w3(self) -> None:
         def filled(flight: Any) -> Any:
-            self.meter.begin()
+            self.saw(flight)
             flight["dep_delay"] = flight["dep_delay"] or 0
             return flight
 
