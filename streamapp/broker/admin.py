@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
-from functools import partial
 from typing import Any, NamedTuple
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException
-from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic, OffsetSpec
 
-from streamapp.broker.requests import LastingAdmin, ask
+from streamapp.broker.requests import LastingAdmin, ask, list_offsets
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
@@ -20,14 +18,6 @@ from streamapp.records import TopicPartition
 __all__ = ["KafkaAdmin", "TopicSpec"]
 
 _BROKER_DEFAULT = -1
-_LEADER_CHANGES = (
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.OFFSET_NOT_AVAILABLE,
-)
-"""What a partition answers while its leader is being chosen, or one that the client does not know yet."""
 
 
 class TopicSpec(NamedTuple):
@@ -99,21 +89,13 @@ class KafkaAdmin:
         advances it a moment after a commit returned, because it writes the commit markers in the background.
         Partitions whose leader is just changing (or that were just created) are asked for again.
         """
-        level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
-        found: dict[TopicPartition, int] = {}
-        wanted = set(partitions)
-        deadline = time.monotonic() + self._timeout
-        while wanted:
-            asked = {ClientPartition(*partition): OffsetSpec.latest() for partition in wanted}
-            request = partial(self._client.list_offsets, isolation_level=level)
-            fine = _LEADER_CHANGES if time.monotonic() < deadline else ()
-            for at, end in self._each("read the end of", request, asked, *fine).items():
-                found[TopicPartition(at.topic, at.partition)] = end.offset
-            wanted -= found.keys()
-            if wanted:
-                self._metadata()  # tells the client who leads now
-                time.sleep(0.05)
-        return found
+        return list_offsets(
+            self._client,
+            partitions,
+            OffsetSpec.latest(),
+            read_committed=read_committed,
+            seconds=self._timeout,
+        )
 
     def _check_counts(self, wanted: Mapping[str, TopicSpec], existing: Mapping[str, int]) -> None:
         wrong = [

@@ -1,4 +1,5 @@
-"""How Kafka is asked: admin requests without a time-out of their own, and groups until they have a coordinator."""
+"""How Kafka is asked: admin requests without a time-out of their own, offsets until partitions have a leader, and groups until
+they have a coordinator."""
 
 from __future__ import annotations
 
@@ -6,15 +7,17 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 
-__all__ = ["NO_TIMEOUT", "LastingAdmin", "ask", "committed", "until_coordinated"]
+__all__ = ["NO_TIMEOUT", "LastingAdmin", "ask", "committed", "list_offsets", "until_coordinated"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -25,6 +28,26 @@ a segmentation fault) when one runs out while it looks for a broker or coordinat
 it likes, and whoever wants its answer stops waiting."""
 
 _SILENCE_SECONDS = 9.0
+_REQUEST_SECONDS = 10.0
+"""After so long a request is made again, which a new client does (`LastingAdmin`)."""
+
+_PASSING = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError._NOENT,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+)
+"""What a partition answers when a broker has gone, or while it is on its way to another."""
 
 _UNCOORDINATED = (
     KafkaError.NOT_COORDINATOR,
@@ -107,6 +130,56 @@ def _unanswered() -> Future[Any]:
     future: Future[Any] = Future()
     future.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
     return future
+
+
+def list_offsets(
+    admin: Any,
+    partitions: Iterable[TopicPartition],
+    spec: OffsetSpec,
+    *,
+    read_committed: bool = False,
+    seconds: float,
+    unknown_seconds: float = 0.0,
+) -> dict[TopicPartition, int]:
+    """Offsets in the logs of many partitions, in one request to each broker: the first, the one after the last, or the first at a
+    time (negative: there is none).
+
+    Open transactions count as part of a log, unless with ``read_committed``. As long as brokers do not answer, and partitions have
+    no leader, they are asked again. Raises `BrokerError` after ``seconds``; for a topic that does not exist after ``unknown_seconds``,
+    since not every broker may have heard of one that was just created.
+
+        ends = list_offsets(admin, [TopicPartition("flights", 0)], OffsetSpec.latest(), seconds=30)
+    """
+    level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+    wanted = {KafkaPartition(*tp): spec for tp in partitions}
+    found: dict[TopicPartition, int] = {}
+    began = time.monotonic()
+    while wanted:
+        asked = ask(admin.list_offsets, wanted, seconds=min(seconds, _REQUEST_SECONDS), isolation_level=level)
+        wanted = {}
+        for tp, future in asked.items():
+            try:
+                offset = future.result().offset
+                if (
+                    offset == OFFSET_INVALID
+                ):  # so a partition whose leader has gone comes back, without an error
+                    raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+                found[TopicPartition(tp.topic, tp.partition)] = offset
+            except KafkaException as exc:
+                error: KafkaError = exc.args[0]
+                unknown = error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+                limit = min(seconds, unknown_seconds) if unknown else seconds
+                if error.code() not in _PASSING or time.monotonic() - began > limit:
+                    raise BrokerError(
+                        f"the offsets of {tp.topic}-{tp.partition} are not known: {error.str()}"
+                    ) from exc
+                wanted[tp] = spec
+        if wanted:
+            time.sleep(0.1)
+            # librdkafka goes on asking with the leader epoch it knows, which a restarted broker refuses for ever.
+            with suppress(KafkaException):
+                admin.list_topics(timeout=min(seconds, _REQUEST_SECONDS))
+    return found
 
 
 def until_coordinated(call: Callable[[], T], *, seconds: float) -> T:

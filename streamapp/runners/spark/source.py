@@ -8,12 +8,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException
-from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 
 from streamapp.broker.consumer import ConsumerEvent, open_consumer
-from streamapp.broker.requests import LastingAdmin, ask
+from streamapp.broker.requests import LastingAdmin, list_offsets
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.spark.offset_times import TimeSearch
@@ -139,7 +138,7 @@ class KafkaRange:
     ) -> set[TopicPartition]:
         """Waits until all transactions that are open now have ended, in these partitions; returns those where some have
         not in time. From then on all can be read that was committed before."""
-        ends = self._offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        ends = self._offsets(partitions, OffsetSpec.latest(), read_committed=False)
         deadline = time.monotonic() + seconds
         while True:
             stable = self._offsets(ends, OffsetSpec.latest())
@@ -182,19 +181,11 @@ class KafkaRange:
             search.close()
 
     def _offsets(
-        self,
-        partitions: Iterable[TopicPartition],
-        spec: OffsetSpec,
-        level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        self, partitions: Iterable[TopicPartition], spec: OffsetSpec, *, read_committed: bool = True
     ) -> dict[TopicPartition, int]:
-        asked = {KafkaPartition(*tp): spec for tp in partitions}
-        if not asked:
-            return {}
-        found = ask(self._client.list_offsets, asked, seconds=TIMEOUT_SECONDS, isolation_level=level)
-        try:
-            return {TopicPartition(tp.topic, tp.partition): f.result().offset for tp, f in found.items()}
-        except KafkaException as error:
-            raise BrokerError(f"Kafka at {self._servers}: the offsets are not known: {error}") from error
+        return list_offsets(
+            self._client, partitions, spec, read_committed=read_committed, seconds=TIMEOUT_SECONDS
+        )
 
 
 @dataclass(frozen=True)

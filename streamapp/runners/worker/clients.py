@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable
-from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException
-from confluent_kafka import TopicPartition as RdTopicPartition
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 
 from streamapp.broker.consumer import RecordConsumer, open_consumer
-from streamapp.broker.requests import LastingAdmin, ask
+from streamapp.broker.requests import LastingAdmin
+from streamapp.broker.requests import list_offsets as ask_offsets
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
@@ -36,23 +35,6 @@ _REQUEST_SECONDS = 10.0
 _METADATA_SECONDS = 5.0
 _UNKNOWN_SECONDS = 30.0
 """How long a topic may be unknown: it was just created, and not every broker has heard of it."""
-_PASSING = (
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.REPLICA_NOT_AVAILABLE,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.OFFSET_NOT_AVAILABLE,
-    KafkaError.KAFKA_STORAGE_ERROR,
-    KafkaError.REQUEST_TIMED_OUT,
-    KafkaError.NETWORK_EXCEPTION,
-    KafkaError._NOENT,
-    KafkaError._TIMED_OUT,
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-)
-"""A broker has gone, or its partitions are on their way to another."""
 
 
 def client_settings(config: StreamsConfig) -> dict[str, Any]:
@@ -171,41 +153,6 @@ def list_offsets(
     latest: bool,
     timeout: float = PATIENCE_SECONDS,
 ) -> dict[TopicPartition, int]:
-    """The first offset, or the one after the last, of many partitions in one request to each broker.
-
-    Open transactions count as part of the log. As long as brokers do not answer, and partitions have no leader, they are
-    asked again. Raises `BrokerError` after ``timeout`` seconds.
-    """
+    """The first offset, or the one after the last, of logs with what open transactions have; with the patience of a worker."""
     spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
-    wanted = {RdTopicPartition(*tp): spec for tp in partitions}
-    found: dict[TopicPartition, int] = {}
-    began = time.monotonic()
-    while wanted:
-        asked = ask(
-            admin.list_offsets,
-            wanted,
-            seconds=min(timeout, _REQUEST_SECONDS),
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
-        )
-        wanted = {}
-        for tp, future in asked.items():
-            try:
-                offset = future.result().offset
-                if offset < 0:  # so a partition whose leader has gone comes back, without an error
-                    raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
-                found[TopicPartition(tp.topic, tp.partition)] = offset
-            except KafkaException as exc:
-                error: KafkaError = exc.args[0]
-                unknown = error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-                limit = min(timeout, _UNKNOWN_SECONDS) if unknown else timeout
-                if error.code() not in _PASSING or time.monotonic() - began > limit:
-                    raise BrokerError(
-                        f"the end of {tp.topic}-{tp.partition} is not known: {error.str()}"
-                    ) from exc
-                wanted[tp] = spec
-        if wanted:
-            time.sleep(0.1)
-            # librdkafka goes on asking with the leader epoch it knows, which a restarted broker refuses for ever.
-            with suppress(KafkaException):
-                admin.list_topics(timeout=min(timeout, _REQUEST_SECONDS))
-    return found
+    return ask_offsets(admin, partitions, spec, seconds=timeout, unknown_seconds=_UNKNOWN_SECONDS)
