@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.config import StreamsConfig
-from streamapp.errors import ConfigError
+from streamapp.errors import ConfigError, StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.handover_group import Group, settings_of
@@ -23,7 +23,7 @@ from streamapp.runners.spark.planner import topics_of
 from streamapp.runners.spark.replay_write import TopicWriter, read_topic
 from streamapp.runners.spark.result import BatchResult, OutputTable
 from streamapp.runners.spark.runner import SparkRunner
-from streamapp.runners.spark.source import KafkaRange, KafkaSource
+from streamapp.runners.spark.source import KafkaRange, KafkaSource, Ranges
 from streamapp.runners.spark.tables import live_tables
 from streamapp.serdes import Serde
 from streamapp.state.spec import StoreSpec
@@ -52,6 +52,18 @@ class Difference:
     @property
     def none(self) -> bool:
         return not (self.different or self.only_replayed or self.only_live)
+
+
+class _Standing(NamedTuple):
+    """An application at one moment."""
+
+    offsets: dict[TopicPartition, int]
+    """What it has committed of its source topics."""
+    tables: Mapping[str, OutputTable]
+    output: Ranges
+    """What is in the output topic that is computed again."""
+    still: bool
+    """Nothing was committed while the others were looked up: they belong together."""
 
 
 class Replay:
@@ -87,8 +99,8 @@ class Replay:
                 f"there is no table or output {name!r}; there are {', '.join(sorted([*self._stores, *outputs]))}"
             )
         self._topology = topology
-        stands, self._tables = self._snapshot()
-        self.until: Bound = until if until is not None else stands or None
+        self._stands = self._look()
+        self.until: Bound = until if until is not None else self._stands.offsets or None
         """The cut of what is computed."""
         self._result: BatchResult | None = None
 
@@ -143,20 +155,25 @@ class Replay:
     def diff(self, examples: int = 5) -> Difference:
         """Compares with what the application has: a table by key, an output record by record.
 
-        A table is compared with what belongs to the offsets that were committed when this was made. With
-        ``since``, what is older is left out on both sides.
+        Table and output are compared as they were when this was made, which belongs to the offsets that were committed then. With
+        ``since``, what is older is left out on both sides. Raises `StreamsError` if the application committed faster than it
+        could be looked at.
         """
+        if not self._stands.still:
+            raise StreamsError(
+                f"{self._config.application_id} has committed again each time that its offsets and tables were looked at, so they are not of "
+                "one moment and cannot be compared. Pause it while the replay starts: streamapp pause http://<a worker>, and "
+                "streamapp resume once stages are under way"
+            )
         replayed = self._within(self.frame)
         if self.name in self._stores:
-            live = self._tables.get(self.name)
+            live = self._stands.tables.get(self.name)
             if live is None:
                 raise ConfigError(
                     f"the table {self.name} has no changelog to compare with: the application has not run, or it is not logged"
                 )
             return self._diff_rows(replayed, self._within(live.frame), examples)
-        kafka = KafkaRange(client_of(self._config))
-        every = [TopicPartition(self.name, p) for p in range(kafka.partition_counts()[self.name])]
-        there = read_topic(self._spark, client_of(self._config), kafka.resolve(KafkaSource(), every))
+        there = read_topic(self._spark, client_of(self._config), self._stands.output)
         return self._diff_records(replayed, self._within(there), examples)
 
     def close(self) -> None:
@@ -169,21 +186,27 @@ class Replay:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _snapshot(self) -> tuple[dict[TopicPartition, int], Mapping[str, OutputTable]]:
-        """What the application has committed of its source topics, and its tables at that time. While workers
-        run, asks until nothing was committed in between."""
-        plan, group = self._runner.plan, Group(self._config)
-        existing = KafkaRange(client_of(self._config)).partition_counts()
+    def _look(self) -> _Standing:
+        """Where the application stands. While workers run, looks until nothing was committed in between."""
+        plan, group, kafka = self._runner.plan, Group(self._config), KafkaRange(client_of(self._config))
+        existing = kafka.partition_counts()
         inside = {topic.name for topic in plan.internal_topics}
         read = {t for sub in plan.subtopologies for t in topics_of(sub, existing) if t in existing}
         every = [TopicPartition(topic, p) for topic in read for p in range(existing[topic])]
-
+        outputs = [
+            TopicPartition(self.name, p)
+            for p in range(existing.get(self.name, 0))
+            if self.name not in self._stores
+        ]
         for _ in range(ATTEMPTS):
             before = group.read_settled(every)
             tables = live_tables(self._topology, self._config, self._spark)
-            if group.read_settled(every) == before:
+            output = kafka.resolve(KafkaSource(), outputs)
+            still = group.read_settled(every) == before
+            if still:
                 break
-        return {tp: entry.offset for tp, entry in before.items() if tp.topic not in inside}, tables
+        offsets = {tp: entry.offset for tp, entry in before.items() if tp.topic not in inside}
+        return _Standing(offsets, tables, output, still)
 
     def _changelog(self) -> str:
         sub = self._runner.plan.store_subtopology.get(self.name)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import struct
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from streamapp import StreamsBuilder, Topology
-from streamapp.errors import ConfigError
+from streamapp.errors import ConfigError, StreamsError
+from streamapp.records import TopicPartition
+from streamapp.runners.spark.handover_group import Committed, Group
 from streamapp.runners.spark.replay import Replay
 
 from ..backfill import travels
@@ -66,6 +70,35 @@ def test_what_is_replayed_is_compared_and_written_beside_the_application(
         found = carriers.diff()
         assert (found.different, found.only_live, found.only_replayed) == (1, 1, 0)
         assert [example[0] for example in found.examples] == ["A", "B"]
+
+    with (
+        Replay(cluster.topology(), config, seen, spark=cluster.spark) as output,
+        Replay(cluster.topology(), config, "daily", spark=cluster.spark) as daily,
+    ):
+        assert cluster.backfill("replayed").run() is not None  # the application goes on
+        assert output.diff().none
+        assert daily.diff().none
+
+
+def test_an_application_that_never_stands_still_cannot_be_compared(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.send(YEAR)
+    assert cluster.backfill("moving").run() is not None
+    read_settled, commits = Group.read_settled, count()
+
+    def read_moving(group: Group, partitions: Any) -> dict[TopicPartition, Committed]:
+        found = read_settled(group, partitions)
+        tp, entry = next(iter(found.items()))
+        return found | {tp: entry._replace(metadata=f"commit {next(commits)}")}
+
+    monkeypatch.setattr(Group, "read_settled", read_moving)
+    monkeypatch.setattr("streamapp.runners.spark.replay.ATTEMPTS", 2)
+    with (
+        Replay(cluster.topology(), cluster.config("moving"), "daily", spark=cluster.spark) as daily,
+        pytest.raises(StreamsError, match="moving has committed again .* streamapp pause"),
+    ):
+        daily.diff()
 
 
 def test_what_the_topology_does_not_have_is_named(cluster: Cluster) -> None:
