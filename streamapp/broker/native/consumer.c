@@ -90,6 +90,15 @@ static int first_error(int code, const rd_kafka_topic_partition_list_t *list) {
     return code;
 }
 
+/* The client asks once a second where topics are that it has not met before: it is made to ask now. Nobody waits for the answer, which
+ * comes behind that of a fetch. */
+static int look_up(rd_kafka_t *client, int code, const rd_kafka_topic_partition_list_t *list) {
+    const struct rd_kafka_metadata *known;
+    if (code == 0 && list->cnt > 0 && !rd_metadata(client, 0, NULL, &known, 0))
+        rd_metadata_destroy(known);
+    return code;
+}
+
 #define LIST_METHOD(name, call)                                                       \
     static PyObject *consumer_##name(Consumer *self, PyObject *given) {               \
         rd_kafka_topic_partition_list_t *list;                                        \
@@ -105,8 +114,9 @@ static int first_error(int code, const rd_kafka_topic_partition_list_t *list) {
         Py_RETURN_NONE;                                                               \
     }
 
-LIST_METHOD(assign, rd_assign(self->client->client, list))
-LIST_METHOD(incremental_assign, code_of(rd_incremental_assign(self->client->client, list)))
+LIST_METHOD(assign, look_up(self->client->client, rd_assign(self->client->client, list), list))
+LIST_METHOD(incremental_assign,
+            look_up(self->client->client, code_of(rd_incremental_assign(self->client->client, list)), list))
 LIST_METHOD(incremental_unassign, code_of(rd_incremental_unassign(self->client->client, list)))
 LIST_METHOD(pause, first_error(rd_pause_partitions(self->client->client, list), list))
 LIST_METHOD(resume, first_error(rd_resume_partitions(self->client->client, list), list))

@@ -20,6 +20,7 @@ typedef struct rd_kafka_topic_conf_s rd_kafka_topic_conf_t;
 typedef struct rd_kafka_headers_s rd_kafka_headers_t;
 typedef struct rd_kafka_error_s rd_kafka_error_t;
 typedef struct rd_kafka_consumer_group_metadata_s rd_kafka_consumer_group_metadata_t;
+struct rd_kafka_metadata;
 
 typedef struct {
     int err;
@@ -116,6 +117,8 @@ enum { ERR_ALL_BROKERS_DOWN = -187, ERR_INVALID_ARG = -186, ERR_QUEUE_FULL = -18
     F(int, pause_partitions, (rd_kafka_t *, rd_kafka_topic_partition_list_t *))                                  \
     F(int, resume_partitions, (rd_kafka_t *, rd_kafka_topic_partition_list_t *))                                 \
     F(int, committed, (rd_kafka_t *, rd_kafka_topic_partition_list_t *, int))                                    \
+    F(int, metadata, (rd_kafka_t *, int, rd_kafka_topic_t *, const struct rd_kafka_metadata **, int))            \
+    F(void, metadata_destroy, (const struct rd_kafka_metadata *))                                                \
     F(int, get_watermark_offsets, (rd_kafka_t *, const char *, int32_t, int64_t *, int64_t *))                   \
     /* of producers */                                                                                           \
     F(rd_kafka_topic_t *, topic_new, (rd_kafka_t *, const char *, rd_kafka_topic_conf_t *))                      \

@@ -76,6 +76,9 @@ class ChangelogReader:
     markers, aborted records, or nothing at all after compaction.
     """
 
+    _fetch_wait_ms = 500
+    """How long brokers keep a fetch that has found nothing; changelogs that are added meanwhile wait for its end."""
+
     def __init__(self, config: StreamsConfig, admin: LastingAdmin) -> None:
         self._config = config
         self._admin = admin
@@ -83,7 +86,7 @@ class ChangelogReader:
 
     @cached_property
     def _consumer(self) -> RecordConsumer:
-        return open_consumer(consumer_settings(self._config))
+        return open_consumer({**consumer_settings(self._config), "fetch.wait.max.ms": self._fetch_wait_ms})
 
     @property
     def progress(self) -> list[RestoreProgress]:
@@ -147,6 +150,8 @@ class ChangelogReader:
 
 class Restorer(ChangelogReader):
     """Brings tasks that were just opened to the ends of their changelogs, as they are when it begins."""
+
+    _fetch_wait_ms = 10
 
     def __init__(self, config: StreamsConfig, admin: LastingAdmin) -> None:
         super().__init__(config, admin)
