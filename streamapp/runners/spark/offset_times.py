@@ -39,6 +39,8 @@ class TimeSearch:
                 "auto.offset.reset": "error",
                 "isolation.level": "read_committed",
                 "fetch.message.max.bytes": 65_536,
+                # A look behind the end of a log waits for records, and the next one for that: half a second by default.
+                "fetch.wait.max.ms": 1,
             }
         )
 
