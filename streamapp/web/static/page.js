@@ -75,7 +75,10 @@ async function pollTables() {
   try {
     tables = (await ask("/tables/")).tables;
     showTables();
-    if (chosen === null) choose(tables.find((table) => table.readable)?.name, { scroll: false });
+    if (chosen === null) {
+      const listed = tables.find((table) => table.readable && table.kind !== "versioned");
+      choose((listed ?? tables.find((table) => table.readable))?.name, { scroll: false });
+    }
   } catch (error) {
     if (tables.length === 0) changed($("table-list"), error.message, () => [h("li", { class: "empty" }, error.message)]);
   }
