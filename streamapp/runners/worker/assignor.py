@@ -32,7 +32,7 @@ class _Metadata(ClientMetadata, serializer="json", include_metadata=False, names
     """What Faust's members tell each other, and beside it what ours do.
 
     In a subscription: the member's ``rack``, the ``offsets`` of the state that it has, by task, all stores of a
-    task together, and the tasks whose copies were ``warm`` when it last looked. In an assignment: the ``standby`` and ``warmup`` tasks of the member, and the addresses of the
+    task together, the tasks whose copies were ``warm`` when it last looked, and how often it has ``moved``. In an assignment: the ``standby`` and ``warmup`` tasks of the member, and the addresses of the
     ``copies`` of each task.
     """
 
@@ -52,6 +52,7 @@ class StreamsAssignor(PartitionAssignor):  # type: ignore[misc]
         self.standbys: dict[TaskId, bool] = {}
         """Tasks that this member keeps a copy of; True: only until it has caught up and can run the task."""
         self._copies: dict[TaskId, tuple[str, ...]] = {}
+        self._moved = 0
 
     # What a member says and hears.
 
@@ -61,7 +62,7 @@ class StreamsAssignor(PartitionAssignor):  # type: ignore[misc]
         offsets = {str(task): offset for task, offset in runtime.task_offsets().items()}
         mine = super()._metadata
         warm = sorted(map(str, runtime.warm_tasks()))
-        streams = {"rack": runtime.config.client_rack, "offsets": offsets, "warm": warm}
+        streams = {"rack": runtime.config.client_rack, "offsets": offsets, "warm": warm, "moved": self._moved}
         return _Metadata(**mine.asdict(), streams=streams)
 
     @classmethod
@@ -85,6 +86,8 @@ class StreamsAssignor(PartitionAssignor):  # type: ignore[misc]
         self._copies = {TaskId.parse(task): tuple(urls) for task, urls in streams.get("copies", {}).items()}
         if moved:
             logger.info("the address of this worker has changed: the group is told")
+            # A broker that hears again what the member said when it came back assigns nothing anew.
+            self._moved += 1
             self.app.streams.rejoin()
 
     def url_of(self, partition: TopicPartition) -> str | None:
