@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic, OffsetSpec
 
-from streamapp.broker.requests import LastingAdmin, ask, list_offsets
+from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask, list_offsets
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
@@ -26,10 +26,6 @@ class TopicSpec(NamedTuple):
     name: str
     partitions: int
     config: Mapping[str, str] = {}
-
-
-_ANSWER_SECONDS = 10.0
-"""After so long a request is made again, which a new client does (`LastingAdmin`)."""
 
 
 class KafkaAdmin:
@@ -134,7 +130,7 @@ class KafkaAdmin:
     ) -> dict[Any, Any]:
         deadline = time.monotonic() + self._timeout
         while True:
-            answers = ask(request, what, seconds=min(deadline - time.monotonic(), _ANSWER_SECONDS))
+            answers = ask(request, what, seconds=min(deadline - time.monotonic(), REQUEST_SECONDS))
             if time.monotonic() >= deadline or not any(map(_is_silent, answers.values())):
                 break
         results, problems = {}, []

@@ -10,14 +10,22 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from confluent_kafka import OFFSET_INVALID, Consumer, IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import OFFSET_END, Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 
-__all__ = ["NO_TIMEOUT", "LastingAdmin", "ask", "committed", "list_offsets", "until_coordinated"]
+__all__ = [
+    "NO_TIMEOUT",
+    "REQUEST_SECONDS",
+    "LastingAdmin",
+    "ask",
+    "committed",
+    "list_offsets",
+    "until_coordinated",
+]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -28,7 +36,7 @@ a segmentation fault) when one runs out while it looks for a broker or coordinat
 it likes, and whoever wants its answer stops waiting."""
 
 _SILENCE_SECONDS = 9.0
-_REQUEST_SECONDS = 10.0
+REQUEST_SECONDS = 10.0
 """After so long a request is made again, which a new client does (`LastingAdmin`)."""
 
 _PASSING = (
@@ -133,7 +141,7 @@ def _unanswered() -> Future[Any]:
 
 
 def list_offsets(
-    admin: Any,
+    admin: LastingAdmin,
     partitions: Iterable[TopicPartition],
     spec: OffsetSpec,
     *,
@@ -151,18 +159,18 @@ def list_offsets(
         ends = list_offsets(admin, [TopicPartition("flights", 0)], OffsetSpec.latest(), seconds=30)
     """
     level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+    by_time = spec not in (OffsetSpec.earliest(), OffsetSpec.latest())
     wanted = {KafkaPartition(*tp): spec for tp in partitions}
     found: dict[TopicPartition, int] = {}
     began = time.monotonic()
     while wanted:
-        asked = ask(admin.list_offsets, wanted, seconds=min(seconds, _REQUEST_SECONDS), isolation_level=level)
+        asked = ask(admin.list_offsets, wanted, seconds=min(seconds, REQUEST_SECONDS), isolation_level=level)
         wanted = {}
         for tp, future in asked.items():
             try:
                 offset = future.result().offset
-                if (
-                    offset == OFFSET_INVALID
-                ):  # so a partition whose leader has gone comes back, without an error
+                # So a partition whose leader has gone comes back, without an error.
+                if offset < 0 and not (by_time and offset == OFFSET_END):
                     raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
                 found[TopicPartition(tp.topic, tp.partition)] = offset
             except KafkaException as exc:
@@ -178,7 +186,7 @@ def list_offsets(
             time.sleep(0.1)
             # librdkafka goes on asking with the leader epoch it knows, which a restarted broker refuses for ever.
             with suppress(KafkaException):
-                admin.list_topics(timeout=min(seconds, _REQUEST_SECONDS))
+                admin.list_topics(timeout=min(seconds, REQUEST_SECONDS))
     return found
 
 

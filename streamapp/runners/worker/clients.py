@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 
 from streamapp.broker.consumer import RecordConsumer, open_consumer
-from streamapp.broker.requests import LastingAdmin
+from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin
 from streamapp.broker.requests import list_offsets as ask_offsets
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
@@ -31,7 +31,6 @@ __all__ = [
 
 PATIENCE_SECONDS = 300.0
 """How long a worker that runs waits for brokers that do not answer before it gives up."""
-_REQUEST_SECONDS = 10.0
 _METADATA_SECONDS = 5.0
 _UNKNOWN_SECONDS = 30.0
 """How long a topic may be unknown: it was just created, and not every broker has heard of it."""
@@ -130,7 +129,7 @@ def find_committed(
     while True:
         asked = known or open_consumer(consumer_settings(config))
         try:
-            return asked.committed(partitions, timeout=min(seconds, _REQUEST_SECONDS))
+            return asked.committed(partitions, timeout=min(seconds, REQUEST_SECONDS))
         except KafkaException as exc:
             error: KafkaError = exc.args[0]
             if time.monotonic() > deadline:

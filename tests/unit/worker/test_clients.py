@@ -7,8 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_END, OFFSET_INVALID, KafkaError, KafkaException
+from confluent_kafka.admin import OffsetSpec
 
+from streamapp.broker import requests
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import list_offsets
@@ -56,3 +58,15 @@ def test_no_answer_in_time_is_an_error() -> None:
     admin: Any = FakeAdmin({0: [7], 1: [KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)]})
     with pytest.raises(BrokerError, match="events-1"):
         list_offsets(admin, EVENTS, latest=True, timeout=-1)
+
+
+@pytest.mark.parametrize("answer", [OFFSET_INVALID, OFFSET_END])
+def test_what_is_no_offset_is_asked_for_again(answer: int) -> None:
+    admin: Any = FakeAdmin({0: [7], 1: [answer, 9]})
+    assert list_offsets(admin, EVENTS, latest=True) == {EVENTS[0]: 7, EVENTS[1]: 9}
+
+
+def test_behind_the_last_time_there_is_no_record() -> None:
+    admin: Any = FakeAdmin({0: [OFFSET_END], 1: [OFFSET_INVALID, 9]})
+    found = requests.list_offsets(admin, EVENTS, OffsetSpec.for_timestamp(1), seconds=30)
+    assert found == {EVENTS[0]: OFFSET_END, EVENTS[1]: 9}
