@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
+from typing import Any, ClassVar
 
 from confluent_kafka import KafkaError
 
@@ -76,8 +77,8 @@ class ChangelogReader:
     markers, aborted records, or nothing at all after compaction.
     """
 
-    _fetch_wait_ms = 500
-    """How long brokers keep a fetch that has found nothing; changelogs that are added meanwhile wait for its end."""
+    _settings: ClassVar[Mapping[str, Any]] = {}
+    """Of the consumer, beside those of the worker's others."""
 
     def __init__(self, config: StreamsConfig, admin: LastingAdmin) -> None:
         self._config = config
@@ -86,7 +87,7 @@ class ChangelogReader:
 
     @cached_property
     def _consumer(self) -> RecordConsumer:
-        return open_consumer({**consumer_settings(self._config), "fetch.wait.max.ms": self._fetch_wait_ms})
+        return open_consumer({**consumer_settings(self._config), **self._settings})
 
     @property
     def progress(self) -> list[RestoreProgress]:
@@ -151,7 +152,8 @@ class ChangelogReader:
 class Restorer(ChangelogReader):
     """Brings tasks that were just opened to the ends of their changelogs, as they are when it begins."""
 
-    _fetch_wait_ms = 10
+    # Changelogs that are added wait for the end of a fetch that has found nothing.
+    _settings: ClassVar = {"fetch.wait.max.ms": 10}
 
     def __init__(self, config: StreamsConfig, admin: LastingAdmin) -> None:
         super().__init__(config, admin)
