@@ -173,6 +173,8 @@ class Replay:
                     f"the table {self.name} has no changelog to compare with: the application has not run, or it is not logged"
                 )
             return self._diff_rows(replayed, self._within(live.frame), examples)
+        if not self._stands.output:
+            raise ConfigError(f"there is no topic {self.name} to compare with: the application has not run")
         there = read_topic(self._spark, client_of(self._config), self._stands.output)
         return self._diff_records(replayed, self._within(there), examples)
 
@@ -193,11 +195,8 @@ class Replay:
         inside = {topic.name for topic in plan.internal_topics}
         read = {t for sub in plan.subtopologies for t in topics_of(sub, existing) if t in existing}
         every = [TopicPartition(topic, p) for topic in read for p in range(existing[topic])]
-        outputs = [
-            TopicPartition(self.name, p)
-            for p in range(existing.get(self.name, 0))
-            if self.name not in self._stores
-        ]
+        written = 0 if self.name in self._stores else existing.get(self.name, 0)
+        outputs = [TopicPartition(self.name, p) for p in range(written)]
         for _ in range(ATTEMPTS):
             before = group.read_settled(every)
             tables = live_tables(self._topology, self._config, self._spark)

@@ -104,3 +104,16 @@ def test_an_application_that_never_stands_still_cannot_be_compared(
 def test_what_the_topology_does_not_have_is_named(cluster: Cluster) -> None:
     with pytest.raises(ConfigError, match="there is no table or output 'nothing'; there are.*carriers"):
         Replay(cluster.topology(), cluster.config("replayed"), "nothing", spark=cluster.spark)
+
+
+def test_an_application_that_has_not_run_has_no_output_to_compare_with(cluster: Cluster) -> None:
+    builder = StreamsBuilder(cluster.config("unborn"))
+    given = {"key_serde": travels.TEXT, "value_serde": travels.TEXT}
+    builder.stream(cluster.topic("flights"), **given).to(cluster.topic("unborn"), **given)  # type: ignore[arg-type]
+    with (
+        Replay(
+            builder.build(), cluster.config("unborn"), cluster.topic("unborn"), spark=cluster.spark
+        ) as output,
+        pytest.raises(ConfigError, match="there is no topic .*unborn to compare with"),
+    ):
+        output.diff()
