@@ -395,6 +395,13 @@ def test_a_topic_without_source_is_named(spark: SparkSession) -> None:
         SparkRunner(topology(stream_table), CONFIG, spark).batch(frames(spark, {"in": []}, 1))
 
 
+def test_a_source_for_one_topic_wants_its_name(spark: SparkSession) -> None:
+    with pytest.raises(
+        ConfigError, match=r"a ParquetSource is a source for one topic: say for which, \{'in': \.\.\.\}"
+    ):
+        SparkRunner(topology(stateless), CONFIG, spark).batch(ParquetSource("archive"))  # type: ignore[arg-type]
+
+
 def test_a_frame_without_offsets_is_refused(spark: SparkSession) -> None:
     frame: DataFrame = spark.createDataFrame([("k", "v", 1)], "key string, value string, timestamp bigint")
     with pytest.raises(ConfigError, match="topic in has no column partition, offset"):

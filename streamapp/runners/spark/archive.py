@@ -29,6 +29,7 @@ __all__ = ["ParquetSource", "write_archive"]
 
 COLUMNS = ("key", "value", "timestamp", "offset")
 BATCH = 10_000
+BATCH_BYTES = 1 << 24
 _FOLDER = re.compile(r"(?:^|/)partition=(\d+)/[^/]+\.parquet$")
 
 
@@ -113,7 +114,7 @@ class ParquetReader:
         for path in part.files:
             with pq.ParquetFile(path, filesystem=system) as file:
                 names = [*COLUMNS, *(["headers"] if "headers" in file.schema_arrow.names else [])]
-                for batch in file.iter_batches(BATCH, columns=names, use_threads=False):
+                for batch in file.iter_batches(_batch_rows(file.metadata), columns=names, use_threads=False):
                     keys, values, timestamps, offsets = (batch.column(name).to_pylist() for name in COLUMNS)
                     if offsets[0] <= last or (np.diff(batch.column("offset").to_numpy()) <= 0).any():
                         raise ConfigError(
@@ -141,6 +142,12 @@ def write_archive(frame: DataFrame, path: str) -> None:
 
 def _local(path: str) -> tuple[pafs.FileSystem, str]:
     return pafs.LocalFileSystem(), path
+
+
+def _batch_rows(meta: pq.FileMetaData) -> int:
+    """How many rows to take at a time: as many as make a batch, fewer where they are large."""
+    size = sum(meta.row_group(number).total_byte_size for number in range(meta.num_row_groups))
+    return max(1, min(BATCH, int(BATCH_BYTES * meta.num_rows // max(1, size))))
 
 
 def _span(system: pafs.FileSystem, path: str) -> tuple[int, int, int] | None:

@@ -13,7 +13,7 @@ from streamapp.runners.spark.archive import ParquetSource
 from streamapp.runners.spark.columns import ColumnSource
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.planner import topics_of
-from streamapp.runners.spark.session import few_groups
+from streamapp.runners.spark.session import few_groups, kept
 from streamapp.runners.spark.source import FrameSource, KafkaPart, KafkaRange, KafkaSource, Part
 from streamapp.topology import Plan
 
@@ -42,7 +42,7 @@ class Inputs:
     """Rows of column sources that are no records."""
     rejections: int = 0
     kept: list[DataFrame] = field(default_factory=list)
-    """What lies in Spark's cache until the batch is closed."""
+    """What lies on the executors' disks until the batch is closed."""
 
     def of(self, topics: tuple[str, ...]) -> dict[TopicPartition, Part]:
         return {tp: part for tp, part in self.parts.items() if tp.topic in topics}
@@ -72,6 +72,11 @@ def resolve(plan: Plan, sources: Sources) -> Inputs:
         ]
         names = dict.fromkeys([*wanted, *(topic for topic in matched if topic not in written)])
         by_topic: dict[str, Source] = dict.fromkeys(names, sources or KafkaSource())
+    elif not isinstance(sources, Mapping):
+        raise ConfigError(
+            f"a {type(sources).__name__} is a source for one topic: say for which, "
+            f"{{{', '.join(f'{topic!r}: ...' for topic in wanted)}}}. Only a KafkaSource is one for all topics"
+        )
     else:
         by_topic = {t: s if isinstance(s, Source) else FrameSource(s) for t, s in sources.items()}
         missing = [topic for topic in wanted if topic not in by_topic]
@@ -120,14 +125,13 @@ def _add_rows(found: Inputs, topic: str, source: FrameSource) -> int:
 
 
 def _add_columns(found: Inputs, topic: str, source: ColumnSource, plan: Plan) -> None:
-    from pyspark import StorageLevel
     from pyspark.sql import functions as F
 
     nodes = [node for sub in plan.subtopologies if (node := sub.source_of(topic))]
     nodes += [store.source for store in plan.global_stores if store.topic == topic]
     if not nodes:
         raise ConfigError(f"the topology does not read {topic}; it reads {', '.join(plan.source_topics)}")
-    encoded = source.rows(topic, nodes[0], plan.config).persist(StorageLevel.MEMORY_AND_DISK)
+    encoded = kept(source.rows(topic, nodes[0], plan.config))
     found.kept.append(encoded)
     with raised_in_tasks(), few_groups(encoded.sparkSession):
         sizes = encoded.groupBy("task", "rejected").count().collect()

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from streamapp.records import NO_HEADERS, Headers, RecordBatch
 
-__all__ = ["ARROW_HEADERS", "Merge", "Pack", "arrow_headers", "packs", "record_headers", "unpack"]
+__all__ = ["ARROW_HEADERS", "Merge", "Pack", "arrow_headers", "packs", "pieces", "record_headers", "unpack"]
 
 ARROW_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA = pa.schema(
@@ -28,6 +28,10 @@ SCHEMA = pa.schema(
         ("headers", ARROW_HEADERS),
     ]
 )
+
+
+PACK_BYTES = 1 << 20
+"""About how large a pack may be: Spark holds 32 of them at once for each task, twice as much while it makes room."""
 
 
 class Pack(NamedTuple):
@@ -51,9 +55,22 @@ def packs(columns: Sequence[pa.Array], partitions: npt.NDArray[np.int32], first_
     ends = [*starts[1:].tolist(), len(order)]
     taken = batch.take(pa.array(order))
     for partition, start, end in zip(found.tolist(), starts.tolist(), ends, strict=True):
-        part = taken.slice(start, end - start)
-        data = part.serialize().to_pybytes()
-        yield Pack(partition, part.column(0)[0].as_py(), first_seq + int(order[start]), end - start, data)
+        at = start
+        for part in pieces(taken.slice(start, end - start), PACK_BYTES):
+            data = part.serialize().to_pybytes()
+            yield Pack(partition, part.column(0)[0].as_py(), first_seq + int(order[at]), len(part), data)
+            at += len(part)
+
+
+def pieces(batch: pa.RecordBatch, limit_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a batch in as many batches as it takes for them to have about so many bytes each."""
+    count = min(-(-batch.nbytes // limit_bytes), len(batch))
+    if count <= 1:
+        yield batch
+        return
+    rows = -(-len(batch) // count)
+    for first in range(0, len(batch), rows):
+        yield batch.slice(first, rows)
 
 
 def unpack(data: pa.Buffer) -> pa.RecordBatch:

@@ -105,7 +105,7 @@ class OutputTable:
 
 @dataclass(frozen=True)
 class BatchResult:
-    """Topics and tables by name. The data lies in Spark's cache until `close`, or the end of a ``with``
+    """Topics and tables by name. The data lies on the executors' disks until `close`, or the end of a ``with``
     block."""
 
     topics: Mapping[str, OutputTopic]

@@ -22,7 +22,7 @@ from streamapp.runners.spark.partitioning import exact_partitions
 from streamapp.runners.spark.planner import Group, check_runnable, in_order, topics_of
 from streamapp.runners.spark.progress import records_bar
 from streamapp.runners.spark.result import BatchResult, OutputTable, OutputTopic
-from streamapp.runners.spark.session import spark_session, stage_settings
+from streamapp.runners.spark.session import kept, spark_session, stage_settings
 from streamapp.runners.spark.stage import Resume, Stage
 from streamapp.runners.spark.table_rows import readable
 from streamapp.topology import Plan, Topology
@@ -121,7 +121,6 @@ class Run:
 
     def stage(self, group: Group, progress: bool = False) -> None:
         """Computes one sub-topology, or a circle of them, from its sources and what earlier stages wrote."""
-        from pyspark import StorageLevel
         from pyspark.sql import functions as F
 
         sub, circle = group.subtopology, group.circle
@@ -158,7 +157,7 @@ class Run:
             stack.enter_context(stage_settings(self._spark, packs=any(packed), rows=not all(packed)))
             stack.enter_context(raised_in_tasks())
             frame = self._input_frame(row_topics, tasks, bool(circle))
-            out = frame.mapInArrow(stage, OUTPUT).persist(StorageLevel.MEMORY_AND_DISK)
+            out = kept(frame.mapInArrow(stage, OUTPUT))
             for number in group.ids:
                 self.frames[number] = out
             # Spark knows the smallest and the largest kind in each piece of its cache, and leaves the others alone.

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
-__all__ = ["few_groups", "spark_session", "stage_settings"]
+__all__ = ["few_groups", "kept", "spark_session", "stage_settings"]
 
 # A task reads exactly one Kafka partition: Spark must not join or split them.
 ADAPTIVE = "spark.sql.adaptive.enabled"
@@ -56,6 +56,8 @@ _DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     SHUFFLE_PARTITIONS: "4",
     ADAPTIVE: "false",
+    # What is kept goes to disk through a stream that holds on to as many objects, of 4 MB each, before it forgets them; else 100.
+    "spark.serializer.objectStreamReset": "8",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
 }
 
@@ -83,6 +85,17 @@ def stage_settings(spark: SparkSession, *, packs: bool, rows: bool) -> Iterator[
         wanted |= {ROWS_PER_BATCH: "32" if packs else "20000", BYTES_PER_BATCH: NO_LIMIT}
     with _set(spark, wanted):
         yield
+
+
+def kept(frame: DataFrame) -> DataFrame:
+    """The frame, computed once, and kept until its ``unpersist``.
+
+    On the executors' disks: how much a stage writes depends on the history, the heaps of executors do not. With
+    ``MEMORY_AND_DISK`` Spark fills its memory first, and then tasks find none for their sorts (docs/decisions.md).
+    """
+    from pyspark import StorageLevel
+
+    return frame.persist(StorageLevel.DISK_ONLY)
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.partitioning import exact_partitions
 from streamapp.runners.spark.produce import produce
 from streamapp.runners.spark.progress import polling
+from streamapp.runners.spark.session import kept
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -82,9 +83,9 @@ def publish(
     ledger = _Ledger(kafka, job)
     partitions = ledger.begin(topics, tasks)
     before = ledger.read(partitions)
-    kept = frame.storageLevel.useMemory or frame.storageLevel.useDisk
-    if not kept:
-        frame = frame.persist()
+    given = frame.storageLevel.useMemory or frame.storageLevel.useDisk
+    if not given:
+        frame = kept(frame)
     try:
         sizes = {
             TopicPartition(row[0], row[1]): row[2]
@@ -114,7 +115,7 @@ def publish(
                 .collect()
             )
     finally:
-        if not kept:
+        if not given:
             frame.unpersist()
         ledger.close()
     totals, there = dict.fromkeys(topics, 0), dict.fromkeys(topics, 0)

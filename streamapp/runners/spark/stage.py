@@ -28,6 +28,7 @@ from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.spark.archives import forget_archives
 from streamapp.runners.spark.frames import CHANGE, COUNTS, INPUT, OUTPUT, PACK, POSITION, RECORD, ROW
 from streamapp.runners.spark.output import OUTPUT_ROWS, Output
+from streamapp.runners.spark.packing import pieces
 from streamapp.runners.spark.progress import Reporter
 from streamapp.runners.spark.rows import Rows
 from streamapp.runners.spark.source import KafkaReader, Part, Ranges, Reader
@@ -52,6 +53,7 @@ __all__ = [
     "Stage",
 ]
 
+OUTPUT_BYTES = 1 << 24
 COMMIT_EVERY = 200_000
 """Records between two commits of a task. A fixed number, so that caches emit the same in every run."""
 
@@ -152,7 +154,11 @@ class Stage:
         yield from self.run(context.partitionId(), batches)
 
     def run(self, partition: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Runs one task to its end."""
+        """Runs one task to its end. Records may be large, so what it gives out is cut by size: Spark takes a batch as one."""
+        for batch in self._run(partition, batches):
+            yield from pieces(batch, OUTPUT_BYTES)
+
+    def _run(self, partition: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         inputs = self._inputs(partition)
         out = self._output(partition)
         task = BatchTask(
