@@ -8,7 +8,7 @@ and mended.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
@@ -23,7 +23,7 @@ from streamapp.runners.spark.planner import topics_of
 from streamapp.runners.spark.replay_write import TopicWriter, read_topic
 from streamapp.runners.spark.result import BatchResult, OutputTable
 from streamapp.runners.spark.runner import SparkRunner
-from streamapp.runners.spark.source import KafkaRange, KafkaSource, Ranges
+from streamapp.runners.spark.source import KafkaRange, KafkaReader, KafkaSource, Ranges
 from streamapp.runners.spark.tables import live_tables
 from streamapp.serdes import Serde
 from streamapp.state.spec import StoreSpec
@@ -48,6 +48,9 @@ class Difference:
     only_replayed: int
     only_live: int
     examples: tuple[tuple[Any, Any, Any, Any], ...]
+    under_way: int = 0
+    """Records in the application's repartition topics that it had not processed yet. They are in what was replayed, and make
+    differences that are none: compare again when the input rests."""
 
     @property
     def none(self) -> bool:
@@ -62,6 +65,8 @@ class _Standing(NamedTuple):
     tables: Mapping[str, OutputTable]
     output: Ranges
     """What is in the output topic that is computed again."""
+    inside: Ranges
+    """What it had not processed of its repartition topics."""
     still: bool
     """Nothing was committed while the others were looked up: they belong together."""
 
@@ -166,17 +171,19 @@ class Replay:
                 "streamapp resume once stages are under way"
             )
         replayed = self._within(self.frame)
+        under_way = self._count(self._stands.inside)
         if self.name in self._stores:
             live = self._stands.tables.get(self.name)
             if live is None:
                 raise ConfigError(
                     f"the table {self.name} has no changelog to compare with: the application has not run, or it is not logged"
                 )
-            return self._diff_rows(replayed, self._within(live.frame), examples)
+            found = self._diff_rows(replayed, self._within(live.frame), examples)
+            return replace(found, under_way=under_way)
         if not self._stands.output:
             raise ConfigError(f"there is no topic {self.name} to compare with: the application has not run")
         there = read_topic(self._spark, client_of(self._config), self._stands.output)
-        return self._diff_records(replayed, self._within(there), examples)
+        return replace(self._diff_records(replayed, self._within(there), examples), under_way=under_way)
 
     def close(self) -> None:
         if self._result is not None:
@@ -201,11 +208,28 @@ class Replay:
             before = group.read_settled(every)
             tables = live_tables(self._topology, self._config, self._spark)
             output = kafka.resolve(KafkaSource(), outputs)
+            ends = kafka.committed([tp for tp in every if tp.topic in inside])
             still = group.read_settled(every) == before
             if still:
                 break
         offsets = {tp: entry.offset for tp, entry in before.items() if tp.topic not in inside}
-        return _Standing(offsets, tables, output, still)
+        left = {
+            tp: (max(first, before[tp].offset if tp in before else 0), end)
+            for tp, (first, end) in ends.items()
+        }
+        return _Standing(offsets, tables, output, left, still)
+
+    def _count(self, ranges: Ranges) -> int:
+        """How many records there are, which offsets do not say where transactions ended."""
+        found, client = 0, client_of(self._config)
+        for tp, (start, end) in ranges.items():
+            reader = KafkaReader(client, tp, start, end)
+            try:
+                while (batch := reader.read()) is not None:
+                    found += len(batch.keys)
+            finally:
+                reader.close()
+        return found
 
     def _changelog(self) -> str:
         sub = self._runner.plan.store_subtopology.get(self.name)

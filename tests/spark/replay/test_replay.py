@@ -80,6 +80,17 @@ def test_what_is_replayed_is_compared_and_written_beside_the_application(
         assert daily.diff().none
 
 
+def test_what_is_under_way_inside_the_application_is_counted(cluster: Cluster) -> None:
+    cluster.send(YEAR)
+    assert cluster.backfill("under-way").run() is not None
+    config, topology = cluster.config("under-way"), cluster.topology()
+    with Replay(topology, config, "daily", spark=cluster.spark) as daily:
+        assert daily.diff().under_way == 0
+    cluster.send([travels.Event("under-way-daily-repartition", "A", "N1", YEAR[-1].time)] * 3)
+    with Replay(topology, config, "daily", spark=cluster.spark) as daily:
+        assert daily.diff().under_way == 3
+
+
 def test_an_application_that_never_stands_still_cannot_be_compared(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
