@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from streamapp.engine.java_heap import JavaHeap
 from streamapp.engine.punctuation import NEVER
-from streamapp.engine.queues import DecodedRecord, HeadHeap, RecordQueue
+from streamapp.engine.queues import DecodedRecord, RecordQueue
 from streamapp.records import RecordBatch, TopicPartition
 
 __all__ = ["PartitionGroup"]
@@ -28,7 +29,7 @@ class PartitionGroup:
         self._extract_head = extract_head
         self._max_idle_ms = max_idle_ms
         self._wall_clock_ms = wall_clock_ms
-        self._heads = HeadHeap()
+        self._heads = JavaHeap[RecordQueue]()
         # Not among the heads: they had no records, or the last that was chosen.
         self._arrived: list[RecordQueue] = []
 

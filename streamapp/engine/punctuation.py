@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
-from itertools import count
+
+from streamapp.engine.java_heap import JavaHeap
 
 __all__ = ["NEVER", "Punctuations", "Schedule"]
 
@@ -30,19 +30,19 @@ class Punctuations:
     """All punctuators of one clock, the next one first. ``next_time`` is compared with each record's timestamp."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Schedule]] = []
-        self._order = count()
+        self._heap = JavaHeap[Schedule]()
         self.next_time = NEVER
 
     def add(self, schedule: Schedule) -> None:
-        heapq.heappush(self._heap, (schedule.time, next(self._order), schedule))
-        self.next_time = self._heap[0][0]
+        self._heap.push(schedule, schedule.time)
+        self._note_next()
 
     def run(self, now: int, call: Callable[[Schedule, int], None]) -> bool:
         """Calls what is due, each once however many intervals have passed; returns whether there was any."""
         called = False
-        while self._heap and self._heap[0][0] <= now:
-            schedule = heapq.heappop(self._heap)[2]
+        heap = self._heap
+        while (time := heap.earliest) is not None and time <= now:
+            schedule = heap.pop()
             if schedule.cancelled:
                 continue
             call(schedule, now)
@@ -50,6 +50,10 @@ class Punctuations:
             if not schedule.cancelled:
                 missed = max(0, (now - schedule.time) // schedule.interval)
                 schedule.time += (missed + 1) * schedule.interval
-                heapq.heappush(self._heap, (schedule.time, next(self._order), schedule))
-        self.next_time = self._heap[0][0] if self._heap else NEVER
+                heap.push(schedule, schedule.time)
+        self._note_next()
         return called
+
+    def _note_next(self) -> None:
+        earliest = self._heap.earliest
+        self.next_time = NEVER if earliest is None else earliest

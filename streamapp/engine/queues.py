@@ -9,7 +9,7 @@ from typing import Any
 from streamapp.records import NO_HEADERS, Headers, RecordBatch, TopicPartition
 from streamapp.topology.nodes import SourceNode
 
-__all__ = ["ConsumedRecord", "DecodedRecord", "HeadHeap", "RecordQueue"]
+__all__ = ["ConsumedRecord", "DecodedRecord", "RecordQueue"]
 
 _FEW_KEYS = 512
 """More keys are decoded each time: to find one in a large dictionary takes longer, as it is not in the processor's cache."""
@@ -137,51 +137,3 @@ class RecordQueue:
     def raw_headers(self) -> Headers:
         assert self.batch is not None
         return NO_HEADERS if self.batch.headers is None else self.batch.headers[self.at]
-
-
-class HeadHeap:
-    """The queues that hold records, the one with the earliest head first.
-
-    Which of several equal heads comes first follows from the moves of this heap, so they are those of the heap in Kafka
-    Streams' PartitionGroup (Java's PriorityQueue): the test driver then gives the same order.
-    """
-
-    __slots__ = ("_queues", "_times")
-
-    def __init__(self) -> None:
-        self._queues: list[RecordQueue] = []
-        self._times: list[int] = []
-
-    @property
-    def earliest(self) -> int | None:
-        """The earliest head's time; None: no queue."""
-        return self._times[0] if self._times else None
-
-    def push(self, queue: RecordQueue, time: int) -> None:
-        queues, times = self._queues, self._times
-        at = len(queues)
-        queues.append(queue)
-        times.append(time)
-        while at:
-            parent = (at - 1) >> 1
-            if time >= times[parent]:
-                break
-            queues[at], times[at] = queues[parent], times[parent]
-            at = parent
-        queues[at], times[at] = queue, time
-
-    def pop(self) -> RecordQueue:
-        queues, times = self._queues, self._times
-        first, queue, time = queues[0], queues.pop(), times.pop()
-        size = len(queues)
-        if size:
-            at, child = 0, 1
-            while child < size:
-                if child + 1 < size and times[child + 1] < times[child]:
-                    child += 1
-                if time <= times[child]:
-                    break
-                queues[at], times[at] = queues[child], times[child]
-                at, child = child, 2 * child + 1
-            queues[at], times[at] = queue, time
-        return first

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamapp.engine import queues
-from streamapp.engine.queues import HeadHeap, RecordQueue
+from streamapp.engine.java_heap import JavaHeap
+from streamapp.engine.queues import RecordQueue
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.serdes import JsonSerde, StringSerde
 from streamapp.serdes.base import Serde
@@ -18,28 +19,25 @@ from streamapp.topology.nodes import SourceNode
 @given(st.lists(st.one_of(st.integers(0, 5), st.none()), max_size=60))
 def test_the_earliest_head_is_always_first(steps: list[int | None]) -> None:
     """A number: a queue with this head is pushed; None: the first one is popped."""
-    heap = HeadHeap()
+    heap = JavaHeap[Any]()
     model: list[int] = []
     for time in steps:
         if time is not None:
-            queue: Any = time
-            heap.push(queue, time)
+            heap.push(time, time)
             model.append(time)
         elif model:
             assert heap.earliest == min(model)
-            popped: Any = heap.pop()
+            popped = heap.pop()
             assert popped == min(model)
             model.remove(popped)
     assert heap.earliest == min(model, default=None)
 
 
 def test_equal_heads_of_two_queues_take_turns() -> None:
-    heap = HeadHeap()
-    a: Any = "a"
-    b: Any = "b"
-    heap.push(a, 1)
-    heap.push(b, 1)
-    order: list[Any] = []
+    heap = JavaHeap[Any]()
+    heap.push("a", 1)
+    heap.push("b", 1)
+    order = []
     for _ in range(4):
         queue = heap.pop()
         order.append(queue)
@@ -49,10 +47,9 @@ def test_equal_heads_of_two_queues_take_turns() -> None:
 
 def test_equal_heads_of_many_come_in_the_order_of_a_binary_heap() -> None:
     """What Java's PriorityQueue gives for the same pushes."""
-    heap = HeadHeap()
+    heap = JavaHeap[Any]()
     for name in "abcde":
-        queue: Any = name
-        heap.push(queue, 7)
+        heap.push(name, 7)
     assert [heap.pop() for _ in range(5)] == ["a", "e", "d", "c", "b"]
 
 
