@@ -49,6 +49,10 @@ def extract_head(task: Task, failures: Failures, queue: RecordQueue) -> DecodedR
             raise StreamsError(
                 f"the timestamp extractor of {queue.source.name} failed for {record}: {error}"
             ) from error
+        if not isinstance(timestamp, int):
+            raise StreamsError(
+                f"the timestamp extractor of {queue.source.name} gave {timestamp!r} for {record}: it has to give an int, ms since the epoch"
+            )
         if timestamp < 0:
             task.drop()
             task.pass_over(queue)

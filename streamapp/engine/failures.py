@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from types import CodeType, TracebackType
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from streamapp.records import Headers
 if TYPE_CHECKING:
     from streamapp.engine.task import Task
 
-__all__ = ["Failures", "ProcessingFailed"]
+__all__ = ["Failures", "ProcessingFailed", "error_headers"]
 
 
 class ProcessingFailed(StreamsError):
@@ -82,7 +83,9 @@ class Failures:
             try:
                 response = handler(self._context(node), error)
             except Exception as fatal:
-                raise ProcessingFailed(f"the exception handler itself failed for: {message}") from fatal
+                raise ProcessingFailed(
+                    f"the exception handler itself failed ({type(fatal).__name__}: {fatal}) for: {message}"
+                ) from fatal
         if response not in ("fail", "continue"):
             raise ProcessingFailed(
                 f'an exception handler must return "fail" or "continue", not {response!r}; it was asked about: {message}'
@@ -109,8 +112,7 @@ class Failures:
     def _send_dead_letter(self, topic: str, error: Exception) -> None:
         task = self._task
         added: Headers = (
-            ("__streams.errors.exception", _exception_name(error).encode()),
-            ("__streams.errors.message", str(error).encode()),
+            *error_headers(error),
             ("__streams.errors.topic", (task.topic or "").encode()),
             ("__streams.errors.partition", str(task.partition).encode()),
             ("__streams.errors.offset", str(task.offset).encode()),
@@ -119,6 +121,13 @@ class Failures:
         task.collector.send(topic, key, value, task.timestamp, task.headers + added, None)
 
 
-def _exception_name(error: Exception) -> str:
+def error_headers(error: Exception) -> Headers:
+    """What a dead letter says of an exception (KIP-1034)."""
     kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    stack = "".join(traceback.format_exception(error))
+    return (
+        ("__streams.errors.exception", name.encode()),
+        ("__streams.errors.stacktrace", stack.encode(errors="replace")),
+        ("__streams.errors.message", str(error).encode(errors="replace")),
+    )

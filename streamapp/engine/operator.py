@@ -42,6 +42,8 @@ class TaskContext(Protocol):
     timestamp: int
     """Timestamp of the source record in ms; operators pass timestamps on explicitly, only the Processor API and plain stores look here."""
     headers: Headers
+    record_context: tuple[Any, ...]
+    """All of the record's part; set to go on with another."""
     stream_time: int
     """Largest timestamp the task has seen, in ms; -1 before the first record."""
     log_each_write: bool

@@ -62,6 +62,10 @@ def bind_sink(node: SinkNode, task: Task, failures: Failures) -> ProcessFn:
             topic = target(
                 key, value, RecordContext(task.topic, task.partition, task.offset, timestamp, headers)
             )
+            if not isinstance(topic, str) or not topic:
+                raise TypeError(
+                    f"the topic function of {name} gave {topic!r}: it has to give the name of a topic"
+                )
         try:
             raw_key = None if key is None else key_bytes(key)
             raw_value = None if value is None else value_bytes(value)

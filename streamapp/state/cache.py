@@ -127,7 +127,7 @@ class CachedStore(WriteBehindStore):
         if put_row == self._write:  # let through
             return first
         task, news_of, rewrite, number = self._task, self._news.get, self._rewrite, self._numbers.__next__
-        show, keep, value_class = self._values.show, self._keep_value, self._value_class
+        show, keep, value_class, sound = self._values.show, self._keep_value, self._value_class, self._sound
         sized, exact = not self._shown, self._values.exact
 
         def fold(row_key: Any, key: Any, value: Any, timestamp: int) -> tuple[Any, Any, int]:
@@ -144,7 +144,7 @@ class CachedStore(WriteBehindStore):
                 return None, old, timestamp if timestamp > latest else latest
             if timestamp > latest:
                 latest = timestamp
-            if new.__class__ is not value_class:
+            if new.__class__ is not value_class or not sound(new):
                 after = keep(new)
             news.row = row = after, latest
             news.topic, news.offset, news.timestamp = task.topic, task.offset, task.timestamp
@@ -166,27 +166,27 @@ class CachedStore(WriteBehindStore):
         self._news.clear()
         self._cache.used -= self._news_bytes
         self._news_bytes = 0
-        current = task.topic, task.offset, task.timestamp, task.headers
-        try:
-            for row_key, each in news:
-                task.topic, task.offset = each.topic, each.offset
-                task.timestamp, task.headers = each.timestamp, each.headers
-                row = each.row
-                old, new = self._leaves(row_key, each.before, row), row[0]
-                if new is None and old is None and self._of_table:
-                    continue
-                if self._log_at_flush:
-                    self._log(row_key, row)
-                if listener is not None:
-                    listener(
-                        self._heard_key(row_key),
-                        None if new is None else show(new),
-                        None if old is None else show(old),
-                        self._heard_timestamp(row_key, row),
-                        each.headers,
-                    )
-        finally:
-            task.topic, task.offset, task.timestamp, task.headers = current
+        current = task.topic, task.offset, task.timestamp, task.headers, task.batch
+        task.batch = None  # the bytes of records that are let go are not there any more
+        for row_key, each in news:
+            task.topic, task.offset = each.topic, each.offset
+            task.timestamp, task.headers = each.timestamp, each.headers
+            row = each.row
+            old, new = self._leaves(row_key, each.before, row), row[0]
+            if new is None and old is None and self._of_table:
+                continue
+            if self._log_at_flush:
+                self._log(row_key, row)
+            if listener is not None:
+                listener(
+                    self._heard_key(row_key),
+                    None if new is None else show(new),
+                    None if old is None else show(old),
+                    self._heard_timestamp(row_key, row),
+                    each.headers,
+                )
+        # Only now: who hears of an exception wants to know whose record it was.
+        task.topic, task.offset, task.timestamp, task.headers, task.batch = current
 
     def _leaves(self, row_key: Any, before: Row, row: Row) -> Any:
         """A row leaves the cache for the store; returns the value that the store had."""

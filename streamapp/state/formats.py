@@ -41,31 +41,62 @@ _INT = struct.Struct(">i")
 _KEPT_CLASSES: dict[type, type] = {StringSerde: str, LongSerde: int, IntegerSerde: int, BytesSerde: bytes}
 
 
+# Whether a value of a kept class has bytes. Of text, what is not ASCII is tried: it may have halves of pairs (surrogates) alone.
+_SOUND: dict[type, Callable[[Any], bool]] = {
+    StringSerde: str.isascii,
+    LongSerde: lambda value: -(2**63) <= value < 2**63,
+    IntegerSerde: lambda value: -(2**31) <= value < 2**31,
+}
+
+
 def _identity(value: Any) -> Any:
     return value
+
+
+def _always(value: Any) -> bool:
+    return True
 
 
 class Codec:
     """How one side of a store, keys or values, is kept in memory: as the objects or as their bytes.
 
-    ``kept_class`` is the class of objects that are kept as they are (None: bytes are kept). ``keep``
+    ``kept_class`` is the class of objects that are kept as they are if they are ``sound`` (None: bytes are kept). ``keep``
     makes the kept form of a value, ``show`` the value of a kept form; ``to_bytes`` and ``from_bytes``
     convert kept forms.
     """
 
-    __slots__ = ("exact", "from_bytes", "immutable", "keep", "kept_class", "serialize", "show", "to_bytes")
+    __slots__ = (
+        "exact",
+        "from_bytes",
+        "immutable",
+        "keep",
+        "kept_class",
+        "serialize",
+        "show",
+        "sound",
+        "to_bytes",
+    )
 
     def __init__(self, serde: Serde[Any] | None, store: str, side: str) -> None:
         if serde is None:
             raise SerializationError(f"store {store!r} has no {side} serde: set {side}_serde")
         self.kept_class = _KEPT_CLASSES.get(type(serde))
+        self.sound = _SOUND.get(type(serde), _always)
         self.immutable, self.exact = serde.immutable, serde.exact
         serialize, deserialize = serde.serialize, serde.deserialize
 
         def to_bytes(value: Any) -> bytes:
             if value is None:
                 raise SerializationError(f"store {store!r}: a {side} cannot be None")
-            return serialize(value)
+            try:
+                data = serialize(value)
+            except SerializationError as error:
+                raise SerializationError(f"store {store!r}, {side}: {error}") from error
+            if not isinstance(data, bytes):
+                raise SerializationError(
+                    f"store {store!r}: serialize of the {side} serde {type(serde).__name__} gave {type(data).__name__}, not bytes"
+                )
+            return data
 
         self.serialize: Callable[[Any], bytes] = to_bytes
         self.keep: Callable[[Any], Any]

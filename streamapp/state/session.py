@@ -79,7 +79,7 @@ class SessionStore(TimeBucketedStore):
     def put(self, key: Any, start: int, end: int, value: Any, timestamp: int | None = None) -> None:
         if key.__class__ is not self._key_class:
             key = self._keep_key(key)
-        if value.__class__ is not self._value_class and value is not None:
+        if value is not None and (value.__class__ is not self._value_class or not self._sound(value)):
             value = self._keep_value(value)
         self.put_row((key, start, end), (value, self._task.timestamp if timestamp is None else timestamp))
 

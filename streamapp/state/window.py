@@ -120,7 +120,7 @@ class WindowStore(TimeBucketedStore):
     ) -> None:
         if key.__class__ is not self._key_class:
             key = self._keep_key(key)
-        if value.__class__ is not self._value_class and value is not None:
+        if value is not None and (value.__class__ is not self._value_class or not self._sound(value)):
             value = self._keep_value(value)
         row = (value, self._task.timestamp if timestamp is None else timestamp)
         if self._duplicates:

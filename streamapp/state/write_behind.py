@@ -60,6 +60,7 @@ class StoreContext(Protocol):
     offset: int
     timestamp: int
     headers: Headers
+    batch: RecordBatch | None
     log_each_write: bool
 
     def log(
@@ -138,6 +139,7 @@ class WriteBehindStore(Store):
         self._keep_key = self._keys.keep
         self._value_class = self._values.kept_class
         self._keep_value = self._values.keep
+        self._sound = self._values.sound
         self._shown = self._value_class is not None  # the kept form of a value is the value
         self._timestamped = timestamped
         self._cached_rows = cached_rows
@@ -208,7 +210,7 @@ class WriteBehindStore(Store):
         """What an aggregation does with each record, in one call. A row's timestamp is the largest that went in; a result of None deletes the
         row, at the record's own time."""
         row_of, put_row = self._rows_to_fold(), self.put_row
-        show, keep, value_class = self._values.show, self._keep_value, self._value_class
+        show, keep, value_class, sound = self._values.show, self._keep_value, self._value_class, self._sound
         # `row` and `put_row` where they are those of this class: two calls less for each record.
         rows: dict[Any, Row] = {}
         if getattr(row_of, "__func__", None) is WriteBehindStore.row:
@@ -228,7 +230,7 @@ class WriteBehindStore(Store):
             if new is None:
                 put_row(row_key, (None, timestamp))
             else:
-                if new.__class__ is not value_class:
+                if new.__class__ is not value_class or not sound(new):
                     kept = keep(new)
                 if plain and not known:
                     dirty[row_key] = kept, latest

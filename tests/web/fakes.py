@@ -32,6 +32,7 @@ class StoreTask:
     partition, offset, timestamp = 0, 0, 0
     topic: str | None = None
     headers: Headers = ()
+    batch = None
     log_each_write = False
 
     def log(self, *record: Any) -> None: ...

@@ -15,7 +15,7 @@ from streamapp.engine.processor import (
     check_same_key,
 )
 from streamapp.engine.punctuation import Schedule
-from streamapp.errors import StreamsError
+from streamapp.errors import ConfigError, StreamsError
 from streamapp.records import Headers, Record
 
 __all__ = ["BoundProcessorContext", "ProcessorOperator"]
@@ -55,6 +55,10 @@ class BoundProcessorContext:
 
     def schedule(self, interval: Any, type: PunctuationType, callback: Callable[[int], None]) -> Schedule:
         milliseconds = to_ms(interval, f"punctuation interval of {self._ctx.name}")
+        if not isinstance(type, PunctuationType):
+            raise StreamsError(
+                f"the punctuation of {self._ctx.name} follows PunctuationType.STREAM_TIME or .WALL_CLOCK_TIME, not {type!r}"
+            )
         if milliseconds < 1:
             raise StreamsError(
                 f"the punctuation interval of {self._ctx.name} must be at least 1 ms, not {milliseconds}"
@@ -84,7 +88,12 @@ class ProcessorOperator(Operator):
     def __init__(self, supplier: Callable[[], Processor], fixed_key: bool = False) -> None:
         self.supplier = supplier
         self.fixed_key = fixed_key
-        self.stores = tuple(getattr(supplier, "stores", ()))
+        stores = getattr(supplier, "stores", ())
+        if not isinstance(stores, (list, tuple)):
+            raise ConfigError(
+                f"stores of {supplier!r} has to be a tuple or list of StoreSpec, not {stores!r}"
+            )
+        self.stores = tuple(stores)
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         processor = self.supplier()

@@ -12,6 +12,7 @@ from typing import Any
 
 from streamapp.engine.operator import NodeContext, ValueGetter
 from streamapp.engine.operators.transformer import bind_transformer
+from streamapp.records import NO_HEADERS
 
 __all__ = [
     "AsOfGetter",
@@ -165,12 +166,15 @@ class TransformView(_DerivedView):
     supplier: Callable[[], Any]
 
     def derive(self, ctx: NodeContext, read: Callable[..., Any]) -> Callable[..., Any]:
-        transform = bind_transformer(ctx, self.supplier)
+        transform, task = bind_transformer(ctx, self.supplier), ctx.task
 
         def get(*at: Any) -> Any:
             row = read(*at)
             value, timestamp = (None, -1) if row is None else (row[0], row[1])
+            # Whose record wrote the row is not known any more (KTableTransformValuesGetter).
+            current, task.record_context = task.record_context, (None, -1, timestamp, NO_HEADERS, None)
             result = transform(at[0], value)
+            task.record_context = current
             return None if result is None else (result, timestamp)
 
         return get

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamapp.config import ErrorContext, StreamsConfig
+from streamapp.engine.failures import error_headers
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.runners.spark.frames import HEADERS
 from streamapp.runners.spark.packing import arrow_headers
@@ -180,11 +181,7 @@ class _Encoder:
                 f"{self.source.name}: a row for {self.topic} is no record: {excerpt(text)}: {type(error).__name__}: {error}; "
                 'set deserialization_exception_handler to "continue" to drop such rows (to the dead-letter topic, if one is set)'
             ) from error
-        headers = (
-            ("__streams.errors.exception", type(error).__qualname__.encode()),
-            ("__streams.errors.message", str(error).encode()),
-            ("__streams.errors.topic", self.topic.encode()),
-        )
+        headers = (*error_headers(error), ("__streams.errors.topic", self.topic.encode()))
         return None, text.encode(), max(time or 0, 0), headers, True
 
 

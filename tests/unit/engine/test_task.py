@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from streamapp import (
+    IntegerSerde,
     LongSerde,
     Materialized,
     Processor,
@@ -147,6 +148,58 @@ class TestFailures:
         assert task.positions == {TopicPartition("in", 0): 1}
         assert values(sent) == ["fine"]
 
+    @pytest.mark.parametrize("handler", ["fail", "continue"])
+    def test_what_fails_behind_a_cache_names_its_operator_and_its_record(self, handler: Any) -> None:
+        def fail(count: int) -> str:
+            raise RuntimeError("it went off")
+
+        config = StreamsConfig("app", processing_exception_handler=handler, dead_letter_queue_topic="dead")
+        builder = StreamsBuilder(config)
+        counts = builder.stream("in", **TEXTS).group_by_key().count()
+        counts.to_stream().map_values(fail, name="careful").to("out", **TEXTS)
+        task, sent = task_of(builder, config=config)
+        feed(task, "in", [("a", "v", 1), ("b", "v", 2)], offset=7)
+        assert task.process() == 2
+        if handler == "fail":
+            with pytest.raises(
+                StreamsError, match=r"careful .*in-0 at offset 7 failed: RuntimeError: it went"
+            ):
+                task.flush()
+        else:
+            task.flush()
+        offsets = [dict(r.headers)["__streams.errors.offset"] for r in sent.records if r.topic == "dead"]
+        assert offsets == ([b"7"] if handler == "fail" else [b"7", b"8"])
+
+    @pytest.mark.parametrize(
+        ("serde", "fine", "bad"),
+        [
+            (TEXT, "é", "half a pair: \ud83d"),
+            (LongSerde(), 2**63 - 1, 2**63),
+            (IntegerSerde(), 0, -(2**31) - 1),
+        ],
+    )
+    @pytest.mark.parametrize("cache", [0, 10_000_000])
+    def test_a_value_without_bytes_fails_where_it_is_put(
+        self, serde: Any, fine: Any, bad: Any, cache: int
+    ) -> None:
+        config = StreamsConfig(
+            "app", processing_exception_handler="continue", statestore_cache_max_bytes=cache
+        )
+        builder = StreamsBuilder(config)
+        stored = Materialized("last", key_serde=TEXT, value_serde=serde)
+        grouped = builder.stream("in", **TEXTS).group_by_key()
+        last = grouped.aggregate(
+            lambda: fine, lambda key, text, old: bad if text == "bad" else old, materialized=stored
+        )
+        last.to_stream().foreach(lambda key, value: None)
+        task, _ = task_of(builder, config=config)
+        feed(task, "in", [("k", "good", 1), ("k", "bad", 2), ("k", "good", 3)])
+        assert task.process() == 3
+        assert task.metrics.dropped_records == 1
+        task.flush()
+        task.persist({})
+        assert task.store("last").get("k") == (fine, 3)
+
     def test_continue_drops_the_record_at_the_failing_node_only(self) -> None:
         task, sent = self.failing(StreamsConfig("app", processing_exception_handler="continue"))
         feed(task, "in", [("k", "boom", 1), ("k", "after", 2)])
@@ -194,7 +247,11 @@ class TestFailures:
         task.process()
         (dead,) = [r for r in sent.records if r.topic == "dead"]
         assert (dead.key, dead.value, dead.timestamp) == (b"k", b"boom", 5)
-        assert dict(dead.headers) == {
+        headers = dict(dead.headers)
+        stack = headers.pop("__streams.errors.stacktrace").decode()
+        assert stack.startswith("Traceback")
+        assert stack.endswith("RuntimeError: it went off\n")
+        assert headers == {
             "own": b"1",
             "__streams.errors.exception": b"RuntimeError",
             "__streams.errors.message": b"it went off",
@@ -270,7 +327,7 @@ class TestPunctuation:
         task.process()
         assert calls == [1]
 
-    def test_punctuators_that_are_due_together_are_called_in_the_order_of_the_topology(self) -> None:
+    def test_punctuators_that_are_due_together_come_in_the_order_of_javas_queue(self) -> None:
         calls: list[str] = []
 
         class Named(Ticker):
@@ -285,9 +342,15 @@ class TestPunctuation:
         for name, parent in (("first", "in"), ("second", "first"), ("third", "second")):
             topology.add_processor(name, lambda name=name: Named(name), parent)
         task, _ = task_of(topology)
-        feed(task, "in", [("k", "v", t) for t in (1, 10)])
+        feed(task, "in", [("k", "v", t) for t in (5, 15, 25, 95)])
         task.process()
-        assert calls == ["first", "second", "third"] * 2
+        # What java.util.PriorityQueue gives for PunctuationQueue's moves.
+        assert ["".join(name[0] for name in calls[n : n + 3]) for n in (0, 3, 6, 9)] == [
+            "fts",
+            "tsf",
+            "sft",
+            "fts",
+        ]
 
 
 class TestCommit:

@@ -35,6 +35,7 @@ class FakeTask:
         self.offset = 0
         self.timestamp = 0
         self.headers: Headers = NO_HEADERS
+        self.batch: RecordBatch | None = None
         self.log_each_write = log_each_write
         self.logged: list[tuple[bytes, bytes | None, int | None, Headers]] = []
         self.dropped = 0
