@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
+import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import faust
+from faust.types.settings import Settings
 
 from streamapp.config import StreamsConfig
 from streamapp.dsl import StreamsBuilder
+from streamapp.dsl.stream import require_function
 from streamapp.errors import ConfigError
 from streamapp.runners.worker.control import StreamsTransport
 from streamapp.runners.worker.process import StreamsWorker
@@ -56,6 +61,7 @@ class App(faust.App):  # type: ignore[misc]
     ) -> None:
         if config is None and isinstance(topology, Topology):
             config = topology.plan().config  # what its builder was given
+        _check_settings(settings)
         datadir = os.environ.get(_COMMAND_LINE_DATADIR) or datadir
         self.config = _config(id, config, bootstrap_servers, datadir)
         settings = {**_faust_settings(self.config), **settings}
@@ -126,6 +132,20 @@ _TOPOLOGY_SETTINGS: dict[str, Any] = {
 }
 
 
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    """Raises `ConfigError` for what is no setting of Faust's, which takes anything without a word."""
+    ours = [field.name for field in fields(StreamsConfig)]
+    known = {"monitor", "config_source", "loop", "beacon", *Settings.SETTINGS}
+    for name in settings:
+        if name in ours:
+            raise ConfigError(
+                f"{name} is a setting of StreamsConfig: App(..., config=StreamsConfig(id, {name}=...))"
+            )
+        if name not in known:
+            close = difflib.get_close_matches(name, [*known, *ours, *inspect.signature(App).parameters], 1)
+            raise ConfigError(f"App has no setting {name}" + (f"; did you mean {close[0]}?" if close else ""))
+
+
 def _build(topology: Topology | Callable[[StreamsBuilder], Any], config: StreamsConfig) -> Topology:
     if isinstance(topology, Topology):
         return topology
@@ -133,6 +153,7 @@ def _build(topology: Topology | Callable[[StreamsBuilder], Any], config: Streams
         raise ConfigError(
             f"topology must be a Topology or a function that takes a StreamsBuilder, not {topology!r}"
         )
+    require_function(topology, "App", "a function of a StreamsBuilder as topology", 1)
     builder = StreamsBuilder(config)
     topology(builder)
     return builder.build()

@@ -113,6 +113,17 @@ class StreamsConfig:
     def __post_init__(self) -> None:
         check_topic_name(self.application_id, "application_id")
         self._name_brokers_once()
+        for field_ in fields(self):
+            value = getattr(self, field_.name)
+            optional = field_.type == "int | None" and value is None
+            if (
+                field_.type in ("int", "int | None")
+                and not optional
+                and (not isinstance(value, int) or value is True)
+            ):
+                raise ConfigError(
+                    f"{field_.name} has to be an int{_UNITS.get(field_.name.rsplit('_', 1)[-1], '')}, not {value!r}"
+                )
         self._one_of("processing_guarantee", "at_least_once", "exactly_once_v2")
         self._one_of("dsl_store_type", "rocksdb", "in_memory")
         self._one_of("dsl_store_format", "default", "headers")
@@ -209,6 +220,8 @@ class StreamsConfig:
             values[name] = _convert(key, value, types[name])
         return cls(**values)
 
+
+_UNITS = {"ms": " of milliseconds", "bytes": " of bytes"}
 
 _PROPERTY_NAMES = {
     "errors.dead.letter.queue.topic.name": "dead_letter_queue_topic",

@@ -136,6 +136,16 @@ def execute(store: Any, query: Query) -> QueryResult:
             failure="UNKNOWN_QUERY_TYPE",
             message=f"store {store.name} of kind {store.kind} cannot answer a {type(query).__name__}",
         )
+    if isinstance(query, WindowRangeQuery) and (query.key is None) is (store.kind == "session"):
+        wanted = (
+            "a key, and gives its sessions"
+            if store.kind == "session"
+            else "time_from and time_to, and no key"
+        )
+        return QueryResult(
+            failure="UNKNOWN_QUERY_TYPE",
+            message=f"store {store.name}: a WindowRangeQuery of it takes {wanted}",
+        )
     if store.spec.persistent and (store.spec.headers_format or store.spec.keeps_headers):
         return QueryResult(
             failure="UNKNOWN_QUERY_TYPE",

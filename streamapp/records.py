@@ -35,6 +35,27 @@ Headers = tuple[tuple[str, bytes | None], ...]
 NO_HEADERS: Headers = ()
 
 
+def check_headers(headers: object) -> None:
+    """Raises `TypeError` for what are not headers.
+
+    >>> check_headers({"trace": b"1"})
+    Traceback (most recent call last):
+    ...
+    TypeError: headers are a tuple of pairs of text and bytes, as in (("trace", b"1"),), not {'trace': b'1'}
+    """
+    pairs = headers if isinstance(headers, tuple) else (headers,)
+    for pair in pairs:
+        if not (
+            isinstance(pair, tuple)
+            and len(pair) == 2
+            and isinstance(pair[0], str)
+            and isinstance(pair[1], bytes | None)
+        ):
+            raise TypeError(
+                f'headers are a tuple of pairs of text and bytes, as in (("trace", b"1"),), not {headers!r}'
+            )
+
+
 class TopicPartition(NamedTuple):
     """One partition of one topic.
 
@@ -113,11 +134,14 @@ class Record(NamedTuple, Generic[K, V]):
         return Record(self.key, value, self.timestamp, self.headers)
 
     def with_timestamp(self, timestamp: int) -> Record[K, V]:
-        """With another timestamp, in ms."""
+        """With another timestamp, in ms. Raises `TypeError` for what is not an int."""
+        if not isinstance(timestamp, int):
+            raise TypeError(f"a timestamp is an int, ms since the epoch, not {timestamp!r}")
         return Record(self.key, self.value, timestamp, self.headers)
 
     def with_headers(self, headers: Headers) -> Record[K, V]:
-        """With other headers, in place of those that it has."""
+        """With other headers, in place of those that it has. Raises `TypeError` for what are not pairs of text and bytes."""
+        check_headers(headers)
         return Record(self.key, self.value, self.timestamp, headers)
 
 

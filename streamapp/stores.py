@@ -76,8 +76,10 @@ class Stores:
         >>> Stores.lru("hot", 1000, StringSerde(), LongSerde()).max_entries
         1000
         """
-        if max_entries < 0:
-            raise ConfigError(f"max_entries of store {name} must not be negative, but is {max_entries}")
+        if not isinstance(max_entries, int) or max_entries < 0:
+            raise ConfigError(
+                f"max_entries of store {name} has to be an int, not negative, but is {max_entries!r}"
+            )
         return _spec(
             "lru", name, key_serde, value_serde, "in_memory", logging, caching, max_entries=max_entries
         )

@@ -57,6 +57,9 @@ class BufferConfig:
             raise ConfigError(
                 "a bounded buffer needs max_records, max_bytes or both; or use BufferConfig.unbounded()"
             )
+        for what, limit in (("max_records", max_records), ("max_bytes", max_bytes)):
+            if limit is not None and not isinstance(limit, int):
+                raise ConfigError(f"{what} of a bounded buffer has to be an int, not {limit!r}")
         return cls(max_records, max_bytes, when_full)
 
     def with_logging_disabled(self) -> BufferConfig:

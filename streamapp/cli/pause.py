@@ -39,6 +39,8 @@ def resume(url: str, only_this: bool) -> None:
 
 
 def _tell(url: str, what: str, only_this: bool) -> None:
+    if "://" not in url:
+        url = f"http://{url}"
     address = f"{url.rstrip('/')}/{what}?workers={'this' if only_this else 'all'}"
     try:
         with urllib.request.urlopen(urllib.request.Request(address, method="POST"), timeout=30) as response:

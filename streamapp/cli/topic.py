@@ -36,10 +36,14 @@ def create(name: str, partitions: int) -> None:
 @topic_group.command()
 @NAME
 @click.option(
-    "--separator", default="\t", help="Between key and value; default: a tab. Without one a line has no key."
+    "--separator",
+    default="\t",
+    help="Between key and value; default: a tab. A line without it is a value alone.",
 )
 def write(name: str, separator: str) -> None:
-    """Write each line of the standard input to topic NAME: key, separator, value. A key alone deletes (null value)."""
+    """Write each line of the standard input to topic NAME: key, separator, value. A key with nothing behind the separator deletes (null value)."""
+    if not separator:
+        raise click.UsageError("--separator is what stands between key and value; it cannot be empty")
     failed: list[KafkaError] = []
     with clear_errors():
         settings = KafkaSettings.from_env()

@@ -119,7 +119,8 @@ def _operator(
     timeout: Duration,
     on_timeout: Any,
 ) -> AsyncMap:
-    require_function(fn, f"{method}()", "a coroutine function (async def)", 2 if with_key else 1)
+    takes = 2 if with_key else 1
+    require_function(fn, f"{method}()", "a coroutine function (async def)", takes, coroutine=True)
     if on_timeout is not None:
         require_function(on_timeout, f"{method}(on_timeout=...)", "a function that gives the result instead")
     if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:

@@ -85,8 +85,8 @@ class Materialized:
             )
         if (self.store_type == "lru") != (self.max_entries is not None):
             raise ConfigError("store_type='lru' and max_entries belong together: give both or neither")
-        if self.max_entries is not None and self.max_entries < 1:
-            raise ConfigError(f"max_entries has to be at least 1, got {self.max_entries}")
+        if self.max_entries is not None and (not isinstance(self.max_entries, int) or self.max_entries < 1):
+            raise ConfigError(f"max_entries has to be an int, at least 1, got {self.max_entries!r}")
         for what, least in (("retention", 0), ("history_retention", 0), ("segment_interval", 1), ("ttl", 1)):
             duration = getattr(self, what)
             if duration is not None and to_ms(duration, what) < least:
@@ -110,6 +110,8 @@ def check_serdes(options: Any, what: str) -> None:
     for part in ("key_serde", "value_serde", "other_value_serde"):
         if getattr(options, part, None) is not None:
             check_serde(getattr(options, part), f"{part} of {what}")
+    if not isinstance(options.topic_config, Mapping):
+        raise ConfigError(f"topic_config of {what} has to be a dict, not {options.topic_config!r}")
     for setting, value in options.topic_config.items():
         if not isinstance(setting, str) or not isinstance(value, str):
             raise ConfigError(
@@ -173,6 +175,14 @@ def refuse_ttl(materialized: Materialized | None, table: str, remedy: str) -> No
         raise TopologyError(f"{table} cannot have a ttl of its own: {remedy}")
 
 
+def _check_windowed(m: Materialized, name: str) -> None:
+    """Raises `TopologyError` for what stores of windows do not have."""
+    refuse_ttl(m, f"windowed table {name}", _WINDOW_RETENTION)
+    for option, given in (("store_type='lru'", m.store_type == "lru"), ("history_retention", m.versioned)):
+        if given:
+            raise TopologyError(f"windowed table {name} cannot have {option}: {_WINDOW_RETENTION}")
+
+
 def window_spec(
     context: Context,
     name: str,
@@ -184,7 +194,7 @@ def window_spec(
 ) -> StoreSpec:
     """The store of a windowed aggregation; its retention is checked against the windows."""
     m = materialized or Materialized()
-    refuse_ttl(m, f"windowed table {name}", _WINDOW_RETENTION)
+    _check_windowed(m, name)
     if isinstance(windows, SlidingWindows):
         size_ms, needed_ms, reason = (
             windows.difference_ms,
@@ -226,7 +236,7 @@ def session_spec(
 ) -> StoreSpec:
     """The store of a session aggregation; its retention is checked against the gap."""
     m = materialized or Materialized()
-    refuse_ttl(m, f"windowed table {name}", _WINDOW_RETENTION)
+    _check_windowed(m, name)
     needed_ms = windows.gap_ms + windows.grace_ms
     retention_ms = _retention_ms(m, name, needed_ms, "the inactivity gap plus the grace period")
     spec = StoreSpec(

@@ -52,7 +52,9 @@ class Described(Generic[K, V]):
         return sources
 
 
-def require_function(function: Any, operator: str, what: str, takes: int | None = None) -> None:
+def require_function(
+    function: Any, operator: str, what: str, takes: int | None = None, *, coroutine: bool = False
+) -> None:
     """Raises `TopologyError` for what cannot be called, or not with so many arguments.
 
     >>> require_function(lambda value: value, "filter() of flights", "a predicate of key and value", 2)
@@ -62,6 +64,11 @@ def require_function(function: Any, operator: str, what: str, takes: int | None 
     """
     if not callable(function):
         raise TopologyError(f"{operator} needs {what}, got {function!r}")
+    if inspect.iscoroutinefunction(function) and not coroutine:
+        raise TopologyError(
+            f"{operator} needs {what}, and {function.__name__} is a coroutine function, whose result it would not wait for: await in "
+            "map_async() or map_values_async(), and use a plain function here"
+        )
     if takes is None:
         return
     try:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.records import Windowed
-from streamapp.serdes.base import Serde
+from streamapp.serdes.base import Serde, check_serde
 
 __all__ = ["SessionWindowedSerde", "TimeWindowedSerde"]
 
@@ -32,8 +32,9 @@ class TimeWindowedSerde(Serde[Windowed]):
     """
 
     def __init__(self, inner: Serde[K], window_size_ms: int) -> None:
-        if window_size_ms < 0:
-            raise ConfigError(f"window_size_ms must not be negative, got {window_size_ms}")
+        check_serde(inner, "the inner serde of a TimeWindowedSerde")
+        if not isinstance(window_size_ms, int) or window_size_ms < 0:
+            raise ConfigError(f"window_size_ms has to be an int of ms, not negative, got {window_size_ms!r}")
         self.inner = inner
         self.window_size_ms = window_size_ms
         self.immutable = inner.immutable
@@ -66,6 +67,7 @@ class SessionWindowedSerde(Serde[Windowed]):
     """
 
     def __init__(self, inner: Serde[K]) -> None:
+        check_serde(inner, "the inner serde of a SessionWindowedSerde")
         self.inner = inner
         self.immutable = inner.immutable
 

@@ -154,7 +154,7 @@ def _stores(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
                 Need.MIGRATION,
                 f"store {name}",
                 "new, and what it reads has been read before: it begins empty at the committed offsets",
-                "Accept that, or backfill it",
+                "Create its changelog first (the worker that finds none says how), and accept that, or backfill it",
             )
         else:
             yield Finding(Need.NOTHING, f"store {name}", "new")

@@ -82,6 +82,10 @@ class Topology:
         if not topics and pattern is None:
             raise TopologyError(f"source {name} reads nothing: name at least one topic or give a pattern")
         for topic in topics:
+            if not isinstance(topic, str):
+                raise TopologyError(
+                    f"source {name} reads topics by name, each an argument of its own, not {topic!r}"
+                )
             if topic not in self._internal:
                 check_name(topic, "topic")
             self._check_topic_free(topic)
@@ -346,6 +350,10 @@ class Topology:
         if not parents:
             raise TopologyError(f"{name} has no parent: name the node that it gets its records from")
         for parent in parents:
+            if not isinstance(parent, str):
+                raise TopologyError(
+                    f"{name} has parents by name, each an argument of its own, not {parent!r}"
+                )
             if parent == name:
                 raise TopologyError(f"parent node {parent} is unknown: a node cannot be its own parent")
             if parent not in self._nodes:

@@ -9,7 +9,7 @@ import pytest
 from streamapp.app import App
 from streamapp.config import StreamsConfig
 from streamapp.dsl import StreamsBuilder
-from streamapp.errors import ConfigError, InvalidStoreError
+from streamapp.errors import ConfigError, InvalidStoreError, TopologyError
 from streamapp.runners.worker.view import StoreNotAvailable
 
 from .counting_app import TEXT, counting
@@ -66,6 +66,14 @@ def test_without_a_topology_it_is_a_plain_faust_app(tmp_path: Path) -> None:
     [
         ({"topology": 3}, "must be a Topology or a function"),
         ({"config": StreamsConfig("other")}, "application_id='other'"),
+        (
+            {"processing_guarantee": "exactly_once_v2"},
+            r"a setting of StreamsConfig: App\(..., config=StreamsConfig\(",
+        ),
+        ({"commit_interval_ms": 100}, "commit_interval_ms is a setting of StreamsConfig"),
+        ({"web_prt": 6067}, "App has no setting web_prt; did you mean web_port"),
+        ({"bootstrap_server": "x:1"}, "App has no setting bootstrap_server; did you mean bootstrap_servers"),
+        ({"topology": lambda: None}, "a function of a StreamsBuilder as topology"),
         ({"topology": counting("in", "out"), "table_standby_replicas": 0}, "bypass the assignor"),
         (
             {"config": StreamsConfig("flights", client_properties={"security.protocol": "SSL"})},
@@ -74,7 +82,7 @@ def test_without_a_topology_it_is_a_plain_faust_app(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_right_is_refused_at_once(arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises((ConfigError, TopologyError), match=message):
         App("flights", **arguments)  # type: ignore[arg-type]
 
 

@@ -12,14 +12,15 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from streamapp.config import StreamsConfig
+from streamapp.durations import Duration, to_ms
 from streamapp.engine.global_state import GlobalState
 from streamapp.engine.task import Task
-from streamapp.errors import StreamsError, TopologyError
+from streamapp.errors import SerializationError, StreamsError, TopologyError
 from streamapp.query import Query, execute
-from streamapp.records import NO_HEADERS, Headers, OutputRecord, RecordBatch, TopicPartition
+from streamapp.records import NO_HEADERS, Headers, OutputRecord, RecordBatch, TopicPartition, check_headers
 from streamapp.runners.local.coroutines import Coroutines
 from streamapp.runners.local.topics import TestInputTopic, TestOutputTopic
-from streamapp.serdes.base import Serde
+from streamapp.serdes.base import Serde, check_serde
 from streamapp.state.backend import MemoryBackend
 from streamapp.topology import Topology
 
@@ -88,6 +89,11 @@ class TopologyTestDriver:
         partition: int | None,
     ) -> None:
         """Takes what the task writes (the `Collector` port)."""
+        for side, data in (("key", key), ("value", value)):
+            if data is not None and not isinstance(data, bytes):
+                raise SerializationError(
+                    f"topic {topic}: serialize of the {side} serde gave {type(data).__name__}, not bytes"
+                )
         self._fresh.append(OutputRecord(topic, key, value, timestamp, headers, partition))
 
     def partition_count(self, topic: str) -> int:
@@ -103,7 +109,7 @@ class TopologyTestDriver:
         value_serde: Serde[V],
         *,
         start_ms: int | None = None,
-        auto_advance_ms: int = 0,
+        auto_advance_ms: Duration = 0,
     ) -> TestInputTopic[K, V]:
         """A topic to write to. Records without a timestamp get ``start_ms`` (default: the wall clock), which moves on by
         ``auto_advance_ms`` with each of them.
@@ -115,7 +121,11 @@ class TopologyTestDriver:
         (2, 110)
         """
         start = self._wall_clock if start_ms is None else start_ms
-        return TestInputTopic(self, topic, key_serde, value_serde, start, auto_advance_ms)
+        check_serde(key_serde, f"key_serde of input topic {topic}")
+        check_serde(value_serde, f"value_serde of input topic {topic}")
+        return TestInputTopic(
+            self, topic, key_serde, value_serde, start, to_ms(auto_advance_ms, "auto_advance_ms")
+        )
 
     def create_output_topic(
         self, topic: str, key_serde: Serde[K], value_serde: Serde[V]
@@ -127,6 +137,8 @@ class TopologyTestDriver:
         ...     driver.create_output_topic("loud", text, text).read_value()
         'TO'
         """
+        check_serde(key_serde, f"key_serde of output topic {topic}")
+        check_serde(value_serde, f"value_serde of output topic {topic}")
         return TestOutputTopic(self, topic, key_serde, value_serde)
 
     def pipe_raw(
@@ -137,29 +149,33 @@ class TopologyTestDriver:
         timestamp: int,
         headers: Headers = NO_HEADERS,
     ) -> None:
-        """Writes one record as bytes and processes it completely. Raises `StreamsError` if the topology does not read the topic.
+        """Writes one record as bytes and processes it completely. Raises `TypeError` for a timestamp that is no int of ms, or headers that are no pairs; `StreamsError` if the topology does not read the topic.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.pipe_raw("words", b"a", b"to", timestamp=5)
         ...     driver.produced["loud"][0].value
         b'TO'
         """
+        if not isinstance(timestamp, int):
+            raise TypeError(f"a timestamp is an int, ms since the epoch, not {timestamp!r}")
+        check_headers(headers)
         if not self._deliver(topic, key, value, timestamp, headers):
             known = ", ".join(self.plan.source_topics) or "none"
             raise StreamsError(f"unknown topic: {topic}; the topology reads {known}")
         self._complete()
 
-    def advance_wall_clock_time(self, ms: int) -> None:
-        """Moves the clock; wall-clock punctuators that become due are called, each at most once.
+    def advance_wall_clock_time(self, ms: Duration) -> None:
+        """Moves the clock, by ms or a timedelta; wall-clock punctuators that become due are called, each at most once.
 
         >>> with TopologyTestDriver(builder.build(), initial_wall_clock_ms=1000) as driver:
         ...     driver.advance_wall_clock_time(500)
         ...     driver.wall_clock_ms()
         1500
         """
-        if ms < 0:
+        milliseconds = to_ms(ms, "the time by which the clock moves")
+        if milliseconds < 0:
             raise ValueError(f"time cannot go back: {ms} ms")
-        self._wall_clock += ms
+        self._wall_clock += milliseconds
         self._task.punctuate_wall_clock(self._wall_clock)
         self._commit()
         self._complete()

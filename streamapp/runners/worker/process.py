@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import NoReturn
 
 import faust
 
-from streamapp.errors import StreamsError
+from streamapp.errors import ConfigError, StreamsError
 from streamapp.runners.worker.logs import quieten_clients
 
 __all__ = ["StreamsWorker"]
@@ -27,6 +28,12 @@ class StreamsWorker(faust.Worker):  # type: ignore[misc]
             await super().start()
         except StreamsError as exc:
             self._refused = exc
+        except OSError as exc:
+            if exc.errno != errno.EADDRINUSE:
+                raise
+            self._refused = ConfigError(
+                f"{exc.strerror}: another worker has that port, take one with --web-port"
+            )
 
     def execute_from_commandline(self) -> NoReturn:
         try:

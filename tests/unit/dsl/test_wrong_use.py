@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 import pytest
 
@@ -26,6 +27,7 @@ from streamapp import (
     TopologyError,
     TopologyTestDriver,
 )
+from streamapp.serdes import SessionWindowedSerde, TimeWindowedSerde
 
 TEXT = {"key_serde": StringSerde(), "value_serde": StringSerde()}
 NUMBERS = Materialized(value_serde=LongSerde())
@@ -38,6 +40,15 @@ class Shared(Processor):
 
 
 SHARED = Shared()
+
+
+class Unlisted(Shared):
+    def stores(self) -> None: ...
+
+
+def driven(use):
+    with TopologyTestDriver(Described().build()) as driver:
+        use(driver)
 
 
 class Described:
@@ -54,12 +65,20 @@ class Described:
         return self.builder.build()
 
 
+async def late_or_not(key, value):
+    return True
+
+
 def other():
     return StreamsBuilder().stream("elsewhere", **TEXT, name="foreign")
 
 
 FUNCTIONS = {
     "filter": (lambda d: d.stream.filter(lambda v: True), r"filter\(\) of flights .* <lambda> takes \(v\)"),
+    "filter by a coroutine": (
+        lambda d: d.stream.filter(late_or_not),
+        r"filter\(\) of flights .* late_or_not is a coroutine function, .* map_async",
+    ),
     "filter_not": (
         lambda d: d.stream.filter_not("late"),
         r"filter_not\(\) of flights needs a predicate .* got 'late'",
@@ -229,6 +248,16 @@ PROCESSORS = {
 }
 
 TOGETHER = {
+    "lru windows": (
+        lambda d: d.windowed.count(materialized=Materialized("s", store_type="lru", max_entries=2)),
+        r"windowed table s cannot have store_type='lru': windows go by their retention",
+    ),
+    "versioned sessions": (
+        lambda d: d.grouped.windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(5)).count(
+            materialized=Materialized("s", history_retention=5)
+        ),
+        "windowed table s cannot have history_retention",
+    ),
     "name twice": (
         lambda d: d.build(d.stream.filter(max, name="f"), d.stream.filter(max, name="f")),
         "processor f is already added; give one of the two another name",
@@ -314,6 +343,34 @@ def test_wrong_use_is_refused_with_operator_reason_and_remedy(describe, words):
         ),
         (lambda: Materialized("x", value_serde=StringSerde), "value_serde of Materialized is the class"),
         (lambda: Materialized("x", topic_config={"retention.ms": 5}), "takes text"),
+        (lambda: Materialized("x", topic_config=None), "topic_config of Materialized has to be a dict"),
+        (
+            lambda: Materialized("x", store_type="lru", max_entries="5"),
+            "has to be an int, at least 1, got '5'",
+        ),
+        (
+            lambda: Stores.lru("s", "x", StringSerde(), StringSerde()),
+            "max_entries of store s has to be an int",
+        ),
+        (lambda: BufferConfig.bounded(max_records="5"), "max_records of a bounded buffer has to be an int"),
+        (lambda: TimeWindowedSerde("x", 10), "the inner serde of a TimeWindowedSerde is 'x'"),
+        (lambda: SessionWindowedSerde(None), "the inner serde of a SessionWindowedSerde is None"),
+        (
+            lambda: StreamsConfig(commit_interval_ms=timedelta(seconds=1)),
+            "commit_interval_ms has to be an int of milliseconds, not datetime",
+        ),
+        (lambda: StreamsConfig(statestore_cache_max_bytes="10MB"), "has to be an int of bytes, not '10MB'"),
+        (lambda: StreamsConfig(num_standby_replicas=True), "num_standby_replicas has to be an int, not True"),
+        (lambda: Topology().add_source("s", ["t"], **TEXT), r"each an argument of its own, not \['t'\]"),
+        (
+            lambda: Topology().add_source("s", "t", **TEXT).add_processor("p", Shared, ["s"]),
+            r"p has parents by name, each an argument of its own, not \['s'\]",
+        ),
+        (lambda: Described().stream.process(Unlisted), "stores of .*Unlisted.* tuple or list of StoreSpec"),
+        (
+            lambda: driven(lambda d: d.create_input_topic("in", None, StringSerde())),
+            "key_serde of input topic in",
+        ),
         (lambda: Materialized("x", caching="yes"), "caching of Materialized has to be True or False"),
         (lambda: StreamJoined("x", other_value_serde=int), "other_value_serde of StreamJoined"),
         (lambda: Stores.key_value("s", StringSerde, StringSerde()), "key_serde of store s"),
