@@ -11,6 +11,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.broker.settings import KafkaSettings
 from streamapp.cli.application import clear_errors
+from streamapp.cli.session import pairs
 from streamapp.errors import BrokerError
 
 __all__ = ["topic_group"]
@@ -26,10 +27,17 @@ def topic_group() -> None:
 @topic_group.command()
 @NAME
 @click.option("--partitions", type=click.IntRange(1), default=4, show_default=True)
-def create(name: str, partitions: int) -> None:
+@click.option(
+    "--config",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=pairs,
+    help="A setting of the topic, such as cleanup.policy=compact; several can be given.",
+)
+def create(name: str, partitions: int, config: dict[str, str]) -> None:
     """Create topic NAME; it may exist already, with as many partitions."""
     with clear_errors():
-        KafkaAdmin(KafkaSettings.from_env()).ensure_topics([TopicSpec(name, partitions)])
+        KafkaAdmin(KafkaSettings.from_env()).ensure_topics([TopicSpec(name, partitions, config)])
     click.echo(f"{name} has {partitions} partitions")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import uuid
 
 import pytest
@@ -33,6 +34,17 @@ def test_a_topic_is_created_written_and_read(run) -> None:  # type: ignore[no-un
     assert sorted(run("read", name).stdout.splitlines()) == ["a\tnull", 'a\t{"n": 1}', "b\té", "null\tno key"]
 
 
+def test_a_topic_is_created_with_settings(run) -> None:  # type: ignore[no-untyped-def]
+    name = f"steps-{uuid.uuid4().hex[:8]}"
+    assert run("create", name, "--config", "cleanup.policy=compact").exit_code == 0
+    assert "cleanup.policy" in run("create", f"{name}-2", "--config", "cleanup.policy=sometimes").output
+    assert "is not NAME=VALUE" in run("create", name, "--config", "compact").output
+
+
+def test_keys_and_values_need_something_between_them(run) -> None:  # type: ignore[no-untyped-def]
+    assert "it cannot be empty" in run("write", "any", "--separator", "", lines="k\tv\n").output
+
+
 def test_a_topic_that_is_missing_is_named_with_the_command_that_makes_it(run) -> None:  # type: ignore[no-untyped-def]
     for command in ("write", "read"):
         result = run(command, "nowhere")
@@ -48,6 +60,15 @@ def test_a_refused_start_ends_with_the_message_alone(cluster: Cluster) -> None:
     last = worker.text().splitlines()[-1]
     assert last.startswith("Error: the source topic nowhere does not exist")
     assert last.endswith("streamapp topic create nowhere --partitions 4")
+
+
+def test_a_port_that_is_taken_is_named_with_the_option(cluster: Cluster) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        worker = cluster.start(WEB_PORT=str(taken.getsockname()[1]))
+        assert worker.wait() == 1
+    last = worker.text().splitlines()[-1]
+    assert last.startswith("Error: ")
+    assert last.endswith("take one with --web-port")
 
 
 def test_a_poison_record_ends_the_worker_with_where_it_lies(cluster: Cluster) -> None:

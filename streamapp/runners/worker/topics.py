@@ -108,7 +108,7 @@ def _check_changelogs(
             f"{', '.join(sorted(committed))}: its table would begin empty in the middle of its input. If the topic was "
             "deleted, restore it; or, to compute the tables anew, stop all workers and run `streamapp reset`. If the store is new in "
             "this version and may begin empty, create its topic first: "
-            f"kafka-topics.sh --bootstrap-server {plan.config.bootstrap_servers} --create --topic {name} "
+            f"STREAMAPP_BOOTSTRAP_SERVERS={plan.config.bootstrap_servers} streamapp topic create {name} "
             f"--partitions {counts[name]} --config cleanup.policy={policy}"
         )
 
