@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
+from streamapp.callables import accepts
 from streamapp.errors import ConfigError
 from streamapp.names import check_topic_name
 from streamapp.records import Headers
@@ -151,10 +152,17 @@ class StreamsConfig:
             )
         for name in ("deserialization", "processing", "production"):
             handler = getattr(self, f"{name}_exception_handler")
-            if handler not in ("fail", "continue") and not callable(handler):
+            if handler not in ("fail", "continue") and not accepts(handler, 2):
                 raise ConfigError(
-                    f'{name}_exception_handler must be "fail", "continue" or a function, not {handler!r}'
+                    f'{name}_exception_handler must be "fail", "continue" or a function of an ErrorContext and an exception, not {handler!r}'
                 )
+        if self.default_timestamp_extractor is not None and not accepts(self.default_timestamp_extractor, 2):
+            raise ConfigError(
+                "default_timestamp_extractor must be a function of a record and the partition's time, not "
+                f"{self.default_timestamp_extractor!r}"
+            )
+        if self.dead_letter_queue_topic is not None:
+            check_topic_name(self.dead_letter_queue_topic, "dead_letter_queue_topic")
         unknown = self.optimizations - set(OPTIMIZATIONS)
         if unknown:
             raise ConfigError(

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from streamapp.callables import accepts
 from streamapp.dsl.context import Context
 from streamapp.dsl.graph import Node
 from streamapp.errors import TopologyError
@@ -69,20 +70,12 @@ def require_function(
             f"{operator} needs {what}, and {function.__name__} is a coroutine function, whose result it would not wait for: await in "
             "map_async() or map_values_async(), and use a plain function here"
         )
-    if takes is None:
-        return
-    try:
-        signature = inspect.signature(function)
-    except (ValueError, TypeError):
-        return  # functions in C do not all tell
-    try:
-        signature.bind(*[None] * takes)
-    except TypeError:
+    if takes is not None and not accepts(function, takes):
         name = getattr(function, "__name__", type(function).__name__)
         called = f"{takes} argument{'s' if takes > 1 else ''}" if takes else "no arguments"
         raise TopologyError(
-            f"{operator} needs {what}: it is called with {called}, but {name} takes {signature}"
-        ) from None
+            f"{operator} needs {what}: it is called with {called}, but {name} takes {inspect.signature(function)}"
+        )
 
 
 def with_key_joiner(joiner: Callable[..., Any], with_key: bool) -> Callable[[Any, Any, Any], Any]:

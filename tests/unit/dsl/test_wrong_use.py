@@ -360,6 +360,15 @@ def test_wrong_use_is_refused_with_operator_reason_and_remedy(describe, words):
             "commit_interval_ms has to be an int of milliseconds, not datetime",
         ),
         (lambda: StreamsConfig(statestore_cache_max_bytes="10MB"), "has to be an int of bytes, not '10MB'"),
+        (
+            lambda: StreamsConfig(processing_exception_handler=lambda error: "continue"),
+            "must be .* a function of an ErrorContext and an exception",
+        ),
+        (
+            lambda: StreamsConfig(default_timestamp_extractor="x"),
+            "a function of a record and the partition's time",
+        ),
+        (lambda: StreamsConfig(dead_letter_queue_topic="a b"), "dead_letter_queue_topic"),
         (lambda: StreamsConfig(num_standby_replicas=True), "num_standby_replicas has to be an int, not True"),
         (lambda: Topology().add_source("s", ["t"], **TEXT), r"each an argument of its own, not \['t'\]"),
         (
