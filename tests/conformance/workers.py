@@ -13,13 +13,14 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from streamapp import App
 from streamapp.broker import KafkaAdmin, KafkaSettings
 from streamapp.query import Query
 from streamapp.query import execute as run_query
 from streamapp.records import NO_HEADERS, OutputRecord
+from streamapp.records import TopicPartition as Partition
 from streamapp.testing import Backlog
 
 from .builder import CaseBuilder
@@ -137,11 +138,35 @@ class _LiveCase:
                     continue
                 key, value, headers = shown.input(step)
                 topic, timestamp = self._prefix + step["topic"], step["timestamp"]
-                producer.produce(topic, value, key, timestamp=timestamp, headers=list(headers))
+                sent: list[Message] = []
+                producer.produce(
+                    topic,
+                    value,
+                    key,
+                    timestamp=timestamp,
+                    headers=list(headers),
+                    on_delivery=lambda error, message, sent=sent: sent.append(message),
+                )
                 await asyncio.to_thread(producer.flush, STEP_SECONDS)
+                await self._until_global(sent[0])
                 await self._until(backlog.empty)
         if queries:
             actual["queries"] = queries
+
+    async def _until_global(self, sent: Message) -> None:
+        """Global tables are filled beside the tasks, in their own time: what a case does next counts on the record being there."""
+        assert self._app is not None
+        streams = self._app.streams
+        stores = [store.name for store in streams.plan.global_stores if store.topic == sent.topic()]
+        at = Partition(sent.topic(), sent.partition())
+        deadline = time.monotonic() + STEP_SECONDS
+        while stores and time.monotonic() < deadline and self._app.crash_reason is None:
+            applied = await streams.read(
+                stores[0], None, lambda _: streams._global_stores.state.positions().get(at, 0)
+            )
+            if applied > sent.offset():
+                return
+            await asyncio.sleep(COMMIT_MS / 1000)
 
     async def _until(self, true: Callable[[], bool]) -> None:
         assert self._app is not None
