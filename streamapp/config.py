@@ -114,17 +114,12 @@ class StreamsConfig:
     def __post_init__(self) -> None:
         check_topic_name(self.application_id, "application_id")
         self._name_brokers_once()
-        for field_ in fields(self):
-            value = getattr(self, field_.name)
-            optional = field_.type == "int | None" and value is None
-            if (
-                field_.type in ("int", "int | None")
-                and not optional
-                and (not isinstance(value, int) or value is True)
-            ):
-                raise ConfigError(
-                    f"{field_.name} has to be an int{_UNITS.get(field_.name.rsplit('_', 1)[-1], '')}, not {value!r}"
-                )
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            number = setting.type == "int" or (setting.type == "int | None" and value is not None)
+            if number and (isinstance(value, bool) or not isinstance(value, int)):
+                unit = _UNITS.get(setting.name.rsplit("_", 1)[-1], "")
+                raise ConfigError(f"{setting.name} has to be an int{unit}, not {value!r}")
         self._one_of("processing_guarantee", "at_least_once", "exactly_once_v2")
         self._one_of("dsl_store_type", "rocksdb", "in_memory")
         self._one_of("dsl_store_format", "default", "headers")

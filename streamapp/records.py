@@ -56,6 +56,18 @@ def check_headers(headers: object) -> None:
             )
 
 
+def check_timestamp(timestamp: object) -> None:
+    """Raises `TypeError` for what is no timestamp.
+
+    >>> check_timestamp(1.5)
+    Traceback (most recent call last):
+    ...
+    TypeError: a timestamp is an int, ms since the epoch, not 1.5
+    """
+    if not isinstance(timestamp, int):
+        raise TypeError(f"a timestamp is an int, ms since the epoch, not {timestamp!r}")
+
+
 class TopicPartition(NamedTuple):
     """One partition of one topic.
 
@@ -135,8 +147,7 @@ class Record(NamedTuple, Generic[K, V]):
 
     def with_timestamp(self, timestamp: int) -> Record[K, V]:
         """With another timestamp, in ms. Raises `TypeError` for what is not an int."""
-        if not isinstance(timestamp, int):
-            raise TypeError(f"a timestamp is an int, ms since the epoch, not {timestamp!r}")
+        check_timestamp(timestamp)
         return Record(self.key, self.value, timestamp, self.headers)
 
     def with_headers(self, headers: Headers) -> Record[K, V]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,10 @@ __all__ = ["BoundContext", "bind_nodes"]
 class BoundContext:
     """What one operator sees of its task (the `NodeContext` port)."""
 
-    def __init__(self, node: ProcessorNode, task: Task, children: Mapping[str, ProcessFn]) -> None:
+    def __init__(
+        self, node: ProcessorNode, task: Task, children: Mapping[str, ProcessFn], failures: Failures
+    ) -> None:
+        self._failures = failures
         self.name = node.name
         self.task: TaskContext = task
         self._task = task
@@ -40,6 +43,19 @@ class BoundContext:
             raise StreamsError(
                 f"{self.name} has no child {child}; its children are {', '.join(self._children) or 'none'}"
             ) from None
+
+    def handled(self, function: Callable[..., None]) -> Callable[..., None]:
+        failures, name = self._failures, self.name
+
+        def handled(*update: Any) -> None:
+            try:
+                function(*update)
+            except ProcessingFailed:
+                raise
+            except Exception as error:
+                failures.processing(error, failures.node_of(error.__traceback__, name))
+
+        return handled
 
     def store(self, name: str) -> Any:
         task = self._task
@@ -63,7 +79,7 @@ def bind_nodes(nodes: tuple[Node, ...], task: Task, failures: Failures) -> dict[
         if isinstance(node, SinkNode):
             bound[node.name] = bind_sink(node, task, failures)
         elif isinstance(node, ProcessorNode):
-            context = BoundContext(node, task, {c: bound[c] for c in children[node.name]})
+            context = BoundContext(node, task, {c: bound[c] for c in children[node.name]}, failures)
             operator = (
                 node.operator if isinstance(node.operator, Operator) else ProcessorOperator(node.operator)
             )

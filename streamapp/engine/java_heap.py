@@ -12,7 +12,7 @@ T = TypeVar("T")
 class JavaHeap(Generic[T]):
     """Things by their times, the earliest first, in the moves of Java's PriorityQueue.
 
-    Which of several equal times comes first follows from these moves, so what Kafka Streams keeps in such a thing (the heads of a task's
+    Which of several equal times comes first follows from these moves, so what Kafka Streams keeps in such a queue (the heads of a task's
     inputs in PartitionGroup, its punctuators in PunctuationQueue) comes in the same order here.
 
     >>> heap = JavaHeap[str]()

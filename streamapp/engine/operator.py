@@ -95,6 +95,10 @@ class NodeContext(Protocol):
     def forward_to(self, child: str) -> ProcessFn:
         """Hands a record to one child."""
 
+    def handled(self, function: Callable[..., None]) -> Callable[..., None]:
+        """The function for a caller who is no operator, such as a cache that emits: the handler is asked about what it raises, while the
+        task still knows whose record it was."""
+
     def store(self, name: str) -> Any:
         """The state store of that name, opened for this task (or the global store)."""
 

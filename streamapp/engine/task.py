@@ -384,16 +384,7 @@ class Task(CurrentRecord):
             raise StreamsError(
                 f"task {self.task_id} cannot be committed: {self.pending} records are under way"
             )
-        try:
-            self._stores.flush_caches()
-        except ProcessingFailed:
-            raise
-        except Exception as error:
-            self._failures.processing(
-                error, self._failures.node_of(error.__traceback__, self.subtopology.name)
-            )
-            raise  # not an operator's: those ask the handler themselves unless it says "fail"
-        self._stores.log_dirty()
+        self._stores.flush()
 
     def persist(self, changelog_offsets: Mapping[TopicPartition, int]) -> None:
         """After the commit has succeeded: state and changelog offsets go to the backend in one write.

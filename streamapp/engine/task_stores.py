@@ -59,13 +59,10 @@ class TaskStores:
         if topic is not None:
             self._collector.send(topic, key, value, timestamp, headers, self._partition)
 
-    def flush_caches(self) -> None:
-        """Caches emit what they hold back."""
+    def flush(self) -> None:
+        """Caches emit, then the changelog records of this commit go out."""
         for store in self.by_name.values():
             store.flush()
-
-    def log_dirty(self) -> None:
-        """The changelog records of this commit go out."""
         for store in self.by_name.values():
             store.log_dirty()
 

@@ -168,25 +168,26 @@ class CachedStore(WriteBehindStore):
         self._news_bytes = 0
         current = task.topic, task.offset, task.timestamp, task.headers, task.batch
         task.batch = None  # the bytes of records that are let go are not there any more
-        for row_key, each in news:
-            task.topic, task.offset = each.topic, each.offset
-            task.timestamp, task.headers = each.timestamp, each.headers
-            row = each.row
-            old, new = self._leaves(row_key, each.before, row), row[0]
-            if new is None and old is None and self._of_table:
-                continue
-            if self._log_at_flush:
-                self._log(row_key, row)
-            if listener is not None:
-                listener(
-                    self._heard_key(row_key),
-                    None if new is None else show(new),
-                    None if old is None else show(old),
-                    self._heard_timestamp(row_key, row),
-                    each.headers,
-                )
-        # Only now: who hears of an exception wants to know whose record it was.
-        task.topic, task.offset, task.timestamp, task.headers, task.batch = current
+        try:
+            for row_key, each in news:
+                task.topic, task.offset = each.topic, each.offset
+                task.timestamp, task.headers = each.timestamp, each.headers
+                row = each.row
+                old, new = self._leaves(row_key, each.before, row), row[0]
+                if new is None and old is None and self._of_table:
+                    continue
+                if self._log_at_flush:
+                    self._log(row_key, row)
+                if listener is not None:
+                    listener(
+                        self._heard_key(row_key),
+                        None if new is None else show(new),
+                        None if old is None else show(old),
+                        self._heard_timestamp(row_key, row),
+                        each.headers,
+                    )
+        finally:
+            task.topic, task.offset, task.timestamp, task.headers, task.batch = current
 
     def _leaves(self, row_key: Any, before: Row, row: Row) -> Any:
         """A row leaves the cache for the store; returns the value that the store had."""

@@ -38,14 +38,12 @@ _INT = struct.Struct(">i")
 # Serdes whose values may wait in memory as they are: one exact class, immutable, equal exactly if their bytes
 # are (floats are not: 0.0 == -0.0). With other values bytes wait, so that whoever gets one may change it, and
 # one that cannot be serialized fails where it is put and not at the commit.
-_KEPT_CLASSES: dict[type, type] = {StringSerde: str, LongSerde: int, IntegerSerde: int, BytesSerde: bytes}
-
-
-# Whether a value of a kept class has bytes. Of text, what is not ASCII is tried: it may have halves of pairs (surrogates) alone.
-_SOUND: dict[type, Callable[[Any], bool]] = {
-    StringSerde: str.isascii,
-    LongSerde: lambda value: -(2**63) <= value < 2**63,
-    IntegerSerde: lambda value: -(2**31) <= value < 2**31,
+# The function says whether a value of that class surely has bytes; text that is not ASCII may have halves of pairs (surrogates) alone.
+_KEPT_CLASSES: dict[type, tuple[type, Callable[[Any], bool]]] = {
+    StringSerde: (str, str.isascii),
+    LongSerde: (int, lambda value: -(2**63) <= value < 2**63),
+    IntegerSerde: (int, lambda value: -(2**31) <= value < 2**31),
+    BytesSerde: (bytes, lambda value: True),
 }
 
 
@@ -53,14 +51,10 @@ def _identity(value: Any) -> Any:
     return value
 
 
-def _always(value: Any) -> bool:
-    return True
-
-
 class Codec:
     """How one side of a store, keys or values, is kept in memory: as the objects or as their bytes.
 
-    ``kept_class`` is the class of objects that are kept as they are if they are ``sound`` (None: bytes are kept). ``keep``
+    ``kept_class`` is the class of objects that are kept as they are if they are ``sound`` (both None: bytes are kept). ``keep``
     makes the kept form of a value, ``show`` the value of a kept form; ``to_bytes`` and ``from_bytes``
     convert kept forms.
     """
@@ -80,8 +74,9 @@ class Codec:
     def __init__(self, serde: Serde[Any] | None, store: str, side: str) -> None:
         if serde is None:
             raise SerializationError(f"store {store!r} has no {side} serde: set {side}_serde")
-        self.kept_class = _KEPT_CLASSES.get(type(serde))
-        self.sound = _SOUND.get(type(serde), _always)
+        kept_class, sound = _KEPT_CLASSES.get(type(serde), (None, None))
+        self.kept_class: type | None = kept_class
+        self.sound: Any = sound
         self.immutable, self.exact = serde.immutable, serde.exact
         serialize, deserialize = serde.serialize, serde.deserialize
 

@@ -41,7 +41,7 @@ class SessionWindowAggregate(ClosingOperator):
         )
         if store.cached and not self.emit_final:
             # The cache hands a session on with the time of the record that changed it; its own time is its end.
-            store.set_flush_listener(self._at_end(ctx.forward, store.spec.headers_format))
+            store.set_flush_listener(ctx.handled(self._at_end(ctx.forward, store.spec.headers_format)))
         find, put, remove = store.find_sessions, store.put, store.remove
         observed = -1
 

@@ -17,7 +17,15 @@ from streamapp.engine.global_state import GlobalState
 from streamapp.engine.task import Task
 from streamapp.errors import SerializationError, StreamsError, TopologyError
 from streamapp.query import Query, execute
-from streamapp.records import NO_HEADERS, Headers, OutputRecord, RecordBatch, TopicPartition, check_headers
+from streamapp.records import (
+    NO_HEADERS,
+    Headers,
+    OutputRecord,
+    RecordBatch,
+    TopicPartition,
+    check_headers,
+    check_timestamp,
+)
 from streamapp.runners.local.coroutines import Coroutines
 from streamapp.runners.local.topics import TestInputTopic, TestOutputTopic
 from streamapp.serdes.base import Serde, check_serde
@@ -149,15 +157,15 @@ class TopologyTestDriver:
         timestamp: int,
         headers: Headers = NO_HEADERS,
     ) -> None:
-        """Writes one record as bytes and processes it completely. Raises `TypeError` for a timestamp that is no int of ms, or headers that are no pairs; `StreamsError` if the topology does not read the topic.
+        """Writes one record as bytes and processes it completely. Raises `StreamsError` if the topology does not read the topic,
+        `TypeError` for a timestamp that is no int of ms, or headers that are no pairs.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.pipe_raw("words", b"a", b"to", timestamp=5)
         ...     driver.produced["loud"][0].value
         b'TO'
         """
-        if not isinstance(timestamp, int):
-            raise TypeError(f"a timestamp is an int, ms since the epoch, not {timestamp!r}")
+        check_timestamp(timestamp)
         check_headers(headers)
         if not self._deliver(topic, key, value, timestamp, headers):
             known = ", ".join(self.plan.source_topics) or "none"

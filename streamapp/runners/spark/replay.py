@@ -171,7 +171,6 @@ class Replay:
                 "streamapp resume once stages are under way"
             )
         replayed = self._within(self.frame)
-        under_way = self._count(self._stands.inside)
         if self.name in self._stores:
             live = self._stands.tables.get(self.name)
             if live is None:
@@ -179,11 +178,14 @@ class Replay:
                     f"the table {self.name} has no changelog to compare with: the application has not run, or it is not logged"
                 )
             found = self._diff_rows(replayed, self._within(live.frame), examples)
-            return replace(found, under_way=under_way)
-        if not self._stands.output:
-            raise ConfigError(f"there is no topic {self.name} to compare with: the application has not run")
-        there = read_topic(self._spark, client_of(self._config), self._stands.output)
-        return replace(self._diff_records(replayed, self._within(there), examples), under_way=under_way)
+        else:
+            if not self._stands.output:
+                raise ConfigError(
+                    f"there is no topic {self.name} to compare with: the application has not run"
+                )
+            there = read_topic(self._spark, client_of(self._config), self._stands.output)
+            found = self._diff_records(replayed, self._within(there), examples)
+        return replace(found, under_way=self._count(self._stands.inside))
 
     def close(self) -> None:
         if self._result is not None:

@@ -54,6 +54,7 @@ __all__ = [
 ]
 
 OUTPUT_BYTES = 1 << 24
+"""About how large a batch that leaves a task may be."""
 COMMIT_EVERY = 200_000
 """Records between two commits of a task. A fixed number, so that caches emit the same in every run."""
 

@@ -54,6 +54,9 @@ class Harness:
         self._stores = stores
         self.process = operator.bind(self)
 
+    def handled(self, function: Any) -> Any:
+        return function
+
     def forward(self, key: Any, value: Any, timestamp: int, headers: Any) -> None:
         self.forwarded.append((key, value, timestamp))
         self.headers.append(headers)
