@@ -127,7 +127,12 @@ class CachedStore(WriteBehindStore):
         if put_row == self._write:  # let through
             return first
         task, news_of, rewrite, number = self._task, self._news.get, self._rewrite, self._numbers.__next__
-        show, keep, value_class, sound = self._values.show, self._keep_value, self._value_class, self._sound
+        show, keep, value_class, sound = (
+            self._values.show,
+            self._keep_value,
+            self._value_class,
+            self._sound_value,
+        )
         sized, exact = not self._shown, self._values.exact
 
         def fold(row_key: Any, key: Any, value: Any, timestamp: int) -> tuple[Any, Any, int]:

@@ -46,9 +46,9 @@ class KeyValueStore(WriteBehindStore):
         return value if value is None or self._shown else self._values.show(value)
 
     def put(self, key: Any, value: Any, timestamp: int | None = None) -> None:
-        if key.__class__ is not self._key_class:
+        if key.__class__ is not self._key_class or not self._sound_key(key):
             key = self._keep_key(key)
-        if value is not None and (value.__class__ is not self._value_class or not self._sound(value)):
+        if value is not None and (value.__class__ is not self._value_class or not self._sound_value(value)):
             value = self._keep_value(value)
         self.put_row(key, (value, self._task.timestamp if timestamp is None else timestamp))
 

@@ -77,16 +77,16 @@ class SessionStore(TimeBucketedStore):
         return self._dirty.get(row_key) or self._read(row_key)
 
     def put(self, key: Any, start: int, end: int, value: Any, timestamp: int | None = None) -> None:
-        if key.__class__ is not self._key_class:
+        if key.__class__ is not self._key_class or not self._sound_key(key):
             key = self._keep_key(key)
-        if value is not None and (value.__class__ is not self._value_class or not self._sound(value)):
+        if value is not None and (value.__class__ is not self._value_class or not self._sound_value(value)):
             value = self._keep_value(value)
         self.put_row((key, start, end), (value, self._task.timestamp if timestamp is None else timestamp))
 
     def remove(self, key: Any, start: int, end: int, timestamp: int | None = None) -> None:
         if self._exact and not self.cached:
             # In memory a removal says nothing of the time and is never too late, unlike a put of None.
-            if key.__class__ is not self._key_class:
+            if key.__class__ is not self._key_class or not self._sound_key(key):
                 key = self._keep_key(key)
             self._write_row(
                 (key, start, end), (None, self._task.timestamp if timestamp is None else timestamp)

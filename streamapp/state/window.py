@@ -118,9 +118,9 @@ class WindowStore(TimeBucketedStore):
         timestamp: int | None = None,
         headers: Headers = NO_HEADERS,
     ) -> None:
-        if key.__class__ is not self._key_class:
+        if key.__class__ is not self._key_class or not self._sound_key(key):
             key = self._keep_key(key)
-        if value is not None and (value.__class__ is not self._value_class or not self._sound(value)):
+        if value is not None and (value.__class__ is not self._value_class or not self._sound_value(value)):
             value = self._keep_value(value)
         row = (value, self._task.timestamp if timestamp is None else timestamp)
         if self._duplicates:

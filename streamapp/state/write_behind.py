@@ -137,9 +137,10 @@ class WriteBehindStore(Store):
         self._values = self._value_codec()
         self._key_class = self._keys.kept_class
         self._keep_key = self._keys.keep
+        self._sound_key = self._keys.sound
         self._value_class = self._values.kept_class
         self._keep_value = self._values.keep
-        self._sound = self._values.sound
+        self._sound_value = self._values.sound
         self._shown = self._value_class is not None  # the kept form of a value is the value
         self._timestamped = timestamped
         self._cached_rows = cached_rows
@@ -210,7 +211,12 @@ class WriteBehindStore(Store):
         """What an aggregation does with each record, in one call. A row's timestamp is the largest that went in; a result of None deletes the
         row, at the record's own time."""
         row_of, put_row = self._rows_to_fold(), self.put_row
-        show, keep, value_class, sound = self._values.show, self._keep_value, self._value_class, self._sound
+        show, keep, value_class, sound = (
+            self._values.show,
+            self._keep_value,
+            self._value_class,
+            self._sound_value,
+        )
         # `row` and `put_row` where they are those of this class: two calls less for each record.
         rows: dict[Any, Row] = {}
         if getattr(row_of, "__func__", None) is WriteBehindStore.row:

@@ -145,6 +145,21 @@ def test_values_that_do_not_fit_the_serde_fail_where_they_are_put():
         Life(kind="key_value", key_serde=None)
 
 
+@pytest.mark.parametrize(
+    ("kind", "behind"),
+    [("key_value", (1,)), ("timestamped", (1,)), ("timestamped_window", (1, 0)), ("session", (0, 5, 1))],
+)
+@pytest.mark.parametrize(("serde", "bad"), [(StringSerde(), "half a pair: \ud83d"), (LongSerde(), 2**63)])
+def test_a_key_without_bytes_fails_where_it_is_put(kind, behind, serde, bad):
+    windowed = kind in ("timestamped_window", "session")
+    times = {"retention_ms": 100, "segment_interval_ms": 30, "window_size_ms": 10} if windowed else {}
+    life = Life(kind=kind, key_serde=serde, **times)
+    with pytest.raises(SerializationError):
+        life.store.put(bad, *behind)
+    life.commit()
+    assert not life.task.logged
+
+
 def test_keys_are_equal_when_their_bytes_are():
     life = Life(kind="key_value", key_serde=DoubleSerde())
     life.store.put(0.0, 1)
