@@ -31,7 +31,6 @@ from streamapp.runners.worker.transactions import (
 __all__ = ["ProductionError", "RecordProducer"]
 
 logger = logging.getLogger(__name__)
-_HURRY_SECONDS = 0.005
 _STEP_SECONDS = 0.001
 """librdkafka notices the end of a flush only then, or every 10 ms, since it does not report what went well."""
 _FULL_SECONDS = 0.01
@@ -169,12 +168,9 @@ class RecordProducer:
             raise self._failure
 
     def hurry(self) -> None:
-        """Sends what would wait for more records (``linger.ms``), and waits for the acknowledgement for a moment: librdkafka
-        only hurries while somebody waits."""
-        deadline = time.monotonic() + _HURRY_SECONDS
+        """Sends what would wait for more records (``linger.ms``)."""
         with self._naming_errors():
-            while len(self.client) and time.monotonic() < deadline:
-                self.client.flush(_STEP_SECONDS)
+            self.client.hurry()
 
     def flush(self, timeout: float, cancelled: Callable[[], bool]) -> None:
         """Returns when the brokers have acknowledged every record. Raises `ProductionError` or `BrokerError`."""

@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import logging
 import struct
+import threading
+import time
+import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as RdTopicPartition
 
 from streamapp.broker.librdkafka import COMPILED, pass_on_log, plain_settings
@@ -24,6 +29,10 @@ if COMPILED:
     from streamapp.broker import _native
 
 __all__ = ["Failure", "Sender", "group_metadata", "open_sender"]
+
+_HURRY_SECONDS = 0.005
+_STEP_SECONDS = 0.001
+"""librdkafka notices the end of a flush only then, or every 10 ms, since it does not report what went well."""
 
 
 class Failure(NamedTuple):
@@ -58,6 +67,9 @@ class Sender(Protocol):
 
     def flush(self, timeout: float) -> int:
         """Sends everything; waits so many seconds, and returns how many records are not acknowledged by then."""
+
+    def hurry(self) -> None:
+        """Sends at once what would wait for more records (``linger.ms``)."""
 
     def purge(self) -> None:
         """Gives up what was not acknowledged."""
@@ -96,6 +108,8 @@ class NativeSender:
         self._client = _native.Producer(dict(settings))
         self._logger = logger
         self._on_failure = on_failure
+        self._hurries: SimpleQueue[_native.Producer | None] = SimpleQueue()
+        self._hurrier: threading.Thread | None = None
         self.produce = self._client.produce
         self.init_transactions = self._client.init_transactions
         self.begin_transaction = self._client.begin_transaction
@@ -114,6 +128,14 @@ class NativeSender:
         finally:
             self._pass_on()
 
+    def hurry(self) -> None:
+        if self._hurrier is None:
+            self._hurrier = threading.Thread(target=_hurry, args=(self._hurries,), name="hurry", daemon=True)
+            self._hurrier.start()
+            weakref.finalize(self, self._hurries.put, None)
+        if len(self._client) and self._hurries.empty():
+            self._hurries.put(self._client)
+
     def purge(self) -> None:
         self._client.purge()
 
@@ -130,6 +152,13 @@ class NativeSender:
         pass_on_log(self._client.take_log(), self._logger)
         for failure in self._client.take_failures():
             self._on_failure(Failure(*failure))
+
+
+def _hurry(clients: SimpleQueue[_native.Producer | None]) -> None:
+    """librdkafka sends at once only while somebody waits in a flush, which is done here: whatever is processed meanwhile goes out with it."""
+    while (client := clients.get()) is not None:
+        with suppress(KafkaException):  # a fatal one, which the next `poll` raises again
+            client.flush(_HURRY_SECONDS)
 
 
 class ConfluentSender:
@@ -163,6 +192,11 @@ class ConfluentSender:
 
     def flush(self, timeout: float) -> int:
         return int(self._client.flush(timeout))
+
+    def hurry(self) -> None:
+        deadline = time.monotonic() + _HURRY_SECONDS
+        while len(self._client) and time.monotonic() < deadline:
+            self._client.flush(_STEP_SECONDS)
 
     def purge(self) -> None:
         self._client.purge(in_queue=True, in_flight=True, blocking=False)
