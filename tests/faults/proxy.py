@@ -20,6 +20,8 @@ COMMITS = {"OffsetCommit": 8, "TxnOffsetCommit": 28, "EndTxn": 26}
 """Kafka's request types that make up a commit."""
 JOIN = 11
 _METADATA = 3
+_END_TRANSACTION = 26
+_NOT_COORDINATOR = 16
 _FLEXIBLE = 9
 """From this version on librdkafka's metadata has compact arrays and strings; aiokafka's is older."""
 
@@ -38,6 +40,9 @@ class Proxy:
         self._delay = 0.0
         self._flowing: dict[Way, asyncio.Event] = {}
         self._to_lose: tuple[frozenset[int], Way] | None = None
+        self._resigned = False
+        self.refused = 0
+        """Commits that were answered with NOT_COORDINATOR."""
         self._forgets = False
         self.forgotten = 0
         """Answers without brokers."""
@@ -69,9 +74,14 @@ class Proxy:
         """Answers librdkafka that there are no brokers, as a broker does that was thought to be gone and is just back."""
         self._forgets = True
 
+    def resign(self) -> None:
+        """Refuses to end a transaction as a broker does that has given up its coordinator."""
+        self._resigned = True
+
     def heal(self) -> None:
         """As if nothing had been."""
-        self._refusing, self._delay, self._to_lose, self._forgets = False, 0.0, None, False
+        self._refusing, self._delay, self._to_lose = False, 0.0, None
+        self._forgets = self._resigned = False
         for event in self._flowing.values():
             self._call(event.set)
 
@@ -109,8 +119,8 @@ class Proxy:
             marked: set[int] = set()
             metadata: set[int] = set()
             async with asyncio.TaskGroup() as pipes:
-                pipes.create_task(self._pipe("up", reader, up_writer, marked, metadata))
-                pipes.create_task(self._pipe("down", up_reader, writer, marked, metadata))
+                pipes.create_task(self._pipe("up", reader, up_writer, writer, marked, metadata))
+                pipes.create_task(self._pipe("down", up_reader, writer, up_writer, marked, metadata))
         except* (OSError, EOFError):
             pass  # either end has closed, or the broker does not run: the worker sees a closed connection
         finally:
@@ -123,11 +133,12 @@ class Proxy:
         way: Way,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
+        back: asyncio.StreamWriter,
         marked: set[int],
         metadata: set[int],
     ) -> None:
-        """``marked`` has the correlation ids of the requests whose response is to be lost, ``metadata`` of those whose
-        response would name the brokers."""
+        """``back`` is the other way; ``marked`` has the correlation ids of the requests whose response is to be lost, ``metadata``
+        of those whose response would name the brokers."""
         while True:
             size = await reader.readexactly(4)
             frame = await reader.readexactly(int.from_bytes(size, "big"))
@@ -137,6 +148,12 @@ class Proxy:
             if self._delay:
                 await asyncio.sleep(self._delay)
             await self._flowing[way].wait()
+            if way == "up" and self._resigned and frame[:2] == _END_TRANSACTION.to_bytes(2, "big"):
+                self.refused += 1
+                correlation, throttle = frame[4:8], bytes(4)
+                answer = correlation + throttle + _NOT_COORDINATOR.to_bytes(2, "big")
+                back.write(len(answer).to_bytes(4, "big") + answer)
+                continue
             frame = self._forget(way, frame, metadata)
             writer.write(len(frame).to_bytes(4, "big") + frame)
             await writer.drain()
@@ -214,6 +231,14 @@ class Link:
     def forget_brokers(self) -> None:
         for proxy in self.proxies:
             proxy.forget_brokers()
+
+    def resign(self) -> None:
+        for proxy in self.proxies:
+            proxy.resign()
+
+    @property
+    def refused(self) -> int:
+        return sum(proxy.refused for proxy in self.proxies)
 
     @property
     def forgotten(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import KafkaException, Producer
@@ -14,6 +15,7 @@ from streamapp.broker import KafkaAdmin, KafkaSettings, TopicSpec
 from streamapp.broker.consumer import open_consumer
 from streamapp.broker.requests import LastingAdmin, ask
 from streamapp.records import TopicPartition
+from streamapp.runners.worker.sender import open_sender
 
 from ..processes import until
 from .brokers import FaultyKafka
@@ -28,7 +30,7 @@ CLIENTS = 4
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyKafka]:
     with FaultyKafka(tmp_path_factory.mktemp("forgotten") / "kafka", 1) as broker:
         KafkaAdmin(KafkaSettings(bootstrap_servers=broker.bootstrap_servers)).ensure_topics(
-            [TopicSpec("t", 1)]
+            [TopicSpec("t", 1), TopicSpec("committed", 1)]
         )
         yield broker
 
@@ -83,6 +85,28 @@ def test_consumers_go_on(kafka: FaultyKafka) -> None:
     until(lambda: all_read(end + 1), 30, lambda: read)
     for consumer in consumers:
         consumer.close()
+
+
+def test_commits_go_on(kafka: FaultyKafka) -> None:
+    """Their coordinator has gone as well: who commits has nobody left to ask for another."""
+    link = kafka.links["A"]
+    given = {name: str(value) for name, value in settings(kafka, "").items() if name != "group.id"}
+    senders = [
+        open_sender({**given, "transactional.id": f"sender-{number}"}, lambda failure: None)
+        for number in range(CLIENTS)
+    ]
+    for sender in senders:
+        sender.init_transactions(30)
+        sender.begin_transaction()
+        sender.produce("committed", b"value", b"key", -1, 0, [])
+        assert sender.flush(30) == 0
+    link.resign()
+    with ThreadPoolExecutor(CLIENTS) as threads:
+        commits = [threads.submit(sender.commit_transaction, 60) for sender in senders]
+        until(lambda: link.refused >= CLIENTS, 30, lambda: link.refused)
+        forget(kafka, lambda: time.sleep(0.1))
+        for commit in commits:
+            commit.result()
 
 
 def test_admin_clients_go_on(kafka: FaultyKafka) -> None:

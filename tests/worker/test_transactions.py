@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import itertools
 import threading
+import time
 import uuid
 from collections.abc import Callable
 
@@ -56,7 +58,7 @@ def failing(code: int, **flags: bool) -> KafkaException:
 
 
 def run(producer: FakeProducer, between: Callable[[], None] = lambda: None) -> None:
-    commit_transaction(producer, {}, "flights", Member(3, "m"), 10.0, 10.0, between)  # type: ignore[arg-type]
+    commit_transaction(producer, {}, "flights", Member(3, "m"), 10.0, 10.0, between, lambda: True)  # type: ignore[arg-type]
 
 
 def test_offsets_come_before_the_commit() -> None:
@@ -101,7 +103,7 @@ def test_a_commit_that_is_not_done_in_time_rolls_back(step: int) -> None:
     slow = failing(KafkaError._TIMED_OUT, retriable=True)
     producer = FakeProducer(*[None] * step, slow)
     with pytest.raises(TransactionAborted):
-        commit_transaction(producer, {}, "flights", Member(3, "m"), 0.0, 0.0, lambda: None)  # type: ignore[arg-type]
+        commit_transaction(producer, {}, "flights", Member(3, "m"), 0.0, 0.0, lambda: None, lambda: False)  # type: ignore[arg-type]
     assert producer.calls == ["offsets", "commit"][: step + 1]
 
 
@@ -116,9 +118,42 @@ def test_a_call_that_does_not_come_back_is_left_behind(monkeypatch: pytest.Monke
 
     producer = Hanging()
     with pytest.raises(OffsetsNotAnswered):
-        commit_transaction(producer, {}, "flights", Member(3, "m"), 0.0, 0.0, lambda: None)  # type: ignore[arg-type]
+        commit_transaction(producer, {}, "flights", Member(3, "m"), 0.0, 0.0, lambda: None, lambda: False)  # type: ignore[arg-type]
     assert producer.calls == ["offsets"]
     answered.set()
+
+
+@pytest.mark.parametrize(
+    ("answers", "seconds", "message"),
+    [
+        ([True], 60.0, "by brokers that answer other requests"),
+        ([False], 0.5, "rolled back: no"),
+        ([True, False], 0.5, "rolled back: no"),
+    ],
+)
+def test_a_commit_waits_for_brokers_that_are_away_and_not_for_those_that_answer_others(
+    monkeypatch: pytest.MonkeyPatch, answers: list[bool], seconds: float, message: str
+) -> None:
+    monkeypatch.setattr("streamapp.runners.worker.transactions._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("streamapp.runners.worker.transactions._LOST_SECONDS", 0.1)
+    looks = itertools.cycle(answers)
+
+    class Slow(FakeProducer):
+        def commit_transaction(self, *_: object) -> None:
+            time.sleep(0.01)
+            raise failing(KafkaError._TIMED_OUT, retriable=True)
+
+    with pytest.raises(TransactionAborted, match=message):
+        commit_transaction(
+            Slow(),  # type: ignore[arg-type]
+            {},
+            "flights",
+            Member(3, "m"),
+            1.0,
+            seconds,
+            lambda: None,
+            lambda: next(looks),
+        )
 
 
 @pytest.fixture(params=[open_sender, ConfluentSender])
@@ -148,10 +183,10 @@ def test_brokers_refuse_offsets_of_a_member_that_was_replaced(
     for stale in (Member(0, joined.member_id), Member(1, "somebody-else")):
         sender.begin_transaction()
         with pytest.raises(StaleMemberError):
-            commit_transaction(sender, offsets, group, stale, 30.0, 30.0, lambda: None)
+            commit_transaction(sender, offsets, group, stale, 30.0, 30.0, lambda: None, lambda: False)
         sender.abort_transaction(30.0)
     sender.begin_transaction()
-    commit_transaction(sender, offsets, group, joined, 30.0, 30.0, lambda: None)
+    commit_transaction(sender, offsets, group, joined, 30.0, 30.0, lambda: None, lambda: False)
     (committed,) = consumer.committed([RdTopicPartition(topic, 0)])
     assert committed.offset == 5
     assert committed_metadata(committed).startswith("as of now")

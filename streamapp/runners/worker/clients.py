@@ -20,6 +20,7 @@ from streamapp.runners.worker.logs import CLIENT_LOGGER
 __all__ = [
     "PATIENCE_SECONDS",
     "admin_client",
+    "brokers_answer",
     "client_settings",
     "consumer_settings",
     "find_committed",
@@ -90,6 +91,15 @@ def producer_settings(config: StreamsConfig, transactional_id: str | None = None
 
 def admin_client(config: StreamsConfig) -> LastingAdmin:
     return LastingAdmin(client_settings(config))
+
+
+def brokers_answer(admin: LastingAdmin) -> bool:
+    """Whether a broker answers now."""
+    try:
+        admin.list_topics(timeout=_METADATA_SECONDS)
+    except KafkaException:
+        return False
+    return True
 
 
 def unreachable(config: StreamsConfig, exc: KafkaException) -> BrokerError:

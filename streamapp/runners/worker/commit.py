@@ -16,7 +16,7 @@ from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.errors import StreamsError
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.clients import PATIENCE_SECONDS, list_offsets
+from streamapp.runners.worker.clients import PATIENCE_SECONDS, brokers_answer, list_offsets
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.membership import Member, Membership, Position
 from streamapp.runners.worker.producer import RecordProducer
@@ -85,7 +85,9 @@ class Committer:
         # worker's state.
         changelogs = [tp for live in tasks for tp in live.changelogs if tp not in positions]
         ends = list_offsets(self._admin, changelogs, latest=True)
-        self._ledger.commit(positions, member, lambda: failpoints.hit("offsets-sent"))
+        self._ledger.commit(
+            positions, member, lambda: failpoints.hit("offsets-sent"), lambda: brokers_answer(self._admin)
+        )
         failpoints.hit("offsets-committed")
         self.waits = False
         for live in tasks:

@@ -102,18 +102,26 @@ class RecordProducer:
         positions: Mapping[TopicPartition, Position],
         member: Member,
         offsets_sent: Callable[[], None],
+        brokers_answer: Callable[[], bool],
     ) -> None:
         """Commits the transaction together with the offsets; raises what `commit_transaction` raises.
 
         The offsets are waited for as long as the brokers keep a transaction open, and no longer: after an outage of the brokers
-        librdkafka was seen to wait for good, and a new producer goes on at once. The commit itself is waited for with patience:
-        librdkafka was seen to end the process when its producer was replaced meanwhile.
+        librdkafka was seen to wait for good, and a new producer goes on at once. The commit itself is waited for with patience
+        unless ``brokers_answer``: librdkafka was seen to end the process when its producer was replaced meanwhile.
         """
         group = self._config.application_id
         open_for = self._config.transaction_timeout_ms / 1000
         try:
             commit_transaction(
-                self.client, positions, group, member, open_for, PATIENCE_SECONDS, offsets_sent
+                self.client,
+                positions,
+                group,
+                member,
+                open_for,
+                PATIENCE_SECONDS,
+                offsets_sent,
+                brokers_answer,
             )
         except OffsetsNotAnswered:
             self._renew()  # the client must not be touched any more

@@ -1,4 +1,8 @@
-"""Commits of the offsets inside a producer's transaction, in time."""
+"""Commits of the offsets inside a producer's transaction, in time.
+
+A client of librdkafka may wait for an answer that will not come, while a new one would be answered at once: it has forgotten all brokers
+while one of them was away (librdkafka#5301), or its coordinator was taken for gone (librdkafka#5511).
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,9 @@ __all__ = [
 
 _PAUSE_SECONDS = 0.05
 _MARGIN_SECONDS = 1.0
+_LOOK_SECONDS = 5.0
+_LOST_SECONDS = 20.0
+"""Twice as long as librdkafka waits at most before it connects again (``reconnect.backoff.max.ms``)."""
 _STALE = ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID")
 
 
@@ -41,12 +48,13 @@ def commit_transaction(
     offsets_timeout: float,
     commit_timeout: float,
     offsets_sent: Callable[[], None],
+    brokers_answer: Callable[[], bool],
 ) -> None:
     """Adds the offsets to the open transaction and commits it; calls ``offsets_sent`` between the two.
 
     Raises `StaleMemberError` when the group has gone on without this member and `TransactionAborted` after any other
-    error, and when a step is not done within its seconds. In both cases the producer has come to its end; the
-    next one of its name finds out whether anything was committed.
+    error, and when a step is not done within its seconds, or the commit is not although brokers answer others all the time. In each
+    case the producer has come to its end; the next one of its name finds out whether anything was committed.
     """
     try:
         _in_time(
@@ -56,12 +64,35 @@ def commit_transaction(
             offsets_timeout + _MARGIN_SECONDS,
         )
         offsets_sent()
-        _retrying(lambda left: producer.commit_transaction(left), commit_timeout)
+        _commit(producer, commit_timeout, brokers_answer)
     except KafkaException as exc:
         error = exc.args[0]
         if error.name() in _STALE:
             raise StaleMemberError(f"the group refused the offsets of {member}: {error.str()}") from exc
         raise TransactionAborted(f"the transaction was rolled back: {error.str()}") from exc
+
+
+def _commit(producer: Sender, timeout: float, brokers_answer: Callable[[], bool]) -> None:
+    """As long as no broker answers, a commit may still be done when they are back. A client that brokers which answer others have not
+    answered for so long has lost its way."""
+    deadline = time.monotonic() + timeout
+    answer_since: float | None = None
+    while True:
+        now = time.monotonic()
+        try:
+            _retrying(producer.commit_transaction, min(_LOOK_SECONDS, max(0.0, deadline - now)))
+            return
+        except KafkaException as exc:
+            if not exc.args[0].retriable() or time.monotonic() >= deadline:
+                raise
+        if not brokers_answer():
+            answer_since = None
+        elif answer_since is None:
+            answer_since = now
+        elif now - answer_since > _LOST_SECONDS:
+            raise TransactionAborted(
+                f"the commit was not answered for {now - answer_since:.0f} s by brokers that answer other requests"
+            )
 
 
 def open_transactions(producer: Sender, timeout: float) -> None:
