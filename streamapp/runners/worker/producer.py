@@ -20,7 +20,7 @@ from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import NO_HEADERS, Headers, TopicPartition, create_time
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, producer_settings
 from streamapp.runners.worker.membership import Member, Position
-from streamapp.runners.worker.sender import Failure, open_sender
+from streamapp.runners.worker.sender import FLUSH_STEP_SECONDS, Failure, open_sender
 from streamapp.runners.worker.transactions import (
     OffsetsNotAnswered,
     TransactionAborted,
@@ -31,8 +31,6 @@ from streamapp.runners.worker.transactions import (
 __all__ = ["ProductionError", "RecordProducer"]
 
 logger = logging.getLogger(__name__)
-_STEP_SECONDS = 0.001
-"""librdkafka notices the end of a flush only then, or every 10 ms, since it does not report what went well."""
 _FULL_SECONDS = 0.01
 _NO_TOPIC = (
     "Create it. If it is a changelog that was deleted, restore it, or begin anew with `streamapp reset`"
@@ -184,7 +182,7 @@ class RecordProducer:
         """Returns when the brokers have acknowledged every record. Raises `ProductionError` or `BrokerError`."""
         deadline = time.monotonic() + timeout
         with self._naming_errors():
-            while self.client.flush(_STEP_SECONDS) and self._failure is None:
+            while self.client.flush(FLUSH_STEP_SECONDS) and self._failure is None:
                 if cancelled() or time.monotonic() > deadline:
                     raise BrokerError(
                         f"{len(self.client)} records are still not acknowledged after {timeout:.0f} s"

@@ -28,11 +28,11 @@ from streamapp.runners.worker.membership import Member, Position
 if COMPILED:
     from streamapp.broker import _native
 
-__all__ = ["Failure", "Sender", "group_metadata", "open_sender"]
+__all__ = ["FLUSH_STEP_SECONDS", "Failure", "Sender", "group_metadata", "open_sender"]
 
-_HURRY_SECONDS = 0.005
-_STEP_SECONDS = 0.001
+FLUSH_STEP_SECONDS = 0.001
 """librdkafka notices the end of a flush only then, or every 10 ms, since it does not report what went well."""
+_HURRY_SECONDS = 0.005
 
 
 class Failure(NamedTuple):
@@ -196,7 +196,7 @@ class ConfluentSender:
     def hurry(self) -> None:
         deadline = time.monotonic() + _HURRY_SECONDS
         while len(self._client) and time.monotonic() < deadline:
-            self._client.flush(_STEP_SECONDS)
+            self._client.flush(FLUSH_STEP_SECONDS)
 
     def purge(self) -> None:
         self._client.purge(in_queue=True, in_flight=True, blocking=False)

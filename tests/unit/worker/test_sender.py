@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -147,6 +149,18 @@ def test_a_full_queue_says_so_and_a_purge_empties_it(opened: Open) -> None:
     assert [failure.error.code() for failure in failures] == [KafkaError._PURGE_QUEUE] * 2
 
 
+def test_who_hurries_does_not_wait_for_more_records(opened: Open, broker: dict[str, Any]) -> None:
+    sender, _ = opened(broker, linger_ms=600_000, message_timeout_ms=700_000)
+    for value in (b"1", b"2"):
+        sender.produce("delays-in-a-hurry", value, b"k", 0, 1, ())
+        for _ in range(1_000):
+            sender.hurry()
+            if not len(sender):
+                break
+            time.sleep(0.01)
+        assert len(sender) == 0
+
+
 def test_a_transaction_takes_the_offsets_of_a_group(opened: Open, broker: dict[str, Any]) -> None:
     topic = f"delays-{next(_topics)}"
     sender, _ = opened(broker, transactional_id=f"t-{topic}")
@@ -177,6 +191,15 @@ def test_a_setting_that_does_not_exist_is_named(opened: Open) -> None:
 
 @pytest.mark.skipif(not COMPILED, reason="no C compiler when installed")
 class TestNative:
+    def test_the_thread_that_hurries_ends_with_its_sender(self, broker: dict[str, Any]) -> None:
+        before = set(threading.enumerate())
+        sender = open_sender(broker, lambda failure: None)
+        sender.hurry()
+        (thread,) = set(threading.enumerate()) - before
+        del sender
+        thread.join(30)
+        assert not thread.is_alive()
+
     def test_settings_with_callbacks_are_left_to_confluent(self) -> None:
         sender = open_sender({**NOBODY, "stats_cb": print}, lambda failure: None)
         assert isinstance(sender, ConfluentSender)
