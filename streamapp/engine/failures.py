@@ -59,6 +59,16 @@ class Failures:
             'set processing_exception_handler to "continue" to drop such records (to the dead-letter topic, if one is set)',
         )
 
+    def behind_source(self, error: Exception, source: str) -> None:
+        """What follows on a source raised. If no operator did, a sink right behind the source has, and nobody asks a handler about
+        that (StreamTask.process)."""
+        node = self.node_of(error.__traceback__, source)
+        if node != source or isinstance(error, (ProcessorStateError, BrokerError)):
+            self.processing(error, node)
+        else:
+            remedy = "no exception handler is asked about a sink right behind a source"
+            raise ProcessingFailed(self._message(error, node, "failed", remedy)) from error
+
     def production(self, error: Exception, node: str, topic: str) -> None:
         """A result could not be serialized."""
         self._handle(
@@ -70,14 +80,7 @@ class Failures:
         )
 
     def _handle(self, handler: ExceptionHandler, error: Exception, node: str, what: str, remedy: str) -> None:
-        task = self._task
-        where = (
-            f"record of {task.topic}-{task.partition} at offset {task.offset}"
-            if task.topic
-            else "punctuation"
-        )
-        why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        message = f"{node} (task {task.task_id}): {where} {what}: {why}; {remedy}"
+        message = self._message(error, node, what, remedy)
         response = handler
         if callable(handler):
             try:
@@ -94,7 +97,17 @@ class Failures:
             self._send_dead_letter(self._config.dead_letter_queue_topic, error)
         if response == "fail":
             raise ProcessingFailed(message) from error
-        task.drop()
+        self._task.drop()
+
+    def _message(self, error: Exception, node: str, what: str, remedy: str) -> str:
+        task = self._task
+        where = (
+            f"record of {task.topic}-{task.partition} at offset {task.offset}"
+            if task.topic
+            else "punctuation"
+        )
+        why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return f"{node} (task {task.task_id}): {where} {what}: {why}; {remedy}"
 
     def _context(self, node: str) -> ErrorContext:
         task = self._task

@@ -249,7 +249,7 @@ class Task(CurrentRecord):
                 except ProcessingFailed:
                     raise
                 except Exception as error:
-                    self._failures.processing(error, self._failures.node_of(error.__traceback__, source.name))
+                    self._failures.behind_source(error, source.name)
                 done += 1
                 if stream_time >= stream.next_time:
                     self._punctuate(stream, stream_time)
@@ -283,7 +283,7 @@ class Task(CurrentRecord):
         except ProcessingFailed:
             raise
         except Exception as error:
-            self._failures.processing(error, self._failures.node_of(error.__traceback__, queue.source.name))
+            self._failures.behind_source(error, queue.source.name)
         queue.head = None
         queue.partition_time = max(queue.partition_time, timestamp)
         self.pass_over(queue)

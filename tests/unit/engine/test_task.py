@@ -208,6 +208,29 @@ class TestFailures:
         assert [v for _, v, _ in sent.to("copy")] == ["boom", "after"]
         assert task.metrics.dropped_records == 1
 
+    def test_a_sink_right_behind_a_source_is_no_handler_s_business(self) -> None:
+        def topic_of(key: Any, value: str, context: Any) -> str:
+            return {"good": "out"}[value]
+
+        for behind_an_operator in (True, False):
+            builder = StreamsBuilder()
+            stream = builder.stream("in", **TEXTS)
+            (stream.peek(lambda key, value: None) if behind_an_operator else stream).to(topic_of, **TEXTS)
+            config = StreamsConfig(
+                "app", processing_exception_handler="continue", dead_letter_queue_topic="dead"
+            )
+            task, sent = task_of(builder, config=config)
+            feed(task, "in", [("k", "bad", 1), ("k", "good", 2)])
+            if behind_an_operator:
+                task.process()
+                assert sorted(record.topic for record in sent.records) == ["dead", "out"]
+            else:
+                with pytest.raises(
+                    StreamsError, match=r"in-0 at offset 0 failed: KeyError: 'bad'; no exception handler"
+                ):
+                    task.process()
+                assert not sent.records
+
     @pytest.mark.parametrize("error", [ProcessorStateError("the disk"), BrokerError("the brokers")])
     def test_what_is_not_the_record_s_fault_goes_past_the_handler(self, error: StreamsError) -> None:
         def fail(value: str) -> str:
