@@ -149,11 +149,7 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
 def _build(topology: Topology | Callable[[StreamsBuilder], Any], config: StreamsConfig) -> Topology:
     if isinstance(topology, Topology):
         return topology
-    if not callable(topology):
-        raise ConfigError(
-            f"topology must be a Topology or a function that takes a StreamsBuilder, not {topology!r}"
-        )
-    require_function(topology, "App", "a function of a StreamsBuilder as topology", 1)
+    require_function(topology, "App", "as topology a Topology, or a function of a StreamsBuilder", 1)
     builder = StreamsBuilder(config)
     topology(builder)
     return builder.build()

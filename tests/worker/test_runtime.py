@@ -64,7 +64,7 @@ def test_without_a_topology_it_is_a_plain_faust_app(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"topology": 3}, "must be a Topology or a function"),
+        ({"topology": 3}, "needs as topology a Topology, or a function of a StreamsBuilder, got 3"),
         ({"config": StreamsConfig("other")}, "application_id='other'"),
         (
             {"processing_guarantee": "exactly_once_v2"},
@@ -73,7 +73,7 @@ def test_without_a_topology_it_is_a_plain_faust_app(tmp_path: Path) -> None:
         ({"commit_interval_ms": 100}, "commit_interval_ms is a setting of StreamsConfig"),
         ({"web_prt": 6067}, "App has no setting web_prt; did you mean web_port"),
         ({"bootstrap_server": "x:1"}, "App has no setting bootstrap_server; did you mean bootstrap_servers"),
-        ({"topology": lambda: None}, "a function of a StreamsBuilder as topology"),
+        ({"topology": lambda: None}, "a function of a StreamsBuilder: it is called with 1 argument"),
         ({"topology": counting("in", "out"), "table_standby_replicas": 0}, "bypass the assignor"),
         (
             {"config": StreamsConfig("flights", client_properties={"security.protocol": "SSL"})},
