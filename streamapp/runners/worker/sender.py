@@ -33,6 +33,8 @@ __all__ = ["FLUSH_STEP_SECONDS", "Failure", "Sender", "group_metadata", "open_se
 FLUSH_STEP_SECONDS = 0.001
 """librdkafka notices the end of a flush only then, or every 10 ms, since it does not report what went well."""
 _HURRY_SECONDS = 0.005
+_MANY = 4
+"""With more records under way there is a stream of them: single ones would keep the brokers busy with requests."""
 
 
 class Failure(NamedTuple):
@@ -155,10 +157,11 @@ class NativeSender:
 
 
 def _hurry(clients: SimpleQueue[_native.Producer | None]) -> None:
-    """librdkafka sends at once only while somebody waits in a flush, which is done here: whatever is processed meanwhile goes out with it."""
+    """librdkafka sends at once only while somebody waits in a flush. That is done here: what is processed meanwhile goes out with it."""
     while (client := clients.get()) is not None:
         with suppress(KafkaException):  # a fatal one, which the next `poll` raises again
-            client.flush(_HURRY_SECONDS)
+            if client.flush(FLUSH_STEP_SECONDS) > _MANY:
+                time.sleep(_HURRY_SECONDS)
 
 
 class ConfluentSender:
