@@ -14,9 +14,9 @@ from typing import Any
 import faust
 from faust.types.settings import Settings
 
+from streamapp.callables import require_function
 from streamapp.config import StreamsConfig
 from streamapp.dsl import StreamsBuilder
-from streamapp.dsl.stream import require_function
 from streamapp.errors import ConfigError
 from streamapp.runners.worker.control import StreamsTransport
 from streamapp.runners.worker.process import StreamsWorker

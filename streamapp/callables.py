@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-__all__ = ["accepts"]
+from streamapp.errors import TopologyError
+
+__all__ = ["accepts", "check_supplier", "require_function"]
 
 
 def accepts(function: Any, arguments: int) -> bool:
@@ -25,3 +27,54 @@ def accepts(function: Any, arguments: int) -> bool:
     except TypeError:
         return False
     return True
+
+
+def require_function(
+    function: Any, operator: str, what: str, takes: int | None = None, *, coroutine: bool = False
+) -> None:
+    """Raises `TopologyError` for what cannot be called, or not with so many arguments.
+
+    >>> require_function(lambda value: value, "filter() of flights", "a predicate of key and value", 2)
+    Traceback (most recent call last):
+    ...
+    streamapp.errors.TopologyError: filter() of flights needs a predicate of key and value: it is called with 2 arguments, but <lambda> takes (value)
+    """
+    if not callable(function):
+        raise TopologyError(f"{operator} needs {what}, got {function!r}")
+    if inspect.iscoroutinefunction(function) and not coroutine:
+        raise TopologyError(
+            f"{operator} needs {what}, and {function.__name__} is a coroutine function, whose result it would not wait for: await in "
+            "map_async() or map_values_async(), and use a plain function here"
+        )
+    if takes is not None and not accepts(function, takes):
+        name = getattr(function, "__name__", type(function).__name__)
+        called = f"{takes} argument{'s' if takes > 1 else ''}" if takes else "no arguments"
+        raise TopologyError(
+            f"{operator} needs {what}: it is called with {called}, but {name} takes {inspect.signature(function)}"
+        )
+
+
+def check_supplier(supplier: Any, operator: str, method: str, takes: int) -> None:
+    """Raises `TopologyError` unless the supplier gives a new object with the method each time it is called."""
+    if not callable(supplier):
+        hint = f"; give {type(supplier).__name__} itself" if hasattr(supplier, method) else ""
+        raise TopologyError(
+            f"{operator} needs a supplier, a function or class that returns a new object for each task, got {supplier!r}{hint}"
+        )
+    require_function(supplier, operator, "a supplier without arguments", 0)
+    if isinstance(supplier, type):
+        given: Any = supplier
+        takes += 1  # itself
+    else:
+        given = supplier()
+        if given is supplier():
+            raise TopologyError(
+                f"the supplier of {operator} gives the same object each time; tasks must not share one: return a new {type(given).__name__}"
+            )
+    function = getattr(given, method, None)
+    if getattr(function, "__qualname__", "").startswith("Processor."):
+        function = None  # the base's, which is there to be overridden
+    if not callable(function):
+        name = supplier.__name__ if isinstance(supplier, type) else repr(given)
+        raise TopologyError(f"the supplier of {operator} gives {name}, which has no {method}() of its own")
+    require_function(function, operator, f"a {method}() for each record", takes)

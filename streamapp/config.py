@@ -159,9 +159,9 @@ class StreamsConfig:
         if self.dead_letter_queue_topic is not None:
             check_topic_name(self.dead_letter_queue_topic, "dead_letter_queue_topic")
         unknown = self.optimizations - set(OPTIMIZATIONS)
-        if unknown:
+        if unknown or not self.topology_optimization:
             raise ConfigError(
-                f"topology_optimization: unknown optimisation {', '.join(sorted(unknown))}; "
+                f"topology_optimization: unknown optimisation {', '.join(sorted(unknown)) or repr('')}; "
                 f"use none, all, or a comma-separated list of {', '.join(OPTIMIZATIONS)}"
             )
 

@@ -108,12 +108,20 @@ class VersionedKeyQuery:
 
 @dataclass(frozen=True)
 class MultiVersionedKeyQuery:
-    """All versions of a key that were valid within a time range, both ends inclusive."""
+    """All versions of a key that were valid within a time range, both ends inclusive; the newest first, unless ``ascending``.
+
+    As Kafka Streams does, it looks for superseded versions in the segments up to that of ``time_to``, and each is in the segment of
+    the time at which it was superseded: one that was later is not found.
+    """
 
     key: Any
     time_from: int | None = None
     time_to: int | None = None
-    descending: bool = False
+    ascending: bool = False
+
+    def __post_init__(self) -> None:
+        if self.time_from is not None and self.time_to is not None and self.time_from > self.time_to:
+            raise ValueError(f"time_from ({self.time_from}) must not be after time_to ({self.time_to})")
 
 
 Query = (
@@ -180,8 +188,12 @@ def _version(store: Any, query: VersionedKeyQuery) -> Any:
 
 
 def _versions(store: Any, query: MultiVersionedKeyQuery) -> Any:
-    versions = list(store.history(query.key, query.time_from, query.time_to))
-    return iter(versions if not query.descending else versions[::-1])
+    found = store.history(query.key, query.time_from, query.time_to, query.ascending)
+    if query.time_to is None:
+        return found
+    segment_ms = store.segment_ms
+    last = query.time_to // segment_ms
+    return (version for version in found if version[2] is None or version[2] // segment_ms <= last)
 
 
 _KEY_VALUE = ("key_value", "lru")

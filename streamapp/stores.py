@@ -8,7 +8,7 @@ from streamapp.durations import Duration, to_ms
 from streamapp.errors import ConfigError
 from streamapp.names import check_name
 from streamapp.serdes.base import Serde, check_serde
-from streamapp.state.spec import StoreKind, StoreSpec
+from streamapp.state.spec import StoreKind, StoreSpec, version_segment_ms
 
 __all__ = ["Stores"]
 
@@ -183,7 +183,13 @@ class Stores:
             raise ConfigError(
                 f"history_retention of store {name} must not be negative, but is {retention_ms} ms"
             )
-        segment_ms = 0 if segment_interval is None else to_ms(segment_interval, "segment_interval")
+        segment_ms = version_segment_ms(retention_ms)
+        if segment_interval is not None:
+            segment_ms = to_ms(segment_interval, "segment_interval")
+            if segment_ms < 1:
+                raise ConfigError(
+                    f"segment_interval of store {name} has to be at least 1 ms, not {segment_ms}"
+                )
         return _spec(
             "versioned",
             name,

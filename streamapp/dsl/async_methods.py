@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from streamapp.callables import require_function
 from streamapp.dsl.stateless_methods import StatelessMethods
-from streamapp.dsl.stream import require_function
 from streamapp.durations import Duration, to_ms
 from streamapp.engine.asynchronous import Order
 from streamapp.engine.operators.asynchronous import AsyncMap

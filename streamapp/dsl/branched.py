@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from streamapp.callables import require_function
 from streamapp.dsl.nodes import ProcessorNode
 from streamapp.dsl.steps import Fixed, Step
-from streamapp.dsl.stream import require_function
 from streamapp.engine.operator import Operator
 from streamapp.engine.operators.stateless import Branch, PassThrough
 from streamapp.errors import TopologyError

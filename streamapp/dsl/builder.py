@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from streamapp.callables import check_supplier, require_function
 from streamapp.config import StreamsConfig
-from streamapp.dsl.checks import check_materialized, check_supplier
+from streamapp.dsl.checks import check_materialized
 from streamapp.dsl.context import Context
 from streamapp.dsl.global_ktable import GlobalKTable
 from streamapp.dsl.kstream import KStream
@@ -17,7 +18,6 @@ from streamapp.dsl.materialize import Materialized, key_value_spec, named_store,
 from streamapp.dsl.nodes import GlobalStoreNode, SourceNode, StoreNode, TableSourceNode
 from streamapp.dsl.optimize import optimize
 from streamapp.dsl.steps import SourceStep
-from streamapp.dsl.stream import require_function
 from streamapp.engine.operators.table import TableSource
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.names import check_topic_name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
+from streamapp.callables import require_function
 from streamapp.dsl.aggregation import AnyWindows, WindowKind
 from streamapp.dsl.checks import check_materialized
 from streamapp.dsl.graph import Node
@@ -13,7 +14,6 @@ from streamapp.dsl.late import WindowedKTable
 from streamapp.dsl.materialize import Materialized, key_value_spec, named_store
 from streamapp.dsl.nodes import ProcessorNode
 from streamapp.dsl.steps import AggregateStep, CogroupStep
-from streamapp.dsl.stream import require_function
 from streamapp.engine.operator import Operator
 from streamapp.engine.operators.aggregate import StreamAggregate
 from streamapp.engine.operators.views import StoreView, TableView

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
+from streamapp.callables import require_function
 from streamapp.dsl.aggregation import add_one, subtract_one, zero
 from streamapp.dsl.checks import check_materialized
 from streamapp.dsl.cogroup import CogroupedKStream
@@ -15,7 +16,7 @@ from streamapp.dsl.materialize import Materialized, key_value_spec, named_store,
 from streamapp.dsl.nodes import GroupedTableRepartitionNode, ProcessorNode, RepartitionNode
 from streamapp.dsl.repartition import REPARTITION_SUFFIX, repartition_node
 from streamapp.dsl.steps import AggregateStep
-from streamapp.dsl.stream import Described, require_function
+from streamapp.dsl.stream import Described
 from streamapp.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
 from streamapp.engine.operator import Operator
 from streamapp.engine.operators.aggregate import StreamAggregate, StreamReduce

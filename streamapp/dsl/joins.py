@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from streamapp.callables import require_function
 from streamapp.dsl.materialize import check_serdes, keeps_headers, window_segment_ms
 from streamapp.dsl.nodes import ProcessorNode, StreamJoinNode
 from streamapp.dsl.steps import Fixed, StreamJoinStep
-from streamapp.dsl.stream import require_function, with_key_joiner
+from streamapp.dsl.stream import with_key_joiner
 from streamapp.durations import Duration, to_ms
 from streamapp.engine.operators.stream_join import StreamJoinWindow, StreamStreamJoin, StreamStreamSelfJoin
 from streamapp.engine.operators.stream_table_join import StreamGlobalTableJoin, StreamTableJoin

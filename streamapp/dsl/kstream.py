@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from streamapp.callables import require_function
 from streamapp.dsl.async_methods import AsyncMethods
 from streamapp.dsl.branched import BranchedKStream
 from streamapp.dsl.checks import check_materialized
@@ -17,7 +18,6 @@ from streamapp.dsl.materialize import Materialized, key_value_spec, named_store
 from streamapp.dsl.nodes import Partitioner, ProcessorNode, RepartitionNode, SinkNode
 from streamapp.dsl.repartition import repartition_node
 from streamapp.dsl.steps import Fixed, SourceStep
-from streamapp.dsl.stream import require_function
 from streamapp.engine.operators.stateless import (
     PassThrough,
 )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from streamapp.dsl.checks import check_materialized, check_stores, check_supplier
+from streamapp.callables import check_supplier, require_function
+from streamapp.dsl.checks import check_materialized, check_stores
 from streamapp.dsl.context import Context
 from streamapp.dsl.graph import Node
 from streamapp.dsl.materialize import DERIVED_TTL, Materialized, key_value_spec, refuse_ttl
 from streamapp.dsl.nodes import ProcessorNode
 from streamapp.dsl.steps import DerivedStep, Fixed, GroupStep, TableStep
-from streamapp.dsl.stream import Described, require_function
+from streamapp.dsl.stream import Described
 from streamapp.dsl.suppression import suppress
 from streamapp.dsl.table_joins import join_tables
 from streamapp.engine.operators.stateless import ToStream

@@ -13,7 +13,7 @@ from streamapp.durations import Duration, to_ms
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.names import check_name
 from streamapp.serdes.base import Serde, check_serde
-from streamapp.state.spec import StoreKind, StoreSpec
+from streamapp.state.spec import StoreKind, StoreSpec, version_segment_ms
 from streamapp.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 
 __all__ = [
@@ -146,7 +146,7 @@ def key_value_spec(
     if m.history_retention is not None:
         kind = "versioned"
         retention_ms = to_ms(m.history_retention, "history_retention")
-        segment_ms = _version_segment_ms(retention_ms)
+        segment_ms = version_segment_ms(retention_ms)
         if m.segment_interval is not None:
             segment_ms = to_ms(m.segment_interval, "segment_interval")
     spec = StoreSpec(
@@ -262,13 +262,6 @@ def window_segment_ms(retention_ms: int, given: Duration | None = None) -> int:
     if given is not None:
         return to_ms(given, "segment_interval")
     return max(retention_ms // 2, _MIN_SEGMENT_MS)
-
-
-def _version_segment_ms(retention_ms: int) -> int:
-    for limit, parts, least in ((60_000, 3, 2_000), (300_000, 5, 20_000), (3_600_000, 12, 60_000)):
-        if retention_ms <= limit:
-            return max(retention_ms // parts, least)
-    return max(retention_ms // 24, 300_000)
 
 
 def _retention_ms(m: Materialized, name: str, needed_ms: int, reason: str) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from streamapp.dsl.checks import check_stores, check_supplier
+from streamapp.callables import check_supplier, require_function
+from streamapp.dsl.checks import check_stores
 from streamapp.dsl.graph import Node
 from streamapp.dsl.nodes import ProcessorNode
 from streamapp.dsl.steps import Fixed
-from streamapp.dsl.stream import Described, require_function
+from streamapp.dsl.stream import Described
 from streamapp.engine.operator import Operator
 from streamapp.engine.operators.processor import ProcessorOperator
 from streamapp.engine.operators.stateless import (

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from streamapp.callables import accepts
 from streamapp.dsl.context import Context
 from streamapp.dsl.graph import Node
 from streamapp.errors import TopologyError
 from streamapp.serdes.base import Serde
 
-__all__ = ["Described", "require_function", "with_key_joiner"]
+__all__ = ["Described", "with_key_joiner"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -51,31 +49,6 @@ class Described(Generic[K, V]):
         sources = self._sources.union(*(other._sources for other in others))
         self._context.graph.copartitions.append(sources)
         return sources
-
-
-def require_function(
-    function: Any, operator: str, what: str, takes: int | None = None, *, coroutine: bool = False
-) -> None:
-    """Raises `TopologyError` for what cannot be called, or not with so many arguments.
-
-    >>> require_function(lambda value: value, "filter() of flights", "a predicate of key and value", 2)
-    Traceback (most recent call last):
-    ...
-    streamapp.errors.TopologyError: filter() of flights needs a predicate of key and value: it is called with 2 arguments, but <lambda> takes (value)
-    """
-    if not callable(function):
-        raise TopologyError(f"{operator} needs {what}, got {function!r}")
-    if inspect.iscoroutinefunction(function) and not coroutine:
-        raise TopologyError(
-            f"{operator} needs {what}, and {function.__name__} is a coroutine function, whose result it would not wait for: await in "
-            "map_async() or map_values_async(), and use a plain function here"
-        )
-    if takes is not None and not accepts(function, takes):
-        name = getattr(function, "__name__", type(function).__name__)
-        called = f"{takes} argument{'s' if takes > 1 else ''}" if takes else "no arguments"
-        raise TopologyError(
-            f"{operator} needs {what}: it is called with {called}, but {name} takes {inspect.signature(function)}"
-        )
 
 
 def with_key_joiner(joiner: Callable[..., Any], with_key: bool) -> Callable[[Any, Any, Any], Any]:

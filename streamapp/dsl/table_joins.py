@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
+from streamapp.callables import require_function
 from streamapp.dsl.checks import check_materialized
 from streamapp.dsl.foreign_key import join_on_foreign_key
 from streamapp.dsl.materialize import (
@@ -16,7 +17,6 @@ from streamapp.dsl.materialize import (
 )
 from streamapp.dsl.nodes import TableJoinNode
 from streamapp.dsl.steps import JoinSideStep, JoinStep
-from streamapp.dsl.stream import require_function
 from streamapp.engine.operators.views import JoinView
 from streamapp.errors import TopologyError
 

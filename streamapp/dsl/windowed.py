@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from streamapp.callables import require_function
 from streamapp.dsl.aggregation import (
     AnyWindows,
     Reducing,
@@ -20,7 +21,6 @@ from streamapp.dsl.late import WindowedKTable
 from streamapp.dsl.materialize import Materialized, named_store
 from streamapp.dsl.nodes import ProcessorNode
 from streamapp.dsl.steps import AggregateStep
-from streamapp.dsl.stream import require_function
 from streamapp.durations import Duration
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.serdes import LongSerde

@@ -113,7 +113,7 @@ class Failures:
         task = self._task
         return ErrorContext(
             task.topic or "",
-            task.partition,
+            task.source_partition,
             task.offset,
             task.timestamp,
             task.headers,
@@ -126,8 +126,8 @@ class Failures:
         task = self._task
         added: Headers = (
             *error_headers(error),
-            ("__streams.errors.topic", (task.topic or "").encode()),
-            ("__streams.errors.partition", str(task.partition).encode()),
+            ("__streams.errors.topic", (task.topic or "null").encode()),
+            ("__streams.errors.partition", str(task.source_partition).encode()),
             ("__streams.errors.offset", str(task.offset).encode()),
         )
         key, value = task.raw_record

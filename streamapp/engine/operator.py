@@ -79,7 +79,12 @@ class TaskContext(Protocol):
         key, timestamp and headers. See `streamapp.engine.asynchronous.AsyncStep`."""
 
     def schedule(
-        self, node: str, interval_ms: int, type: PunctuationType, callback: Callable[[int], None]
+        self,
+        node: str,
+        interval_ms: int,
+        type: PunctuationType,
+        callback: Callable[[int], None],
+        start_ms: int | None = None,
     ) -> Any:
         """Calls ``callback(time in ms)`` at intervals of a clock."""
 

@@ -42,7 +42,8 @@ class PartitionGroup:
         """Whether every input has records, or is in ``caught_up`` and has been waited for long enough."""
         now = None
         for partition, queue in self.queues.items():
-            if queue.size:
+            # What the extractor drops is no record that another input would have to wait behind.
+            if queue.size and (queue.extractor is None or self.head_time(queue) is not None):
                 queue.idle_deadline = None
             elif partition not in caught_up:
                 queue.idle_deadline = None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol
 
+from streamapp.engine.equality import same
 from streamapp.errors import StreamsError
 from streamapp.records import Record
 from streamapp.state.spec import StoreSpec
@@ -110,9 +112,16 @@ class ProcessorContext(Protocol[KForward, VForward]):
     def get_state_store(self, name: str) -> Any:
         """A store that is connected to this processor, or a global store. Raises `StreamsError` otherwise."""
 
-    def schedule(self, interval: Any, type: PunctuationType, callback: Callable[[int], None]) -> Cancellable:
+    def schedule(
+        self,
+        interval: Any,
+        type: PunctuationType,
+        callback: Callable[[int], None],
+        start_time: datetime | int | None = None,
+    ) -> Cancellable:
         """Calls ``callback(timestamp)`` each interval (timedelta or ms): by stream time from the first record on, by
-        wall clock one interval from now on."""
+        wall clock one interval from now on. With ``start_time`` (datetime, or ms since the epoch) at that time and whole intervals from it,
+        e.g. at each full hour (KIP-1146)."""
 
     def current_stream_time_ms(self) -> int:
         """Largest timestamp that the task has seen, in ms; -1 before the first record."""
@@ -164,7 +173,7 @@ class FixedKeyProcessor(Processor[K, VIn, K, VOut], Generic[K, VIn, VOut]):
 
 def check_same_key(name: str, expected: Any, record: Record) -> None:
     """Raises `StreamsError` when a fixed-key processor forwards another key."""
-    if record.key is not expected and record.key != expected:
+    if record.key is not expected and not same(record.key, expected):
         raise StreamsError(
             f"{name} changed the key from {expected!r} to {record.key!r}: process_values() must keep it; use process() instead"
         )

@@ -25,6 +25,11 @@ class Schedule:
         """No further calls."""
         self.cancelled = True
 
+    def go_on(self, now: int) -> None:
+        """To its first time after ``now``, and by an interval at least."""
+        missed = max(0, (now - self.time) // self.interval)
+        self.time += (missed + 1) * self.interval
+
 
 class Punctuations:
     """All punctuators of one clock, the next one first. ``next_time`` is compared with each record's timestamp."""
@@ -48,8 +53,7 @@ class Punctuations:
             call(schedule, now)
             called = True
             if not schedule.cancelled:
-                missed = max(0, (now - schedule.time) // schedule.interval)
-                schedule.time += (missed + 1) * schedule.interval
+                schedule.go_on(now)
                 heap.push(schedule, schedule.time)
         self._note_next()
         return called

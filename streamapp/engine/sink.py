@@ -60,7 +60,7 @@ def bind_sink(node: SinkNode, task: Task, failures: Failures) -> ProcessFn:
             topic = target
         else:
             topic = target(
-                key, value, RecordContext(task.topic, task.partition, task.offset, timestamp, headers)
+                key, value, RecordContext(task.topic, task.source_partition, task.offset, timestamp, headers)
             )
             if not isinstance(topic, str) or not topic:
                 raise TypeError(

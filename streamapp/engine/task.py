@@ -113,6 +113,11 @@ class Task(CurrentRecord):
         self._stores = TaskStores(subtopology, self, backend, changelogs or collector, cache)
         self.log = self._stores.log
 
+    @property
+    def source_partition(self) -> int:
+        """Of the record that is being processed; -1 in a punctuator."""
+        return -1 if self.topic is None else self.partition
+
     # ------------------------------------------------------------------ life
 
     def restore(self, store: str, batch: RecordBatch) -> None:
@@ -342,15 +347,23 @@ class Task(CurrentRecord):
     # ------------------------------------------------------------------ time
 
     def schedule(
-        self, node: str, interval_ms: int, type: PunctuationType, callback: Callable[[int], None]
+        self,
+        node: str,
+        interval_ms: int,
+        type: PunctuationType,
+        callback: Callable[[int], None],
+        start_ms: int | None = None,
     ) -> Schedule:
-        """Adds a punctuator; the first call of a stream-time one comes with the first record."""
-        if type is PunctuationType.STREAM_TIME:
-            schedule = Schedule(node, 0, interval_ms, callback)
-            self._stream_punctuations.add(schedule)
-        else:
-            schedule = Schedule(node, self.wall_clock_ms() + interval_ms, interval_ms, callback)
-            self._wall_clock_punctuations.add(schedule)
+        """Adds a punctuator. Without ``start_ms`` the first call of a stream-time one comes with the first record, of a wall-clock one after
+        an interval; a start in the past is one of the times that are over (KIP-1146)."""
+        by_stream = type is PunctuationType.STREAM_TIME
+        punctuations = self._stream_punctuations if by_stream else self._wall_clock_punctuations
+        now = self.stream_time if by_stream else self.wall_clock_ms()
+        first = start_ms if start_ms is not None else 0 if by_stream else now + interval_ms
+        schedule = Schedule(node, first, interval_ms, callback)
+        if start_ms is not None and start_ms < now:
+            schedule.go_on(now)
+        punctuations.add(schedule)
         return schedule
 
     def punctuate_wall_clock(self, now_ms: int) -> bool:

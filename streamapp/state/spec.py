@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from streamapp.serdes.base import Serde
 
-__all__ = ["StoreKind", "StoreSpec"]
+__all__ = ["StoreKind", "StoreSpec", "version_segment_ms"]
 
 StoreKind = Literal[
     "key_value",
@@ -66,3 +66,15 @@ class StoreSpec:
     headers_format: bool = False
     """A table of the DSL on disk with ``dsl_store_format="headers"``: deletions are logged with the headers of the records that caused them."""
     topic_config: dict[str, str] = field(default_factory=dict)
+
+
+def version_segment_ms(retention_ms: int) -> int:
+    """How finely a versioned store forgets what is older than its history retention, if nothing else is said.
+
+    >>> version_segment_ms(3_600_000)
+    300000
+    """
+    for limit, parts, least in ((60_000, 3, 2_000), (300_000, 5, 20_000), (3_600_000, 12, 60_000)):
+        if retention_ms <= limit:
+            return max(retention_ms // parts, least)
+    return max(retention_ms // 24, 300_000)

@@ -9,7 +9,7 @@ from typing import Any
 from streamapp.records import NO_HEADERS, RecordBatch
 from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG, Codec, sized
-from streamapp.state.spec import StoreSpec
+from streamapp.state.spec import StoreSpec, version_segment_ms
 from streamapp.state.write_behind import CACHED_ROWS, Store, StoreContext
 
 __all__ = ["NOT_PUT", "VersionedStore"]
@@ -51,7 +51,7 @@ class VersionedStore(Store):
         self._keys = Codec(spec.key_serde, spec.name, "key")
         self._values = Codec(spec.value_serde, spec.name, "value")
         self._retention = spec.retention_ms
-        self._segment = spec.segment_interval_ms or max(spec.retention_ms // 3, 2_000)
+        self.segment_ms = spec.segment_interval_ms or version_segment_ms(spec.retention_ms)
         self._cached_rows = cached_rows
         self._dirty: dict[Any, _Versions] = {}
         self._young: dict[Any, _Versions] = {}
@@ -63,6 +63,8 @@ class VersionedStore(Store):
         self._observed = -1 if meta is None else int.from_bytes(meta, "big")
 
     def put(self, key: Any, value: Any, timestamp: int) -> int | None:
+        if timestamp < 0:
+            raise ValueError(f"store {self.name}: a version cannot have the timestamp {timestamp}")
         kept_key, kept = self._keys.keep(key), None if value is None else self._values.keep(value)
         if timestamp < self._observed - self._retention:
             self._task.drop()
@@ -128,7 +130,7 @@ class VersionedStore(Store):
 
     def _floor(self) -> int:
         """Versions that were superseded before this time are gone, with the segment of that time."""
-        return max(0, self._observed - self._retention) // self._segment * self._segment
+        return max(0, self._observed - self._retention) // self.segment_ms * self.segment_ms
 
     def _apply(self, key: Any, value: Any, timestamp: int) -> int | None:
         self._observed = max(self._observed, timestamp)

@@ -100,6 +100,8 @@ class WindowStore(TimeBucketedStore):
         return (start if self._by_time else start // self._segment), row_bytes
 
     def get(self, key: Any, start: int) -> Any:
+        if self._duplicates and self._exact:
+            return None  # in memory no single row is found among duplicates
         if key.__class__ is not self._key_class:
             key = self._keep_key(key)
         value = self.row((key, start, self._sequence))[0]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from streamapp.callables import check_supplier, require_function
 from streamapp.config import StreamsConfig
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.names import check_name
@@ -81,11 +82,13 @@ class Topology:
         _check_serdes(name, key_serde, value_serde)
         if not topics and pattern is None:
             raise TopologyError(f"source {name} reads nothing: name at least one topic or give a pattern")
-        for topic in topics:
+        for number, topic in enumerate(topics):
             if not isinstance(topic, str):
                 raise TopologyError(
                     f"source {name} reads topics by name, each an argument of its own, not {topic!r}"
                 )
+            if topic in topics[:number]:
+                raise TopologyError(f"source {name} names topic {topic} twice")
             if topic not in self._internal:
                 check_name(topic, "topic")
             self._check_topic_free(topic)
@@ -106,10 +109,8 @@ class Topology:
         ['in', 'pass']
         """
         self._new_node(name)
-        if not callable(supplier) and not callable(getattr(supplier, "bind", None)):
-            raise TopologyError(
-                f"processor {name} needs a supplier, a function or class that returns a new Processor, not {supplier!r}"
-            )
+        if not callable(getattr(supplier, "bind", None)):  # which the DSL's operators have
+            check_supplier(supplier, f"processor {name}", "process", 1)
         self._check_parents(name, parents)
         self._nodes[name] = ProcessorNode(name, supplier, tuple(parents))
         self._groups.unite(name, *parents)
@@ -137,7 +138,11 @@ class Topology:
         """
         self._new_node(name)
         _check_serdes(name, key_serde, value_serde)
-        if isinstance(topic, str) and topic not in self._internal:
+        if not isinstance(topic, str):
+            require_function(
+                topic, f"sink {name}", "the name of a topic or a function of key, value and RecordContext", 3
+            )
+        elif topic not in self._internal:
             check_name(topic, "topic")
         self._check_parents(name, parents)
         self._nodes[name] = SinkNode(name, topic, tuple(parents), key_serde, value_serde, partitioner)
@@ -220,6 +225,10 @@ class Topology:
         >>> list(Topology().add_global_store(spec, "read", "airports", "keep", Pass, **text).stores)
         ['airports']
         """
+        if not isinstance(spec, StoreSpec):
+            raise TopologyError(f"a global store takes a StoreSpec, as Stores makes them, not {spec!r}")
+        if not callable(getattr(supplier, "bind", None)):
+            check_supplier(supplier, f"processor {processor}", "process", 1)
         if spec.name in self._global_stores or spec.name in self._stores:
             raise TopologyError(f"a different state store has already been added with the name {spec.name}")
         if source == processor:

@@ -148,6 +148,6 @@ def _interactive_query(driver: TopologyTestDriver, spec: Spec) -> Any:
             as_of = VersionedKeyQuery(key, as_of=spec.get("as_of"))
             return ask(as_of, lambda version: shown_version(key, version))
         case "iq2_multi_versioned_key":
-            history = MultiVersionedKeyQuery(key, low, high, descending=descending)
+            history = MultiVersionedKeyQuery(key, low, high, ascending=not descending)
             return ask(history, lambda versions: [shown_version(key, version) for version in versions])
     raise ValueError(f"unknown query {spec['type']}")

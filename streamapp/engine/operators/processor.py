@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from streamapp.durations import to_ms
@@ -53,7 +54,13 @@ class BoundProcessorContext:
     def get_state_store(self, name: str) -> Any:
         return self._ctx.store(name)
 
-    def schedule(self, interval: Any, type: PunctuationType, callback: Callable[[int], None]) -> Schedule:
+    def schedule(
+        self,
+        interval: Any,
+        type: PunctuationType,
+        callback: Callable[[int], None],
+        start_time: datetime | int | None = None,
+    ) -> Schedule:
         milliseconds = to_ms(interval, f"punctuation interval of {self._ctx.name}")
         if not isinstance(type, PunctuationType):
             raise StreamsError(
@@ -63,7 +70,12 @@ class BoundProcessorContext:
             raise StreamsError(
                 f"the punctuation interval of {self._ctx.name} must be at least 1 ms, not {milliseconds}"
             )
-        return self._task.schedule(self._ctx.name, milliseconds, type, callback)  # type: ignore[no-any-return]
+        start_ms = round(start_time.timestamp() * 1_000) if isinstance(start_time, datetime) else start_time
+        if start_ms is not None and (not isinstance(start_ms, int) or start_ms < 0):
+            raise StreamsError(
+                f"the punctuation of {self._ctx.name} starts at a datetime or ms since the epoch, not {start_time!r}"
+            )
+        return self._task.schedule(self._ctx.name, milliseconds, type, callback, start_ms)  # type: ignore[no-any-return]
 
     def current_stream_time_ms(self) -> int:
         return self._task.stream_time  # type: ignore[no-any-return]

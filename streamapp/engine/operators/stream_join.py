@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from streamapp.engine.equality import same
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
 from streamapp.engine.operators.closing import LateOutput
 from streamapp.records import Headers
@@ -163,7 +164,7 @@ class StreamStreamJoin(LateOutput):
                     key, joiner(key, value, None) if is_left else joiner(key, None, value), timestamp, headers
                 )
                 here = (timestamp, is_left, key)
-                if previous is not None and previous != here:
+                if previous is not None and not same(previous, here):
                     unmatched.delete(*previous, now)
                 previous = here
             if previous is not None:

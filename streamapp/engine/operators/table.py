@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from streamapp.engine.equality import same
 from streamapp.engine.operator import Change, NodeContext, Operator, ProcessFn
 from streamapp.engine.operators.forward import table_writer
 from streamapp.engine.operators.transformer import ValueTransformer, bind_transformer
@@ -177,7 +178,7 @@ class TableRepartitionMap(Operator):
             old_key, old_value = (None, None) if old is None else mapper(key, old)
             has_new = new_key is not None and new_value is not None
             has_old = old_key is not None and old_value is not None
-            if has_new and has_old and new_key == old_key:
+            if has_new and has_old and same(new_key, old_key):
                 forward(new_key, (new_value, old_value, latest), timestamp, headers)
                 return
             if has_old:

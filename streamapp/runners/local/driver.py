@@ -129,11 +129,12 @@ class TopologyTestDriver:
         (2, 110)
         """
         start = self._wall_clock if start_ms is None else start_ms
+        advance = to_ms(auto_advance_ms, "auto_advance_ms")
+        if advance < 0:
+            raise ValueError(f"time cannot go back: auto_advance_ms={advance}")
         check_serde(key_serde, f"key_serde of input topic {topic}")
         check_serde(value_serde, f"value_serde of input topic {topic}")
-        return TestInputTopic(
-            self, topic, key_serde, value_serde, start, to_ms(auto_advance_ms, "auto_advance_ms")
-        )
+        return TestInputTopic(self, topic, key_serde, value_serde, start, advance)
 
     def create_output_topic(
         self, topic: str, key_serde: Serde[K], value_serde: Serde[V]

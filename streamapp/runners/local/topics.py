@@ -91,6 +91,8 @@ class TestInputTopic(Generic[K, V]):
         >>> read.read_record().timestamp
         50
         """
+        if ms < 0:
+            raise ValueError(f"time cannot go back: {ms} ms")
         self._now += ms
 
 
@@ -207,6 +209,8 @@ class TestOutputTopic(Generic[K, V]):
         """
         table: dict[K, V] = {}
         for record in self.read_records():
+            if record.key is None:
+                raise ValueError(f"topic {self.topic} has a record without key, which is no row of a table")
             if record.value is None:
                 table.pop(record.key, None)
             else:

@@ -82,7 +82,14 @@ class BatchTask(Task):
 
     partition_group = OrderedPartitionGroup
 
-    def schedule(self, node: str, interval_ms: int, type: PunctuationType, callback: Any) -> Schedule:
+    def schedule(
+        self,
+        node: str,
+        interval_ms: int,
+        type: PunctuationType,
+        callback: Any,
+        start_ms: int | None = None,
+    ) -> Schedule:
         if type is PunctuationType.WALL_CLOCK_TIME:
             raise UnsupportedOperation(
                 node,
@@ -90,7 +97,7 @@ class BatchTask(Task):
                 "it asks for the wall clock, and a batch runs through history at a pace of its own",
                 "Use PunctuationType.STREAM_TIME and no idle_timeout, or run this topology on workers",
             )
-        return super().schedule(node, interval_ms, type, callback)
+        return super().schedule(node, interval_ms, type, callback, start_ms)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ class Shared(Processor):
 
 
 SHARED = Shared()
+GLOBAL = Stores.key_value("g", StringSerde(), StringSerde())
 
 
 class Unlisted(Shared):
@@ -296,6 +297,23 @@ LOW_LEVEL = {
     "supplier": (
         lambda d: Topology().add_source("s", "t", **TEXT).add_processor("p", 5, "s"),
         "processor p needs a",
+    ),
+    "shared": (
+        lambda d: Topology().add_source("s", "t", **TEXT).add_processor("p", lambda: SHARED, "s"),
+        "the supplier of processor p gives the same object each time",
+    ),
+    "topic twice": (lambda d: Topology().add_source("s", "t", "u", "t", **TEXT), "names topic t twice"),
+    "sink": (
+        lambda d: Topology().add_source("s", "t", **TEXT).add_sink("k", None, "s", **TEXT),
+        "sink k needs the name of a topic or a function",
+    ),
+    "global store": (
+        lambda d: Topology().add_global_store(None, "s", "t", "p", Shared, **TEXT),
+        "takes a StoreSpec",
+    ),
+    "global processor": (
+        lambda d: Topology().add_global_store(GLOBAL, "s", "t", "p", None, **TEXT),
+        "processor p needs a supplier",
     ),
     "parent": (
         lambda d: Topology().add_processor("p", Shared, "nobody"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, ClassVar
 
 import pytest
 
@@ -88,6 +89,21 @@ class TestOrder:
         now.append(1050)
         assert task.process(caught_up=[RIGHT]) == 1
 
+    def test_what_an_extractor_drops_lets_nothing_overtake(self) -> None:
+        builder = StreamsBuilder()
+        left = builder.stream("left", **TEXTS)
+        right = builder.stream(
+            "right", **TEXTS, timestamp_extractor=lambda record, partition_time: int(record.value)
+        )
+        left.merge(right).to("out", **TEXTS)
+        task, sent = task_of(builder, config=StreamsConfig("app", max_task_idle_ms=1_000))
+        feed(task, "left", [("k", "waits", 100)])
+        feed(task, "right", [("k", "-1", 5)])
+        task.process(caught_up=[RIGHT])
+        feed(task, "right", [("k", "50", 5)], offset=1)
+        task.process(caught_up=[RIGHT])
+        assert values(sent) == ["50"]
+
     @pytest.mark.parametrize("extractor", [None, lambda record, partition_time: record.timestamp])
     def test_a_serde_is_bound_once_for_each_input(self, extractor: Any) -> None:
         # Binding may generate code, which takes a thousand times as long as to decode a record.
@@ -116,6 +132,80 @@ class TestOrder:
         assert task.buffered == {TopicPartition("in", 0): 6}
         assert task.process() == 6
         assert not sent.records
+
+
+class Ticking(Processor[Any, Any, Any, Any]):
+    """Forwards the times at which it is called."""
+
+    anchors: ClassVar[dict[str, Any]] = {}
+
+    def init(self, context: Any) -> None:
+        self.context = context
+        context.schedule(10, PunctuationType.STREAM_TIME, self.tick, **self.anchors)
+
+    def process(self, record: Record) -> None: ...
+
+    def tick(self, now: int) -> None:
+        self.context.forward(Record("tick", str(now), now))
+
+
+class TestPunctuators:
+    @pytest.mark.parametrize(
+        ("anchors", "ticks"),
+        [
+            ({}, ["1", "12", "25", "50", "61"]),
+            ({"start_time": 7}, ["12", "25", "50", "57"]),
+            ({"start_time": datetime.fromtimestamp(0.03, UTC)}, ["50", "61"]),
+        ],
+    )
+    def test_a_start_time_anchors_them(
+        self, monkeypatch: pytest.MonkeyPatch, anchors: dict[str, Any], ticks: list[str]
+    ) -> None:
+        monkeypatch.setattr(Ticking, "anchors", anchors)
+        builder = StreamsBuilder()
+        builder.stream("in", **TEXTS).process(Ticking).to("out", **TEXTS)
+        task, sent = task_of(builder)
+        feed(task, "in", [("k", "v", time) for time in (1, 12, 25, 50, 51, 57, 61)])
+        task.process()
+        assert values(sent) == ticks
+
+    @pytest.mark.parametrize(("start", "first"), [(0, 110), (95, 105), (100, 100), (101, 101), (108, 108)])
+    def test_a_start_in_the_past_is_one_of_the_times_that_are_over(self, start: int, first: int) -> None:
+        builder = StreamsBuilder()
+        builder.stream("in", **TEXTS).to("out", **TEXTS)
+        task, _ = task_of(builder, now=(100,))
+        schedule = task.schedule("n", 10, PunctuationType.WALL_CLOCK_TIME, lambda now: None, start)
+        assert schedule.time == first
+
+    @pytest.mark.parametrize("start", [-1, "noon", 1.5])
+    def test_a_start_that_is_no_time_is_refused(self, monkeypatch: pytest.MonkeyPatch, start: Any) -> None:
+        monkeypatch.setattr(Ticking, "anchors", {"start_time": start})
+        builder = StreamsBuilder()
+        builder.stream("in", **TEXTS).process(Ticking)
+        with pytest.raises(StreamsError, match="starts at a datetime or ms since the epoch"):
+            task_of(builder)
+
+    def test_there_is_no_record_in_one(self) -> None:
+        seen: list[tuple[Any, ...]] = []
+
+        def topic_of(key: str, value: str, context: Any) -> str:
+            seen.append((context.topic, context.partition, context.offset))
+            raise RuntimeError("it went off")
+
+        def handler(context: Any, error: Exception) -> Any:
+            seen.append((context.topic, context.partition, context.offset))
+            return "continue"
+
+        config = StreamsConfig("app", processing_exception_handler=handler, dead_letter_queue_topic="dead")
+        builder = StreamsBuilder(config)
+        builder.stream("in", **TEXTS).process(Ticking).to(topic_of, **TEXTS)
+        task, sent = task_of(builder, config=config)
+        feed(task, "in", [("k", "v", 1)])
+        task.process()
+        assert seen == [(None, -1, -1), ("", -1, -1)]
+        headers = dict(sent.records[-1].headers)
+        where = [headers[f"__streams.errors.{name}"] for name in ("topic", "partition", "offset")]
+        assert where == [b"null", b"-1", b"-1"]
 
 
 class TestFailures:

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from store_harness import Life
 
+from streamapp import ConfigError, LongSerde, Stores, StringSerde
+from streamapp.query import MultiVersionedKeyQuery, execute
+from streamapp.state.spec import version_segment_ms
 from streamapp.state.versioned import NOT_PUT
 
 KEYS = st.sampled_from(["", "a", "b"])
@@ -104,3 +108,56 @@ def test_the_changelog_has_each_version_at_its_own_time():
             (b"a", None, 20, ()),
             (b"b", bytes(7) + b"\3", 5, ()),
         ]
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "segment_ms"),
+    [
+        (0, 2_000),
+        (60_000, 20_000),
+        (60_001, 20_000),
+        (300_000, 60_000),
+        (3_600_000, 300_000),
+        (86_400_000, 3_600_000),
+    ],
+)
+def test_segments_are_as_long_as_in_java(retention_ms, segment_ms):
+    """RocksDbVersionedKeyValueBytesStoreSupplier.defaultSegmentInterval."""
+    assert version_segment_ms(retention_ms) == segment_ms
+    made = Stores.versioned("v", StringSerde(), LongSerde(), history_retention=retention_ms)
+    assert made.segment_interval_ms == segment_ms
+
+
+def test_what_cannot_be_a_version_is_refused():
+    with pytest.raises(ValueError, match="cannot have the timestamp -1"):
+        Life(kind="versioned", retention_ms=RETENTION).store.put("a", 1, -1)
+    with pytest.raises(ConfigError, match="segment_interval of store v has to be at least 1 ms, not 0"):
+        Stores.versioned("v", StringSerde(), LongSerde(), history_retention=10, segment_interval=0)
+
+
+@pytest.mark.parametrize(
+    ("times", "found"),
+    [
+        ((None, None), [3, 2, 1]),
+        ((0, 30_000), []),
+        ((0, 40_000), [1]),
+        ((52_000, 55_000), [3, 2]),
+        ((56_000, None), [3]),
+    ],
+)
+def test_a_query_of_versions_finds_what_kafka_streams_finds(times, found):
+    """What is superseded at 50,000 lies in the segment from 40,000 on, in which a query up to 30,000 does not look."""
+    store = Life(kind="versioned", retention_ms=60_000).store
+    for value, timestamp in ((1, 0), (2, 50_000), (3, 55_000)):
+        store.put("k", value, timestamp)
+    asked = [
+        execute(store, MultiVersionedKeyQuery("k", *times, ascending)).value for ascending in (False, True)
+    ]
+    newest_first, oldest_first = [[value for value, _, _ in versions] for versions in asked]
+    assert newest_first == found
+    assert oldest_first == found[::-1]
+
+
+def test_a_query_of_versions_needs_times_in_order():
+    with pytest.raises(ValueError, match="must not be after time_to"):
+        MultiVersionedKeyQuery("k", 30, 10)
