@@ -24,7 +24,7 @@ from streamapp.runners.worker.registry import StreamsTableManager, register
 from streamapp.runners.worker.runtime import StreamsRuntime
 from streamapp.topology import Topology
 
-__all__ = ["App"]
+__all__ = ["COMMAND_LINE_DATADIR", "App"]
 
 
 class App(faust.App):  # type: ignore[misc]
@@ -62,7 +62,7 @@ class App(faust.App):  # type: ignore[misc]
         if config is None and isinstance(topology, Topology):
             config = topology.plan().config  # what its builder was given
         _check_settings(settings)
-        datadir = os.environ.get(_COMMAND_LINE_DATADIR) or datadir
+        datadir = os.environ.get(COMMAND_LINE_DATADIR) or datadir
         self.config = _config(id, config, bootstrap_servers, datadir)
         settings = {**_faust_settings(self.config), **settings}
         if datadir is not None:
@@ -121,7 +121,7 @@ class App(faust.App):  # type: ignore[misc]
         super()._create_directories()
 
 
-_COMMAND_LINE_DATADIR = "FAUST_DATADIR"
+COMMAND_LINE_DATADIR = "FAUST_DATADIR"
 """Where Faust puts ``--datadir`` of the command line as soon as it is imported."""
 
 _TOPOLOGY_SETTINGS: dict[str, Any] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from streamapp.engine.collector import NoWayOut
@@ -24,6 +25,8 @@ class GlobalState:
         self, plan: Plan, open_backend: Callable[[str], StateBackend], *, wall_clock_ms: Callable[[], int]
     ) -> None:
         self._tasks: dict[str, Task] = {}
+        # Each process reads them all, and again at each start: so often would a dead letter come.
+        plan = replace(plan, config=plan.config.replace(dead_letter_queue_topic=None))
         for store in plan.global_stores:
             sub = Subtopology(-1, (store.source, store.processor), (store.spec,), (), {})
             task = Task(
@@ -50,6 +53,7 @@ class GlobalState:
     def process(self, partition: TopicPartition, batch: RecordBatch) -> None:
         """Applies records of one partition of a global topic."""
         task = self._tasks[partition.topic]
+        task.partition = partition.partition
         task.enqueue(partition, batch)
         task.process()
         task.flush()

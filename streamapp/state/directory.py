@@ -32,6 +32,7 @@ _LOCK = ".lock"
 _WIPED = ".wiped-"
 _DAMAGE = ("Corruption", "CURRENT is missing", "No such file or directory")
 """What RocksDB says of files that are missing or not as it wrote them."""
+_NO_IDS: Mapping[str, str] = {}
 _TASK_ID = re.compile(r"\d+_\d+")
 _APPLICATION_ID = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]+")
 
@@ -72,11 +73,18 @@ class StateDirectory:
         for leftover in self.path.glob(f"{_WIPED}*"):
             shutil.rmtree(leftover, ignore_errors=True)
 
-    def check(self, *, fingerprint: str, partition_counts: Mapping[str, int]) -> None:
-        """Raise `ProcessorStateError` if the state is of another application, plan, partitioning or format.
+    def check(
+        self,
+        *,
+        fingerprint: str,
+        partition_counts: Mapping[str, int],
+        changelog_ids: Mapping[str, str] = _NO_IDS,
+    ) -> None:
+        """Raise `ProcessorStateError` if the state is of another application, plan, partitioning or format, or if one of its changelogs was
+        deleted and created anew since: the state would be taken for the beginning of the new one.
 
-        A folder without state is marked as belonging to what was asked for. Topics that were not there before
-        (a pattern subscription found them) are added.
+        ``changelog_ids`` are Kafka's ids of the topics. A folder without state is marked as belonging to what was asked for. Topics that
+        were not there before (a pattern subscription found them) are added.
         """
         known = self._metadata()
         found = known.get("format", FORMAT_VERSION)
@@ -94,11 +102,18 @@ class StateDirectory:
                     f"was written when topic {topic!r} had {counts[topic]} partitions, now it has {count}, "
                     "and keys would be looked for in the wrong partition"
                 )
+        ids: dict[str, str] = known.get("changelog_ids", {}) if self.task_ids() else {}
+        for topic, topic_id in changelog_ids.items():
+            if ids.get(topic, topic_id) != topic_id:
+                raise self._refused(
+                    f"was written with a changelog {topic} that was deleted and created anew since (as `streamapp reset` does)"
+                )
         wanted = {
             "application_id": self.application_id,
             "format": FORMAT_VERSION,
             "fingerprint": fingerprint,
             "partition_counts": {**counts, **partition_counts},
+            "changelog_ids": {**ids, **changelog_ids},
         }
         if wanted != known:
             self._replace_metadata(wanted)
@@ -178,9 +193,9 @@ class StateDirectory:
 
     def _refused(self, why: str) -> ProcessorStateError:
         return ProcessorStateError(
-            f"The state folder {self.path} {why}. To start with new state, restored from the changelogs, "
-            "delete the folder or set another state_dir; if the changelog topics do not fit any more either, "
-            "set another application_id, or begin anew with `streamapp reset`."
+            f"The state folder {self.path} {why}. If the changelog topics still fit, delete the folder or set another state_dir: the "
+            "state is restored from them. If they do not (`streamapp compat` says what a change of the topology needs), set another "
+            "application_id, or begin anew with `streamapp reset`."
         )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +19,7 @@ from streamapp.errors import LockError, StreamsError
 from streamapp.runners.worker.reset import plan_reset
 from streamapp.state.directory import StateDirectory
 
-from ..processes import until
+from ..processes import free_port, until
 from .conftest import Cluster
 from .counting_app import counting
 
@@ -38,6 +41,7 @@ def test_an_application_is_taken_back_to_its_beginning(
     with pytest.raises(StreamsError, match=r"has 1 workers \(faust.*Stop them first"):
         plan_reset(app.streams.plan, admin)
     assert worker.terminate() == 0
+    shutil.copytree(cluster.folder / "data-a", cluster.folder / "data-elsewhere")
 
     monkeypatch.setitem(sys.modules, "it", SimpleNamespace(app=app))
     changelog, folder = f"{cluster.id}-counts-changelog", Path(app.config.state_dir) / cluster.id
@@ -54,9 +58,35 @@ def test_an_application_is_taken_back_to_its_beginning(
 
     again = cluster.start()
     until(lambda: cluster.committed() == 1_000, 60, cluster.story)
-    assert again.terminate() == 0
     assert cluster.totals() == (2_000, 1_000)  # its output topic is its own affair
     assert cluster.totals(changelog)[1] == 1_000
+
+    # What was on another machine is the state of an earlier life.
+    left = cluster.start("elsewhere")
+    until(lambda: left.process.poll() is not None, 60, cluster.story)
+    assert f"a changelog {changelog} that was deleted and created anew" in left.text()
+    assert again.terminate() == 0
+
+
+def test_the_state_is_where_the_worker_was_told_to_put_it(cluster: Cluster) -> None:
+    folder = cluster.folder / "data-told" / "state" / cluster.id
+    folder.mkdir(parents=True)
+    app = ["tests.worker.counting_app:app", "--datadir", str(cluster.folder / "data-told"), "--yes"]
+    told = {
+        "APP_ID": cluster.id,
+        "BOOTSTRAP": cluster.bootstrap,
+        "SOURCE": cluster.source,
+        "SINK": cluster.sink,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", "from streamapp.cli import main; main()", "reset", *app],
+        env={**os.environ, **told, "DATADIR": str(cluster.folder / "data-a"), "WEB_PORT": str(free_port())},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert f"folder  {folder}" in done.stdout, done.stderr
+    assert not folder.exists()
 
 
 def test_a_reset_of_what_never_ran_has_nothing_to_delete(cluster: Cluster) -> None:

@@ -32,6 +32,7 @@ __all__ = ["ProductionError", "RecordProducer"]
 
 logger = logging.getLogger(__name__)
 _FULL_SECONDS = 0.01
+_LAST_SECONDS = 2.0
 _NO_TOPIC = (
     "Create it. If it is a changelog that was deleted, restore it, or begin anew with `streamapp reset`"
 )
@@ -191,10 +192,13 @@ class RecordProducer:
             raise self._failure
 
     def close(self) -> None:
-        """Gives up what is still on its way; what matters was flushed by a commit."""
+        """Gives up what is still on its way, after a moment if it needs no commit: the dead letter of the record that ends the
+        worker may be among it."""
         with contextlib.suppress(KafkaException):  # fenced, or never begun: there is nothing to roll back
             if self._in_transaction:
                 self.client.abort_transaction(5.0)
+            elif not self._transactional:
+                self.client.flush(_LAST_SECONDS)
             self.client.purge()
             self.client.flush(1.0)
 

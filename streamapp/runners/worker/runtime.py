@@ -30,7 +30,7 @@ from streamapp.runners.worker.membership import Member
 from streamapp.runners.worker.offsets import changelog_ends, offsets_on_disk
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.producer import RecordProducer
-from streamapp.runners.worker.topics import prepare_topics
+from streamapp.runners.worker.topics import changelog_ids, prepare_topics
 from streamapp.runners.worker.view import StoreNotAvailable, WorkerView
 from streamapp.runners.worker.watchdog import HangingError, Place, Watchdog
 from streamapp.state.directory import StateDirectory
@@ -84,6 +84,7 @@ class StreamsRuntime(WorkerView):
         self._directory.check(
             fingerprint=self.plan.fingerprint,
             partition_counts={topic: topics.partitions[topic] for topic in sorted(self._source_names)},
+            changelog_ids=await self._loop.run_in_executor(None, changelog_ids, self.plan, admin),
         )
         self._on_disk = await self._loop.run_in_executor(None, offsets_on_disk, self.plan, self._directory)
         transactional_id = f"{self.plan.application_id}-{_process_id(self._directory)}"

@@ -8,19 +8,20 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.cimpl import NewTopic
 
-from streamapp.broker.requests import LastingAdmin, ask
+from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import find_committed, find_topics
 from streamapp.topology.plan import Plan, Subtopology
 
-__all__ = ["Topics", "prepare_topics"]
+__all__ = ["Topics", "changelog_ids", "prepare_topics"]
 
 logger = logging.getLogger(__name__)
 _CREATE_SECONDS = 15.0
+_PAUSE_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,23 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     _warn_of_missing_outputs(plan, {**existing, **counts})
     _create(plan, admin, {name: count for name, count in counts.items() if name not in existing}, timeout)
     return Topics({**existing, **counts}, sources)
+
+
+def changelog_ids(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> dict[str, str]:
+    """Kafka's ids of the changelogs: one that was deleted and created anew has another. Raises `BrokerError` when nobody answers."""
+    names = sorted({topic.name for sub in plan.subtopologies for topic in sub.changelog_topics.values()})
+    deadline = time.monotonic() + timeout
+    found: dict[str, str] = {}
+    while missing := [name for name in names if name not in found]:
+        answers = ask(admin.describe_topics, TopicCollection(missing), seconds=min(timeout, REQUEST_SECONDS))
+        for name, answer in answers.items():
+            try:
+                found[name] = str(answer.result().topic_id)
+            except KafkaException as exc:  # not every broker may have heard of one that was just created
+                if time.monotonic() > deadline:
+                    raise BrokerError(f"the changelog {name} is not known: {exc.args[0].str()}") from exc
+                time.sleep(_PAUSE_SECONDS)
+    return found
 
 
 def _warn_of_missing_outputs(plan: Plan, known: Mapping[str, int]) -> None:

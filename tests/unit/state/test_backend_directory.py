@@ -43,6 +43,20 @@ def test_the_same_application_is_let_in_again_and_new_topics_are_added(tmp_path:
             directory.check(fingerprint="f1", partition_counts={"arrivals": 3})
 
 
+def test_state_is_no_beginning_of_a_changelog_that_was_created_anew(tmp_path: Path) -> None:
+    counts: dict = {"fingerprint": "f1", "partition_counts": COUNTS}
+    with opened(tmp_path) as directory:
+        directory.check(**counts, changelog_ids={"flights-counts-changelog": "A"})
+        directory.check(**counts, changelog_ids={"flights-counts-changelog": "B"})  # there is no state yet
+        directory.task_path("0_1")
+        directory.check(**counts, changelog_ids={"flights-counts-changelog": "B"})
+        directory.check(**counts)
+        with pytest.raises(
+            ProcessorStateError, match="flights-counts-changelog that was deleted and created"
+        ):
+            directory.check(**counts, changelog_ids={"flights-counts-changelog": "C"})
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
