@@ -102,3 +102,12 @@ def test_the_first_millisecond_of_1970_is_not_written_as_now(outputs: RecordProd
     outputs.send("out", b"k", b"v", None, partition=0)  # this one is
     calls = outputs.client.calls  # type: ignore[attr-defined]
     assert [call[4] for call in calls] == [1, 0]
+
+
+def test_the_last_results_are_waited_for_before_the_rest_is_given_up(outputs: RecordProducer) -> None:
+    """The dead letter of the record that ends the worker may be among them."""
+    done: list[str] = []
+    outputs.client.flush = lambda seconds: done.append("flush") or 0  # type: ignore[method-assign, func-returns-value]
+    outputs.client.purge = lambda: done.append("purge")  # type: ignore[method-assign]
+    outputs.close()
+    assert done == ["flush", "purge", "flush"]
