@@ -72,6 +72,10 @@ class CachedStore(WriteBehindStore):
         self._cache = cache
         self._news: dict[Any, News] = {}
         self._news_bytes = 0
+        self._held: dict[Any, Row] = {}
+        """What left the cache for the store and is still in the cache; least recently written first. So a store keeps its share of the limit
+        while nothing is new: else others would take it, and each update would make room by itself."""
+        self._held_bytes = 0
         self._numbers = count()
         self._write = super().put_row
         self._stored = super().row
@@ -94,6 +98,9 @@ class CachedStore(WriteBehindStore):
         task, known = self._task, self._news.get(row_key)
         if known is None:
             before, size = self._stored(row_key), _ENTRY_BYTES + _length(row[0])
+            held = self._held.pop(row_key, None)
+            if held is not None:
+                self._count(held, -1)
             self._write(row_key, row)
             self._news[row_key] = known = News()
             known.before = before
@@ -196,43 +203,8 @@ class CachedStore(WriteBehindStore):
 
     def _leaves(self, row_key: Any, before: Row, row: Row) -> Any:
         """A row leaves the cache for the store; returns the value that the store had."""
+        self._hold(row_key, row)
         return before[0]
-
-    def _make_room(self) -> None:
-        self.flush()
-
-    def close(self) -> None:
-        self._cache.used -= self._news_bytes
-        self._news_bytes = 0
-
-    def _heard_key(self, row_key: Any) -> Any:
-        return self._keys.show(row_key)
-
-    def _heard_timestamp(self, row_key: Any, row: Row) -> int:
-        return row[1]
-
-
-class ShowingCachedStore(CachedStore):
-    """For stores that know less than their cache: rows stay in the cache, and are seen, until it must make room.
-
-    So does Kafka Streams, whose caches keep what they have handed on. For most stores that makes no difference; but windows
-    expire, a bounded store forgets rows, and one without timestamps forgets those.
-    """
-
-    def attach(self, cache: RecordCache) -> None:
-        super().attach(cache)
-        self._held: dict[Any, Row] = {}
-        """What left the cache for the store and is still in the cache; least recently written first."""
-        self._held_bytes = 0
-
-    def let_through(self) -> None:
-        """Here what the cache holds is also what reads see."""
-        self._of_table = True
-
-    def _cached_row(self, row_key: Any) -> Row | None:
-        """The row that the cache holds; its value may be None: a deletion."""
-        known = self._news.get(row_key)
-        return known.row if known is not None else self._held.get(row_key)
 
     def _hold(self, row_key: Any, row: Row) -> None:
         """A row stays in the cache after it has left it for the store; a deletion does not."""
@@ -242,10 +214,6 @@ class ShowingCachedStore(CachedStore):
         if row[0] is not None:
             self._held[row_key] = row
             self._count(row, 1)
-
-    def _leaves(self, row_key: Any, before: Row, row: Row) -> Any:
-        self._hold(row_key, row)
-        return before[0]
 
     def _let_go(self, row_key: Any) -> None:
         """A row goes to make room."""
@@ -269,6 +237,28 @@ class ShowingCachedStore(CachedStore):
         self._cache.used += size
 
     def close(self) -> None:
-        super().close()
-        self._cache.used -= self._held_bytes
-        self._held_bytes = 0
+        self._cache.used -= self._news_bytes + self._held_bytes
+        self._news_bytes = self._held_bytes = 0
+
+    def _heard_key(self, row_key: Any) -> Any:
+        return self._keys.show(row_key)
+
+    def _heard_timestamp(self, row_key: Any, row: Row) -> int:
+        return row[1]
+
+
+class ShowingCachedStore(CachedStore):
+    """For stores that know less than their cache: rows that stay in the cache are seen there, until it must make room.
+
+    So it is in Kafka Streams, whose caches keep what they have handed on. For most stores that makes no difference; but windows
+    expire, a bounded store forgets rows, and one without timestamps forgets those.
+    """
+
+    def let_through(self) -> None:
+        """Here what the cache holds is also what reads see."""
+        self._of_table = True
+
+    def _cached_row(self, row_key: Any) -> Row | None:
+        """The row that the cache holds; its value may be None: a deletion."""
+        known = self._news.get(row_key)
+        return known.row if known is not None else self._held.get(row_key)

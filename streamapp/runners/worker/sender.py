@@ -33,7 +33,8 @@ __all__ = ["FLUSH_STEP_SECONDS", "Failure", "Sender", "group_metadata", "open_se
 FLUSH_STEP_SECONDS = 0.001
 """librdkafka notices the end of a flush only then, or every 10 ms, since it does not report what went well."""
 _HURRY_SECONDS = 0.005
-_MANY = 4
+_GATHER_SECONDS = 0.002
+_MANY = 1
 """With more records under way there is a stream of them: single ones would keep the brokers busy with requests."""
 
 
@@ -161,7 +162,7 @@ def _hurry(clients: SimpleQueue[_native.Producer | None]) -> None:
     while (client := clients.get()) is not None:
         with suppress(KafkaException):  # a fatal one, which the next `poll` raises again
             if client.flush(FLUSH_STEP_SECONDS) > _MANY:
-                time.sleep(_HURRY_SECONDS)
+                time.sleep(_GATHER_SECONDS)
 
 
 class ConfluentSender:

@@ -94,7 +94,25 @@ def test_a_full_cache_flushes_early(max_bytes, heard_before_flush):
     assert len(heard) == heard_before_flush or (max_bytes == 170 and len(heard) == 3)
     life.store.flush()
     assert [update[0] for update in heard] == ["a", "b", "c"]
+    assert life.cache.used <= max_bytes
+    life.store.close()
     assert life.cache.used == 0
+
+
+def test_a_store_keeps_its_share_of_the_cache_while_nothing_is_new():
+    table, heard = cached_life(kind="timestamped", max_bytes=1_000)
+    windows = Life(
+        True, table.cache, kind="timestamped_window", retention_ms=1_000, window_size_ms=1, cached=True
+    )
+    table.store.put("a", 1)
+    table.store.flush()
+    for start in range(100):
+        windows.store.put("w", 1, start)
+        windows.commit()
+    for value in (2, 3):
+        table.store.put("a", value)
+    table.store.flush()
+    assert [update[1] for update in heard] == [1, 3]
 
 
 def test_windows_and_sessions_are_heard_with_their_windowed_keys():
