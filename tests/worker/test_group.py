@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka.errors import (
+    Cancelled,
     GroupAuthorizationFailedError,
     GroupLoadInProgressError,
     InconsistentGroupProtocolError,
 )
+from aiokafka.protocol.commit import OffsetCommitRequest
+from aiokafka.protocol.group import LeaveGroupRequest, SyncGroupRequest
 from confluent_kafka import Consumer, ConsumerGroupState
 
 from streamapp.errors import BrokerError, StreamsError
-from streamapp.runners.worker.group import listen_to_heartbeats, wait_until_free, watch_membership
+from streamapp.runners.worker.group import (
+    close_while_joining,
+    listen_to_heartbeats,
+    wait_until_free,
+    watch_membership,
+)
 
 from .conftest import Cluster, until
 
@@ -108,3 +117,39 @@ async def test_heartbeats_count_when_the_group_answers() -> None:
     listen_to_heartbeats(coordinator, lambda: heard.append(True))
     assert [await coordinator._do_heartbeat() for _ in range(3)] == [True, False, True]
     assert len(heard) == 2
+
+
+@pytest.mark.parametrize(("instance_id", "leaves"), [(None, True), ("a", False)])
+async def test_a_member_that_is_closed_waits_for_no_assignment_but_for_its_commits(
+    instance_id: str | None, leaves: bool
+) -> None:
+    sent: list[object] = []
+
+    class Coordinator:
+        group_id, member_id, coordinator_id, _group_instance_id = "app", "member-1", 0, instance_id
+
+        def __init__(self) -> None:
+            self._closing = asyncio.get_running_loop().create_future()
+            self._client = SimpleNamespace(send=self._send)
+
+        async def _send_req(self, request: object) -> str:
+            if isinstance(request, SyncGroupRequest):
+                await asyncio.Event().wait()  # for a leader that hangs
+            await asyncio.sleep(0)
+            return "answer"
+
+        async def _send(self, node_id: int, request: object) -> None:
+            sent.append(request)
+
+        def reset_generation(self) -> None:
+            self.member_id = ""
+
+    coordinator = Coordinator()
+    close_while_joining(coordinator)
+    joining = asyncio.create_task(coordinator._send_req(SyncGroupRequest("app", 1, "member-1", "", [])))
+    await asyncio.sleep(0)
+    coordinator._closing.set_result(None)
+    with pytest.raises(Cancelled):
+        await joining
+    assert [type(request) for request in sent] == [LeaveGroupRequest] * leaves
+    assert await coordinator._send_req(OffsetCommitRequest("app", 1, "member-1", 0, [])) == "answer"

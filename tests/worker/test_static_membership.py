@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from ..processes import until
 from .conftest import Cluster
 from .member import Member
@@ -68,3 +70,26 @@ def test_the_one_whose_name_was_taken_ends(cluster: Cluster) -> None:
     cluster.counted()
     assert second.worker.terminate() == 0
     assert cluster.totals() == (1_000, 1_000)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_stop_does_not_wait_for_a_member_that_is_gone(cluster: Cluster, named: bool) -> None:
+    def start(name: str, *, named: bool = named) -> Member:
+        # A session longer than a worker may take to stop: the broker waits that long for the one that is gone.
+        return Member(cluster, name, group_instance_id=name if named else None, session_timeout_ms=60_000)
+
+    def members() -> list[str]:
+        group = cluster.admin.describe_consumer_groups([cluster.id])[cluster.id].result()
+        return sorted(member.group_instance_id or "" for member in group.members)
+
+    gone, rejoining = start("a", named=True), start("b")
+    for member in (gone, rejoining):
+        member.until_it_has(2, 0)
+    joins = rejoining.worker.text().count("(Re-)joining group")
+    gone.worker.close()
+    joining = start("c")
+    until(lambda: len(members()) == 3, 60, joining.worker.text)
+    until(lambda: rejoining.worker.text().count("(Re-)joining group") > joins, 60, rejoining.worker.text)
+    assert not tasks(joining)
+    assert [member.worker.terminate() for member in (joining, rejoining)] == [0, 0]
+    assert members() == (["a", "b", "c"] if named else ["a"])

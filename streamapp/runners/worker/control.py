@@ -15,7 +15,7 @@ from aiokafka import TopicPartition as AioTopicPartition
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
-from streamapp.runners.worker.group import listen_to_heartbeats, watch_membership
+from streamapp.runners.worker.group import close_while_joining, listen_to_heartbeats, watch_membership
 from streamapp.runners.worker.static import hold_identity
 
 __all__ = ["StreamsTransport"]
@@ -38,6 +38,7 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         # aiokafka does not join again, ever, when nothing was fetched here for so long: by a worker without plain agents, or
         # as long as it has no partitions. Whether anything hangs, the watchdog looks.
         coordinator._max_poll_interval = math.inf
+        close_while_joining(coordinator)
         listen_to_heartbeats(coordinator, self.app.streams.on_heartbeat)
         self.add_future(watch_membership(coordinator, self.app.streams.on_fenced, asyncio.sleep))
         instance_id = self.app.conf.consumer_group_instance_id

@@ -1,25 +1,30 @@
-"""Joining a consumer group that another kind of application may still be in: a Kafka Streams one that is taken over."""
+"""Joining a consumer group: one that another kind of application may still be in, as a Kafka Streams one that is taken
+over; and no longer than this worker is to run."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from aiokafka.errors import InconsistentGroupProtocolError, KafkaError
+from aiokafka.errors import Cancelled, InconsistentGroupProtocolError, KafkaError
+from aiokafka.protocol.group import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from confluent_kafka import ConsumerGroupState, KafkaException
 
 from streamapp.broker.requests import LastingAdmin, ask
 from streamapp.errors import BrokerError, StreamsError
 
-__all__ = ["listen_to_heartbeats", "wait_until_free", "watch_membership"]
+__all__ = ["close_while_joining", "listen_to_heartbeats", "wait_until_free", "watch_membership"]
 
 logger = logging.getLogger(__name__)
 
 _OURS = "faust"
 """The name of Faust's assignor; that of Kafka Streams is "stream"."""
 _EMPTY = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
+_JOINING = (JoinGroupRequest, SyncGroupRequest)
+_LEAVE_SECONDS = 5.0
 
 
 def wait_until_free(group: str, admin: LastingAdmin, *, patience: float = 120.0, pause: float = 1.0) -> None:
@@ -55,6 +60,46 @@ def listen_to_heartbeats(coordinator: Any, answered: Callable[[], None]) -> None
         return alive
 
     coordinator._do_heartbeat = do_heartbeat
+
+
+def close_while_joining(coordinator: Any) -> None:
+    """Makes an aiokafka coordinator that is closed give up a join that it has begun.
+
+    The broker holds its answers back until all members have joined, or those that are gone have had their time, and
+    aiokafka would wait for them. A member has no tasks while it joins: nothing is left to commit.
+    """
+    send = coordinator._send_req
+
+    async def send_req(request: Any) -> Any:
+        if not isinstance(request, _JOINING):
+            return await send(request)
+        response = asyncio.ensure_future(send(request))
+        try:
+            await asyncio.wait([response, coordinator._closing], return_when=asyncio.FIRST_COMPLETED)
+            if response.done():
+                return response.result()
+        finally:
+            response.cancel()
+        logger.info("this worker stops: it does not wait for the rebalance of the group")
+        await _leave(coordinator)
+        raise Cancelled("the member was closed while it joined")
+
+    coordinator._send_req = send_req
+
+
+async def _leave(coordinator: Any) -> None:
+    """Takes a member that is joining out of the group, so that the others need not wait for it; not a static one, which
+    is expected back."""
+    if coordinator._group_instance_id is not None or not coordinator.member_id:
+        return
+    request = LeaveGroupRequest(coordinator.group_id, coordinator.member_id)
+    try:
+        # Not over the coordinator's own connection, where it would be served after the request that was given up. Nor by
+        # aiokafka, which knows nothing to leave before the first generation.
+        await asyncio.wait_for(coordinator._client.send(coordinator.coordinator_id, request), _LEAVE_SECONDS)
+    except (KafkaError, TimeoutError) as exc:
+        logger.warning("this worker could not leave the group, which will wait for it: %r", exc)
+    coordinator.reset_generation()
 
 
 async def watch_membership(
