@@ -48,6 +48,7 @@ from streamapp.errors import (
     CopartitionError,
     InvalidStoreError,
     LockError,
+    MissingExtraError,
     ProcessorStateError,
     RecordTooLateError,
     SerializationError,
@@ -56,6 +57,7 @@ from streamapp.errors import (
     TopologyError,
     UnsupportedOperation,
 )
+from streamapp.extras import missing_for_spark
 from streamapp.records import Headers, OutputRecord, Record, RecordBatch, TopicPartition, Windowed
 from streamapp.runners.local import TestInputTopic, TestOutputTopic, TopologyTestDriver
 from streamapp.serdes import (
@@ -120,6 +122,7 @@ __all__ = [
     "LockError",
     "LongSerde",
     "Materialized",
+    "MissingExtraError",
     "Need",
     "OutputRecord",
     "Processor",
@@ -169,6 +172,9 @@ __all__ = [
     "use_partition_time_on_invalid_timestamp",
     "wallclock_timestamp",
 ]
+
+if not TYPE_CHECKING and missing_for_spark():
+    __all__.remove("SparkRunner")  # `from streamapp import *` asks for all of them
 
 _LAZY = {
     "App": "streamapp.app",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import inspect
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import faust
-from faust.types.settings import Settings
+from faust.exceptions import ImproperlyConfigured
+from faust.types.settings import Settings, params
+from yarl import URL
 
+from streamapp.broker.librdkafka import check_properties
 from streamapp.callables import require_function
-from streamapp.config import StreamsConfig
+from streamapp.config import StreamsConfig, check_config
 from streamapp.dsl import StreamsBuilder
 from streamapp.errors import ConfigError
+from streamapp.names import did_you_mean
 from streamapp.runners.worker.control import StreamsTransport
 from streamapp.runners.worker.process import StreamsWorker
 from streamapp.runners.worker.registry import StreamsTableManager, register
@@ -61,9 +65,13 @@ class App(faust.App):  # type: ignore[misc]
     ) -> None:
         if config is None and isinstance(topology, Topology):
             config = topology.plan().config  # what its builder was given
+        check_config(config, "App")
         _check_settings(settings)
+        if not _is_number(shutdown_timeout) or not 0 <= shutdown_timeout < math.inf:
+            raise ConfigError(f"shutdown_timeout has to be a number of seconds, not {shutdown_timeout!r}")
         datadir = os.environ.get(COMMAND_LINE_DATADIR) or datadir
         self.config = _config(id, config, bootstrap_servers, datadir)
+        check_properties(self.config.client_properties)
         settings = {**_faust_settings(self.config), **settings}
         if datadir is not None:
             settings["datadir"] = str(datadir)
@@ -133,17 +141,41 @@ _TOPOLOGY_SETTINGS: dict[str, Any] = {
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:
-    """Raises `ConfigError` for what is no setting of Faust's, which takes anything without a word."""
+    """Raises `ConfigError` for what is no setting of Faust's, which takes anything without a word, and for wrong values, which
+    Faust refuses without the name."""
     ours = [field.name for field in fields(StreamsConfig)]
     known = {"monitor", "config_source", "loop", "beacon", *Settings.SETTINGS}
-    for name in settings:
+    for name, value in settings.items():
         if name in ours:
             raise ConfigError(
                 f"{name} is a setting of StreamsConfig: App(..., config=StreamsConfig(id, {name}=...))"
             )
         if name not in known:
-            close = difflib.get_close_matches(name, [*known, *ours, *inspect.signature(App).parameters], 1)
-            raise ConfigError(f"App has no setting {name}" + (f"; did you mean {close[0]}?" if close else ""))
+            hint = did_you_mean(name, [*known, *ours, *inspect.signature(App).parameters])
+            raise ConfigError(f"App has no setting {name}{hint}")
+        _check_value(name, value)
+
+
+_CONVERTED = (params.Bool, params.Number, params.Seconds, params.URL)
+"""The kinds of Faust's settings whose values it converts without anything else being asked for or imported."""
+
+
+def _check_value(name: str, value: Any) -> None:
+    setting = Settings.SETTINGS.get(name)
+    if value is None or not isinstance(setting, _CONVERTED):
+        return
+    try:
+        converted = setting.prepare_set(None, value)
+    except (ImproperlyConfigured, TypeError, ValueError) as error:
+        raise ConfigError(f"{name} cannot be {value!r}: {error}") from None
+    if name == "canonical_url" and not (isinstance(converted, URL) and converted.host):
+        raise ConfigError(
+            f"canonical_url is where other workers reach this one, such as http://host:6066, not {value!r}"
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _build(topology: Topology | Callable[[StreamsBuilder], Any], config: StreamsConfig) -> Topology:

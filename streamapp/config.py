@@ -6,18 +6,22 @@ Names are Kafka's with underscores for dots: ``statestore.cache.max.bytes`` is `
 
 from __future__ import annotations
 
-import difflib
+import functools
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from streamapp.addresses import check_addresses
 from streamapp.callables import accepts
-from streamapp.errors import ConfigError
-from streamapp.names import check_topic_name
+from streamapp.errors import ConfigError, TopologyError
+from streamapp.names import check_topic_name, did_you_mean
 from streamapp.records import Headers
-from streamapp.serdes.base import Serde
+from streamapp.serdes.base import Serde, check_serde
 
-__all__ = ["ErrorContext", "ExceptionHandler", "StreamsConfig"]
+__all__ = ["ErrorContext", "ExceptionHandler", "StreamsConfig", "check_config"]
+
+T = TypeVar("T")
 
 OPTIMIZATIONS = ("reuse.ktable.source.topics", "merge.repartition.topics", "single.store.self.join")
 
@@ -44,6 +48,23 @@ ExceptionHandler = (
 go on. A callable decides for each record."""
 
 
+def _names_unknown_settings(config: type[T]) -> type[T]:
+    """A dataclass whose constructor raises `ConfigError`, with the name that may be meant, where Python's would raise TypeError."""
+    made = config.__init__
+    known = [setting.name for setting in fields(config)]  # type: ignore[arg-type]
+
+    @functools.wraps(made)
+    def __init__(self: T, *args: Any, **settings: Any) -> None:
+        for name in settings:
+            if name not in known:
+                raise ConfigError(f"{config.__name__} has no setting {name}{did_you_mean(name, known)}")
+        made(self, *args, **settings)
+
+    config.__init__ = __init__  # type: ignore[method-assign,assignment]
+    return config
+
+
+@_names_unknown_settings
 @dataclass(frozen=True)
 class StreamsConfig:
     """The settings of one application. Immutable; `replace` gives a changed copy.
@@ -112,34 +133,29 @@ class StreamsConfig:
     """Where records go that a handler said to go on without (KIP-1034)."""
 
     def __post_init__(self) -> None:
-        check_topic_name(self.application_id, "application_id")
-        self._name_brokers_once()
+        if isinstance(self.state_dir, os.PathLike):  # what everybody calls a folder
+            object.__setattr__(self, "state_dir", os.fspath(self.state_dir))
         for setting in fields(self):
-            value = getattr(self, setting.name)
-            number = setting.type == "int" or (setting.type == "int | None" and value is not None)
-            if number and (isinstance(value, bool) or not isinstance(value, int)):
-                unit = _UNITS.get(setting.name.rsplit("_", 1)[-1], "")
-                raise ConfigError(f"{setting.name} has to be an int{unit}, not {value!r}")
-        self._one_of("processing_guarantee", "at_least_once", "exactly_once_v2")
-        self._one_of("dsl_store_type", "rocksdb", "in_memory")
-        self._one_of("dsl_store_format", "default", "headers")
-        self._one_of("auto_offset_reset", "earliest", "latest")
-        for name in (
-            "transaction_timeout_ms",
-            "session_timeout_ms",
-            "max_poll_interval_ms",
-            "state_memory_bytes",
-            "max_warmup_replicas",
-            "repartition_purge_interval_ms",
-            "state_cleanup_delay_ms",
-        ):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{name} must be larger than 0, not {getattr(self, name)}")
-        for name in ("statestore_cache_max_bytes", "num_standby_replicas", "acceptable_recovery_lag"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} must not be negative, but is {getattr(self, name)}")
-        if self.commit_interval_ms is not None and self.commit_interval_ms <= 0:
-            raise ConfigError(f"commit_interval_ms must be larger than 0, not {self.commit_interval_ms}")
+            self._check_type(setting.name, str(setting.type))
+        for name in _TOPIC_NAMES:
+            try:
+                if getattr(self, name) is not None:
+                    check_topic_name(getattr(self, name), name)
+            except TopologyError as error:
+                raise ConfigError(str(error)) from None
+        check_addresses(self.bootstrap_servers)
+        self._name_brokers_once()
+        for name, allowed in _ALLOWED.items():
+            if getattr(self, name) not in allowed:
+                raise ConfigError(f"{name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigError(f"{name} must be at least {least}, not {value}")
+        if self.replication_factor == 0:
+            raise ConfigError("replication_factor must be at least 1, or -1 for the broker's default, not 0")
+        if not self.state_dir:
+            raise ConfigError("state_dir is empty; it takes a folder")
         if self.exactly_once and self.commit_interval >= self.transaction_timeout_ms:
             raise ConfigError(
                 f"the broker rolls a transaction back after transaction_timeout_ms={self.transaction_timeout_ms}, but it would "
@@ -156,8 +172,6 @@ class StreamsConfig:
                 "default_timestamp_extractor must be a function of a record and the partition's time, not "
                 f"{self.default_timestamp_extractor!r}"
             )
-        if self.dead_letter_queue_topic is not None:
-            check_topic_name(self.dead_letter_queue_topic, "dead_letter_queue_topic")
         unknown = self.optimizations - set(OPTIMIZATIONS)
         if unknown or not self.topology_optimization:
             raise ConfigError(
@@ -178,9 +192,17 @@ class StreamsConfig:
         }
         object.__setattr__(self, "client_properties", others)
 
-    def _one_of(self, name: str, *allowed: str) -> None:
-        if getattr(self, name) not in allowed:
-            raise ConfigError(f"{name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
+    def _check_type(self, name: str, declared: str) -> None:
+        value = getattr(self, name)
+        declared, _, optional = declared.partition(" | ")
+        if optional and value is None:
+            return
+        if declared == "Serde[Any]":
+            check_serde(value, name)
+        expected = _TYPES.get(declared, object)
+        if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
+            what = _TYPE_NAMES.get(expected, "") + _UNITS.get(name.rsplit("_", 1)[-1], "")
+            raise ConfigError(f"{name} has to be {what}, not {value!r}")
 
     @property
     def exactly_once(self) -> bool:
@@ -217,13 +239,49 @@ class StreamsConfig:
         for key, value in properties.items():
             name = _PROPERTY_NAMES.get(key, key.replace(".", "_").replace("-", "_"))
             if name not in types:
-                close = difflib.get_close_matches(name, types, 1)
-                hint = f"; did you mean {close[0].replace('_', '.')}?" if close else ""
-                raise ConfigError(f"unknown setting {key}{hint}")
+                raise ConfigError(f"unknown setting {key}{did_you_mean(name, types).replace('_', '.')}")
             values[name] = _convert(key, value, types[name])
         return cls(**values)
 
 
+def check_config(config: Any, taker: str) -> None:
+    """Raises `ConfigError` for what is neither a `StreamsConfig` nor None."""
+    if config is not None and not isinstance(config, StreamsConfig):
+        raise ConfigError(
+            f"{taker} takes a StreamsConfig, not a {type(config).__name__}; properties become one with StreamsConfig.from_properties(...)"
+        )
+
+
+_TYPES: dict[str, type] = {"str": str, "int": int, "bool": bool, "Mapping[str, str]": Mapping}
+_TYPE_NAMES: dict[type, str] = {
+    str: "a string",
+    int: "an int",
+    bool: "True or False",
+    Mapping: "a mapping of names to values",
+}
+_TOPIC_NAMES = ("application_id", "group_instance_id", "dead_letter_queue_topic")
+"""Settings for which Kafka allows what it allows as the name of a topic."""
+_ALLOWED = {
+    "processing_guarantee": ("at_least_once", "exactly_once_v2"),
+    "dsl_store_type": ("rocksdb", "in_memory"),
+    "dsl_store_format": ("default", "headers"),
+    "auto_offset_reset": ("earliest", "latest"),
+}
+_LEAST = {
+    "commit_interval_ms": 1,
+    "transaction_timeout_ms": 1,
+    "session_timeout_ms": 1,
+    "max_poll_interval_ms": 1,
+    "state_memory_bytes": 1,
+    "max_warmup_replicas": 1,
+    "repartition_purge_interval_ms": 1,
+    "state_cleanup_delay_ms": 1,
+    "statestore_cache_max_bytes": 0,
+    "num_standby_replicas": 0,
+    "acceptable_recovery_lag": 0,
+    "max_task_idle_ms": -1,
+    "replication_factor": -1,
+}
 _UNITS = {"ms": " of milliseconds", "bytes": " of bytes"}
 
 _PROPERTY_NAMES = {

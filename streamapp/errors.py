@@ -11,6 +11,7 @@ __all__ = [
     "CopartitionError",
     "InvalidStoreError",
     "LockError",
+    "MissingExtraError",
     "ProcessorStateError",
     "RecordTooLateError",
     "SerializationError",
@@ -31,6 +32,10 @@ class TopologyError(StreamsError):
 
 class ConfigError(StreamsError, ValueError):
     """A setting is unknown, missing or out of range."""
+
+
+class MissingExtraError(StreamsError, ImportError):
+    """A part of streamapp needs packages that a plain installation does not bring."""
 
 
 class SerializationError(StreamsError):

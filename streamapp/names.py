@@ -1,12 +1,14 @@
-"""Which names Kafka allows for topics, and so for everything that becomes part of a topic's name."""
+"""Which names Kafka allows for topics, and so for everything that becomes part of a topic's name; and which one was meant."""
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 
 from streamapp.errors import TopologyError
 
-__all__ = ["check_name", "check_topic_name"]
+__all__ = ["check_name", "check_topic_name", "did_you_mean"]
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _MAX_LENGTH = 249
@@ -30,3 +32,13 @@ def check_name(name: str, what: str = "name") -> str:
 
 
 check_topic_name = check_name
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """What to add to the message about a name that is not known: the known one that is like it, if there is one.
+
+    >>> did_you_mean("web_prt", ["web_port", "web_host"])
+    '; did you mean web_port?'
+    """
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {close[0]}?" if close else ""

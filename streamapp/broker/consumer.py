@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RdTopicPartition
 
 from streamapp.broker.batches import split
-from streamapp.broker.librdkafka import COMPILED, pass_on_log, plain_settings
+from streamapp.broker.librdkafka import COMPILED, opening, pass_on_log, plain_settings
 from streamapp.records import RecordBatch, TopicPartition
 
 if COMPILED:
@@ -91,7 +91,8 @@ def open_consumer(settings: Mapping[str, Any]) -> RecordConsumer:
             return MessageConsumer(settings, logger)  # which takes callbacks in Python, too
         return ColumnConsumer(plain, logger)
 
-    return LastingConsumer(open_client)
+    with opening():
+        return LastingConsumer(open_client)
 
 
 class LastingConsumer:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import confluent_kafka.cimpl
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from streamapp.errors import ConfigError
 
 try:
     from streamapp.broker import _native
@@ -16,7 +21,7 @@ try:
 except ImportError:  # not compiled, or a librdkafka that is linked in without its names
     COMPILED = False
 
-__all__ = ["COMPILED", "pass_on_log", "plain_settings"]
+__all__ = ["COMPILED", "check_properties", "opening", "pass_on_log", "plain_settings"]
 
 _LEVELS = (logging.CRITICAL,) * 3 + (logging.ERROR, logging.WARNING, logging.INFO, logging.INFO)
 """By syslog's numbers."""
@@ -30,6 +35,39 @@ def plain_settings(settings: Mapping[str, Any]) -> dict[str, str] | None:
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in plain.items()
     }
+
+
+_NO_PROPERTY = "streamapp.no.property"
+
+
+def check_properties(properties: Mapping[str, Any]) -> None:
+    """Raises `ConfigError` for names and values that librdkafka does not take. No client is opened: a name that there is not
+    follows each, and librdkafka refuses that one last.
+
+    Whether they go together, and whether files are there, only shows when a client is opened (`opening`).
+    """
+    for name, value in properties.items():
+        try:
+            AdminClient({name: value, _NO_PROPERTY: ""})
+        except KafkaException as exc:
+            reason = exc.args[0].str()
+        except (TypeError, ValueError) as exc:
+            reason = str(exc)
+        if _NO_PROPERTY not in reason:
+            raise ConfigError(f"client_properties has a wrong {name}: {reason.strip()}")
+
+
+@contextmanager
+def opening() -> Iterator[None]:
+    """Around the opening of a client: settings that librdkafka refuses raise `ConfigError`."""
+    try:
+        yield
+    except KafkaException as exc:
+        if exc.args[0].code() != KafkaError._INVALID_ARG:
+            raise
+        raise ConfigError(
+            f"librdkafka refuses its settings (client_properties): {exc.args[0].str().strip()}"
+        ) from exc
 
 
 def pass_on_log(lines: Iterable[tuple[int, str]], logger: logging.Logger) -> None:

@@ -14,6 +14,7 @@ from confluent_kafka import OFFSET_END, Consumer, IsolationLevel, KafkaError, Ka
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from streamapp.broker.librdkafka import opening
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 
@@ -79,7 +80,8 @@ class LastingAdmin:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = dict(settings)
-        self._client = AdminClient(self._settings)
+        with opening():
+            self._client = AdminClient(self._settings)
         self._asked: list[tuple[float, Collection[Future[Any]]]] = []
         self._lock = threading.Lock()
 

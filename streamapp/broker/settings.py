@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from streamapp.addresses import check_addresses
 from streamapp.errors import ConfigError
 
 __all__ = ["KafkaSettings"]
@@ -22,7 +22,6 @@ _LOGIN_MODULES = {
 }
 _SASL = ("sasl_mechanism", "sasl_username", "sasl_password")
 _SSL = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
-_ADDRESS = re.compile(r"(?:[^\s:,/\[\]]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,12 +69,17 @@ class KafkaSettings:
 
     def __post_init__(self) -> None:
         """Put the values into their usual spelling and refuse what can't work."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if not isinstance(value, str) and (value is not None or each.default is not None):
+                # Without the value, which may be a password.
+                raise ConfigError(f"{each.name} has to be a string, not {type(value).__name__}.")
         servers = [server.strip() for server in self.bootstrap_servers.split(",") if server.strip()]
         object.__setattr__(self, "bootstrap_servers", ",".join(servers))
         object.__setattr__(self, "security_protocol", self.security_protocol.upper())
         if self.sasl_mechanism:
             object.__setattr__(self, "sasl_mechanism", self.sasl_mechanism.upper())
-        self._check_servers(servers)
+        check_addresses(self.bootstrap_servers)
         if self.security_protocol not in _PROTOCOLS:
             raise ConfigError(
                 f"security_protocol is {self.security_protocol!r}; it must be one of {', '.join(_PROTOCOLS)}."
@@ -171,14 +175,6 @@ class KafkaSettings:
     @property
     def _uses_ssl(self) -> bool:
         return self.security_protocol.endswith("SSL")
-
-    def _check_servers(self, servers: list[str]) -> None:
-        for server in servers:
-            match = _ADDRESS.fullmatch(server)
-            if match is None or not 0 < int(match[1]) < 65_536:
-                raise ConfigError(f"bootstrap_servers has {server!r}; it takes host:port, joined by commas.")
-        if not servers:
-            raise ConfigError("bootstrap_servers is empty; it takes host:port, joined by commas.")
 
     def _check_sasl(self) -> None:
         given = [name for name in _SASL if getattr(self, name) is not None]

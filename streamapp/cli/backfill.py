@@ -47,11 +47,11 @@ def backfill(
     cut; workers that are started go on there. Stop all workers first. What was interrupted, in whatever way,
     is continued by the same command.
     """
-    from streamapp.runners.spark.backfill import Backfill
-
     app = load(application)
     console = Console(highlight=False, soft_wrap=True)
     with clear_errors():
+        from streamapp.runners.spark.backfill import Backfill
+
         found = Backfill(app.streams.topology, app.config, until=until, files=files, progress=True)
         console.print(_ranges(found))
         for line in _intentions(found):

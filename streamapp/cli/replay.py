@@ -43,11 +43,11 @@ def replay(
         raise click.UsageError(
             "say what to do with the result: --diff, --to-parquet PATH or --to-topic TOPIC"
         )
-    from streamapp.runners.spark.replay import Replay
-
     app = load(application)
     console = Console(highlight=False, soft_wrap=True)
     with clear_errors(), session(app.config.application_id, master, conf) as spark:
+        from streamapp.runners.spark.replay import Replay
+
         config, topology = app.config, app.streams.topology
         with Replay(topology, config, name, since=since, until=until, spark=spark, progress=True) as again:
             if to_parquet:

@@ -43,9 +43,9 @@ def package(archive: Path, code: tuple[Path, ...], also: tuple[str, ...]) -> Non
         streamapp spark package dist/app.tar.gz agents tables
         streamapp backfill agents --master spark://host:7077 --archive dist/app.tar.gz
     """
-    from streamapp.runners.spark.package import package as write
-
     with clear_errors():
+        from streamapp.runners.spark.package import package as write
+
         found = write(archive, code, also)
     names = ", ".join([*(path.name for path in code), *found])
     click.echo(f"{archive} ({archive.stat().st_size / 1e6:.0f} MB): {names}")
@@ -75,12 +75,12 @@ def run(
     It goes on where workers, a backfill or an earlier run have stopped, and they where it does. For each
     micro-batch that had something to do, a line of JSON with its metrics goes to standard output.
     """
-    from streamapp.runners.spark.streaming import SparkStream
-
     app = load(application)
     stop = threading.Event()
     folder = checkpoint or f"data/checkpoint/{app.config.application_id}"
     with clear_errors(), session(app.config.application_id, master, conf) as spark:
+        from streamapp.runners.spark.streaming import SparkStream
+
         for number in (signal.SIGINT, signal.SIGTERM):  # after Spark has set its own, which cancels what runs
             signal.signal(number, lambda *_: stop.set())
         click.echo(f"starting {app.config.application_id} on {master}, checkpoint {folder}", err=True)

@@ -46,12 +46,12 @@ def sql(
     \b
         streamapp sql agents "select key, value.minutes / value.flights from airport_delays"
     """
-    from pyspark.errors import AnalysisException, PySparkException
-
-    from streamapp.runners.spark import SparkRunner, create_views, live_tables
-
     app = load(application)
     with clear_errors(), session(app.config.application_id, master, conf) as spark:
+        from pyspark.errors import AnalysisException, PySparkException
+
+        from streamapp.runners.spark import SparkRunner, create_views, live_tables
+
         topology, config = app.streams.topology, app.config
         if compute:
             tables = SparkRunner(topology, config, spark).batch(progress=True).tables

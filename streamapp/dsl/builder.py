@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from streamapp.callables import check_supplier, require_function
-from streamapp.config import StreamsConfig
+from streamapp.config import StreamsConfig, check_config
 from streamapp.dsl.checks import check_materialized
 from streamapp.dsl.context import Context
 from streamapp.dsl.global_ktable import GlobalKTable
@@ -19,7 +19,7 @@ from streamapp.dsl.nodes import GlobalStoreNode, SourceNode, StoreNode, TableSou
 from streamapp.dsl.optimize import optimize
 from streamapp.dsl.steps import SourceStep
 from streamapp.engine.operators.table import TableSource
-from streamapp.errors import ConfigError, TopologyError
+from streamapp.errors import TopologyError
 from streamapp.names import check_topic_name
 from streamapp.serdes.base import Serde
 from streamapp.state.spec import StoreSpec
@@ -48,10 +48,7 @@ class StreamsBuilder:
     """
 
     def __init__(self, config: StreamsConfig | None = None) -> None:
-        if config is not None and not isinstance(config, StreamsConfig):
-            raise ConfigError(
-                f"StreamsBuilder takes a StreamsConfig, not {config!r}; properties become one with StreamsConfig.from_properties(...)"
-            )
+        check_config(config, "StreamsBuilder")
         self._context = Context(config or StreamsConfig())
 
     def stream(

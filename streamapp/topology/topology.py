@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from streamapp.callables import check_supplier, require_function
-from streamapp.config import StreamsConfig
-from streamapp.errors import ConfigError, TopologyError
+from streamapp.config import StreamsConfig, check_config
+from streamapp.errors import TopologyError
 from streamapp.names import check_name
 from streamapp.serdes.base import Serde, check_serde
 from streamapp.state.spec import StoreSpec
@@ -324,8 +324,7 @@ class Topology:
         >>> Topology().add_source("in", "flights", **text).plan(StreamsConfig("copies")).source_topics
         ('flights',)
         """
-        if config is not None and not isinstance(config, StreamsConfig):
-            raise ConfigError(f"plan() takes a StreamsConfig, not {config!r}")
+        check_config(config, "plan()")
         config = config or self._config
         planner = Planner(config, self._stores, self._internal, self._source_changelogs, self._copartitions)
         subtopologies = tuple(planner.subtopology(number, nodes) for number, nodes in self._subtopologies())

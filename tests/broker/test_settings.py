@@ -125,6 +125,9 @@ def test_the_environment_and_arguments_before_it() -> None:
     ("given", "said"),
     [
         ({"bootstrap_servers": ""}, "bootstrap_servers is empty"),
+        ({"bootstrap_servers": 9092}, "bootstrap_servers has to be a string, not int"),
+        ({"security_protocol": None}, "security_protocol has to be a string, not NoneType"),
+        ({**SASL, "sasl_password": 3}, "sasl_password has to be a string, not int"),
         ({"bootstrap_servers": "kafka"}, "'kafka'; it takes host:port"),
         ({"bootstrap_servers": "kafka://k:9092"}, "host:port"),
         ({"bootstrap_servers": "k:9092;l:9092"}, "host:port"),

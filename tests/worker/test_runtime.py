@@ -79,6 +79,26 @@ def test_without_a_topology_it_is_a_plain_faust_app(tmp_path: Path) -> None:
             {"config": StreamsConfig("flights", client_properties={"security.protocol": "SSL"})},
             "broker_credentials",
         ),
+        ({"config": {"application.id": "flights"}}, r"App takes a StreamsConfig.*from_properties"),
+        ({"bootstrap_servers": "kafka://localhost:29392"}, "write localhost:29392"),
+        ({"web_port": "abc"}, "web_port cannot be 'abc'"),
+        ({"web_port": 99_999}, "web_port cannot be 99999: .* out of range"),
+        ({"web_enabled": "perhaps"}, "web_enabled cannot be 'perhaps'"),
+        ({"canonical_url": "nonsense"}, "canonical_url .* such as http://host:6066, not 'nonsense'"),
+        ({"shutdown_timeout": "x"}, "shutdown_timeout has to be a number of seconds, not 'x'"),
+        ({"shutdown_timeout": -1}, "shutdown_timeout has to be a number of seconds, not -1"),
+        (
+            {"config": StreamsConfig("flights", client_properties={"linger.mss": "5"})},
+            'client_properties has a wrong linger.mss: No such configuration property: "linger.mss"',
+        ),
+        (
+            {"config": StreamsConfig("flights", client_properties={"linger.ms": "abc"})},
+            "client_properties has a wrong linger.ms: Invalid value",
+        ),
+        (
+            {"config": StreamsConfig("flights", client_properties={"error_cb": "abc"})},
+            "client_properties has a wrong error_cb: expected .* callable",
+        ),
     ],
 )
 def test_what_cannot_be_right_is_refused_at_once(arguments: dict[str, object], message: str) -> None:

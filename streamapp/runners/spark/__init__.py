@@ -1,5 +1,11 @@
 """The Spark runner: batches over history, and records into Kafka."""
 
+# ruff: noqa: E402
+
+from streamapp.extras import require_spark
+
+require_spark()  # before a module that needs the packages says only which one it has not found
+
 from streamapp.runners.spark.archive import ParquetSource
 from streamapp.runners.spark.columns import ColumnSource
 from streamapp.runners.spark.result import BatchResult, OutputTable, OutputTopic, TableRow

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as RdTopicPartition
 
-from streamapp.broker.librdkafka import COMPILED, pass_on_log, plain_settings
+from streamapp.broker.librdkafka import COMPILED, opening, pass_on_log, plain_settings
 from streamapp.records import Headers, TopicPartition
 from streamapp.runners.worker.logs import CLIENT_LOGGER
 from streamapp.runners.worker.membership import Member, Position
@@ -97,9 +97,10 @@ class Sender(Protocol):
 def open_sender(settings: Mapping[str, Any], on_failure: Callable[[Failure], None]) -> Sender:
     """A producer with librdkafka's settings."""
     plain = plain_settings(settings) if COMPILED else None
-    if plain is None:
-        return ConfluentSender(settings, on_failure)
-    return NativeSender(plain, settings.get("logger") or CLIENT_LOGGER, on_failure)
+    with opening():
+        if plain is None:
+            return ConfluentSender(settings, on_failure)
+        return NativeSender(plain, settings.get("logger") or CLIENT_LOGGER, on_failure)
 
 
 class NativeSender:

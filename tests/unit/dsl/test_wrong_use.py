@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import pickle
 import re
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -388,6 +391,40 @@ def test_wrong_use_is_refused_with_operator_reason_and_remedy(describe, words):
         ),
         (lambda: StreamsConfig(dead_letter_queue_topic="a b"), "dead_letter_queue_topic"),
         (lambda: StreamsConfig(num_standby_replicas=True), "num_standby_replicas has to be an int, not True"),
+        *(
+            (functools.partial(StreamsConfig, **{name: value}), words)
+            for name, value, words in [
+                ("bootstrap_servers", "kafka://localhost:29392", "host:port.*: write localhost:29392"),
+                ("bootstrap_servers", "", "bootstrap_servers is empty; it takes host:port"),
+                ("bootstrap_servers", 9092, "bootstrap_servers has to be a string.*not 9092"),
+                ("bootstrap_servers", None, "bootstrap_servers has to be a string.*not None"),
+                ("bootstrap_servers", ["a:1"], r"bootstrap_servers has to be a string.*not \['a:1'\]"),
+                ("bootstrap_servers", "a:1,", "nothing beside a comma; it takes host:port"),
+                ("bootstrap_servers", "localhost", "'localhost'; it takes host:port"),
+                ("bootstrap_servers", "a:1,::1", "'::1'; it takes host:port"),
+                ("client_properties", ["a"], r"client_properties has to be a mapping.*not \['a'\]"),
+                ("state_dir", None, "state_dir has to be a string, not None"),
+                ("state_dir", 3, "state_dir has to be a string, not 3"),
+                ("state_dir", "", "state_dir is empty"),
+                ("application_id", "a b", 'application_id "a b" is illegal'),
+                ("group_instance_id", "", "group_instance_id must not be empty"),
+                ("group_instance_id", 3, "group_instance_id has to be a string, not 3"),
+                ("group_instance_id", "pod/3", "group_instance_id .* illegal"),
+                ("client_rack", 5, "client_rack has to be a string, not 5"),
+                ("ensure_explicit_internal_resource_naming", "yes", "has to be True or False, not 'yes'"),
+                ("topology_optimization", 1, "topology_optimization has to be a string, not 1"),
+                ("default_key_serde", "string", "default_key_serde is 'string', which is no Serde"),
+                ("default_value_serde", StringSerde, r"give an instance: StringSerde\(\)"),
+                ("max_task_idle_ms", -7, "max_task_idle_ms must be at least -1, not -7"),
+                ("replication_factor", 0, "replication_factor must be at least 1, or -1 .* not 0"),
+                ("replication_factor", -5, "replication_factor must be at least -1, not -5"),
+                ("comit_interval_ms", 5, "no setting comit_interval_ms; did you mean commit_interval_ms"),
+            ]
+        ),
+        (
+            lambda: StreamsConfig().replace(state_dirr="x"),
+            "StreamsConfig has no setting state_dirr; did you mean state_dir",
+        ),
         (lambda: Topology().add_source("s", ["t"], **TEXT), r"each an argument of its own, not \['t'\]"),
         (
             lambda: Topology().add_source("s", "t", **TEXT).add_processor("p", Shared, ["s"]),
@@ -428,3 +465,22 @@ def test_a_supplier_may_be_a_class_or_a_function():
     described.stream.process(Shared)
     described.stream.process(lambda: Shared())
     described.build()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"bootstrap_servers": "kafka-1:9092, [::1]:9092"},
+        {"max_task_idle_ms": -1},
+        {"replication_factor": 3},
+        {"state_dir": Path("state")},
+        {"client_rack": "eu-1a", "group_instance_id": "pod-3"},
+        {"default_key_serde": StringSerde(), "topology_optimization": "all"},
+        {"session_timeout_ms": 60_000, "max_poll_interval_ms": 30_000},
+    ],
+)
+def test_settings_that_can_be_are_taken(settings):
+    config = StreamsConfig("flights", **settings)
+    assert config == config.replace()
+    assert pickle.loads(pickle.dumps(config)).state_dir == config.state_dir
+    assert isinstance(config.state_dir, str)

@@ -11,9 +11,17 @@ from confluent_kafka import OFFSET_END, OFFSET_INVALID, KafkaError, KafkaExcepti
 from confluent_kafka.admin import OffsetSpec
 
 from streamapp.broker import requests
-from streamapp.errors import BrokerError
+from streamapp.broker.consumer import open_consumer
+from streamapp.config import StreamsConfig
+from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.clients import list_offsets
+from streamapp.runners.worker.clients import (
+    admin_client,
+    consumer_settings,
+    list_offsets,
+    producer_settings,
+)
+from streamapp.runners.worker.sender import open_sender
 
 EVENTS = [TopicPartition("events", 0), TopicPartition("events", 1)]
 
@@ -70,3 +78,27 @@ def test_behind_the_last_time_there_is_no_record() -> None:
     admin: Any = FakeAdmin({0: [OFFSET_END], 1: [OFFSET_INVALID, 9]})
     found = requests.list_offsets(admin, EVENTS, OffsetSpec.for_timestamp(1), seconds=30)
     assert found == {EVENTS[0]: OFFSET_END, EVENTS[1]: 9}
+
+
+@pytest.mark.parametrize(
+    ("properties", "named"),
+    [
+        ({"linger.mss": "5"}, "linger.mss"),
+        ({"security.protocol": "SSL", "ssl.ca.location": "/nowhere.pem"}, "ssl.ca.location"),  # fits, alone
+        ({"error_cb": print, "linger.mss": "5"}, "linger.mss"),  # not for the clients in C
+    ],
+)
+@pytest.mark.parametrize(
+    "open_client",
+    [
+        admin_client,
+        lambda config: open_consumer(consumer_settings(config)),
+        lambda config: open_sender(producer_settings(config), print),
+    ],
+    ids=["admin", "consumer", "producer"],
+)
+def test_properties_that_librdkafka_refuses_are_named(
+    open_client: Any, properties: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"client_properties\): .*{named}"):
+        open_client(StreamsConfig("app", client_properties=properties))
