@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 from types import CodeType, TracebackType
 from typing import TYPE_CHECKING
@@ -15,13 +16,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Failures", "ProcessingFailed", "error_headers"]
 
+logger = logging.getLogger(__name__)
+
 
 class ProcessingFailed(StreamsError):
     """A record could not be handled, and the handler said to stop."""
 
 
 class Failures:
-    """Decides, for one task, what a failure means; sends dead letters; counts drops."""
+    """Decides, for one task, what a failure means; sends dead letters; counts and logs drops."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -67,7 +70,7 @@ class Failures:
             self.processing(error, node)
         else:
             remedy = "no exception handler is asked about a sink right behind a source"
-            raise ProcessingFailed(self._message(error, node, "failed", remedy)) from error
+            raise ProcessingFailed(f"{self._message(error, node, 'failed')}; {remedy}") from error
 
     def production(self, error: Exception, node: str, topic: str) -> None:
         """A result could not be serialized."""
@@ -80,7 +83,8 @@ class Failures:
         )
 
     def _handle(self, handler: ExceptionHandler, error: Exception, node: str, what: str, remedy: str) -> None:
-        message = self._message(error, node, what, remedy)
+        failure = self._message(error, node, what)
+        message = f"{failure}; {remedy}"
         response = handler
         if callable(handler):
             try:
@@ -93,13 +97,21 @@ class Failures:
             raise ProcessingFailed(
                 f'an exception handler must return "fail" or "continue", not {response!r}; it was asked about: {message}'
             )
-        if self._config.dead_letter_queue_topic is not None:
-            self._send_dead_letter(self._config.dead_letter_queue_topic, error)
+        dead_letters = self._config.dead_letter_queue_topic
+        if dead_letters is not None:
+            self._send_dead_letter(dead_letters, error)
         if response == "fail":
             raise ProcessingFailed(message) from error
         self._task.drop()
+        # The reason often quotes the record, so that no two lines are the same: the kind is what a runner limits their rate by.
+        logger.warning(
+            "%s; going on without it%s",
+            failure,
+            "" if dead_letters is None else f", sent to {dead_letters}",
+            extra={"kind": f"{node} {self._task.topic} {what} {type(error).__name__}"},
+        )
 
-    def _message(self, error: Exception, node: str, what: str, remedy: str) -> str:
+    def _message(self, error: Exception, node: str, what: str) -> str:
         task = self._task
         where = (
             f"record of {task.topic}-{task.partition} at offset {task.offset}"
@@ -107,7 +119,7 @@ class Failures:
             else "punctuation"
         )
         why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        return f"{node} (task {task.task_id}): {where} {what}: {why}; {remedy}"
+        return f"{node} (task {task.task_id}): {where} {what}: {why}"
 
     def _context(self, node: str) -> ErrorContext:
         task = self._task

@@ -38,7 +38,7 @@ __all__ = ["Task", "TaskMetrics"]
 
 @dataclass
 class TaskMetrics:
-    """What a task has counted since it was created."""
+    """What a task has counted since it was created; a runner may go on with the drops of the one before it."""
 
     processed: int = 0
     dropped_records: int = 0

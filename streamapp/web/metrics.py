@@ -53,6 +53,16 @@ class MetricsView:
             [({}, self._sampler.processed)],
         )  # fmt: skip
         yield Metric(
+            "dropped_records_total", "counter",
+            "Records dropped since the start: late, without key, or by an exception handler that went on.",
+            [({"task": task}, dropped) for task, dropped in sorted(status.dropped_records.items())],
+        )  # fmt: skip
+        yield Metric(
+            "dropped_results_total", "counter",
+            "Results that brokers refused and production_exception_handler went on without.",
+            [({}, status.dropped_results)],
+        )  # fmt: skip
+        yield Metric(
             "task_ready", "gauge", "1 for a task that is restored, 0 for one that is not.",
             [({"task": task.id}, task.state == "running") for task in tasks],
         )  # fmt: skip

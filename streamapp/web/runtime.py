@@ -45,7 +45,15 @@ class RuntimeSource:
             for each in sorted(streams.standbys.values(), key=lambda each: (each.subtopology, each.partition))
         )
         return WorkerStatus(
-            streams.state, streams.reason, streams.url, tasks, standbys, streams.paused, streams.workers
+            streams.state,
+            streams.reason,
+            streams.url,
+            tasks,
+            standbys,
+            streams.paused,
+            streams.workers,
+            streams.dropped_records,
+            streams.dropped_results,
         )
 
     def topology(self) -> TopologyGraph:

@@ -121,6 +121,15 @@ class WorkerStatus:
     paused: bool = False
     workers: Sequence[str] = ()
     """The addresses of all workers of the application, as of the last assignment."""
+    dropped_records: Mapping[str, int] = field(default_factory=dict)
+    """Records dropped since the worker started, by task, those included that are elsewhere now."""
+    dropped_results: int = 0
+    """Results that brokers refused and the production exception handler went on without."""
+
+    @property
+    def dropped(self) -> int:
+        """All that was dropped since the worker started."""
+        return sum(self.dropped_records.values()) + self.dropped_results
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,12 +78,13 @@ class StatusViews:
                 "url": status.url,
                 "workers": workers(status, tables),
                 "processed": sampler.processed,
+                "dropped": status.dropped,
                 "records_per_second": round(sampler.throughput(), 1),
                 "history": sampler.history(),
                 "lag": _sum(each.lag for task in status.tasks for each in task.inputs),
                 "restore": self.restore_progress(*status.tasks),
                 "paused": status.paused,
-                "tasks": [self._task(task) for task in status.tasks],
+                "tasks": [self._task(status, task) for task in status.tasks],
                 "standbys": [self._standby(each) for each in status.standbys],
                 "findings": [dataclasses.asdict(finding) for finding in findings(sampler, tables)],
             }
@@ -107,12 +108,13 @@ class StatusViews:
         left = self.restore_progress(*self._sampler.status.tasks)["seconds_left"]
         return 2 if left is None else max(1, min(60, round(left)))
 
-    def _task(self, task: TaskStatus) -> dict[str, Any]:
+    def _task(self, status: WorkerStatus, task: TaskStatus) -> dict[str, Any]:
         return {
             "id": task.id,
             "partition": task.partition,
             "state": task.state,
             "processed": task.processed,
+            "dropped": status.dropped_records.get(task.id, 0),
             "records_per_second": round(self._sampler.throughput(task), 1),
             "inputs": [dataclasses.asdict(each) | {"lag": each.lag} for each in task.inputs],
             "restoring": [self._restore(each) for each in task.restoring],

@@ -23,7 +23,13 @@ async def test_metrics_of_tasks_restores_and_standbys(serve: Serve) -> None:
         TaskStatus("0_2", 2, "restoring", 0, (InputStatus("flights", 2, None, None),), (restore,)),
     )
     source.worker = dataclasses.replace(
-        source.worker, state="restoring", tasks=tasks, standbys=(copy,), paused=True
+        source.worker,
+        state="restoring",
+        tasks=tasks,
+        standbys=(copy,),
+        paused=True,
+        dropped_records={"0_1": 2, "0_0": 1},
+        dropped_results=4,
     )
     response = await (await serve(source)).get("/metrics")
     text = await response.text()
@@ -34,6 +40,9 @@ async def test_metrics_of_tasks_restores_and_standbys(serve: Serve) -> None:
         'worker_state{application="flights",state="restoring"} 1',
         'worker_state{application="flights",state="running"} 0',
         'worker_paused{application="flights"} 1',
+        'dropped_records_total{application="flights",task="0_0"} 1',  # which is elsewhere now
+        'dropped_records_total{application="flights",task="0_1"} 2',
+        'dropped_results_total{application="flights"} 4',
         'task_ready{application="flights",task="0_1"} 1',
         'task_ready{application="flights",task="0_2"} 0',
         'input_lag{application="flights",task="0_1",topic="odd\\"topic",partition="1"} 10',
@@ -43,6 +52,9 @@ async def test_metrics_of_tasks_restores_and_standbys(serve: Serve) -> None:
     ):
         assert f"streamapp_{line}" in samples
     assert "restore_seconds_left{" not in text  # not known yet
+    assert re.search(
+        r"# HELP streamapp_dropped_records_total .+\n# TYPE streamapp_dropped_records_total counter\n", text
+    )
     families = re.findall(r"# TYPE (\w+)", text)
     assert len(families) == len(set(families))
 

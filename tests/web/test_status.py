@@ -106,6 +106,15 @@ async def test_status_has_each_input_and_its_lag(serve: Serve) -> None:
     assert body["lag"] == 10
 
 
+async def test_status_has_what_was_dropped_of_each_task_and_of_the_worker(serve: Serve) -> None:
+    source = FakeSource()
+    source.worker = dataclasses.replace(
+        source.worker, dropped_records={"0_1": 3, "0_2": 2, "-1_-1": 1}, dropped_results=4
+    )
+    body = await (await (await serve(source)).get("/status")).json()
+    assert ([task["dropped"] for task in body["tasks"]], body["dropped"]) == ([3], 10)
+
+
 async def test_status_knows_the_other_workers(serve: Serve) -> None:
     source = FakeSource()
     source.add_table(

@@ -23,6 +23,7 @@ def app(tmp_path: Path) -> App:
 def test_the_status_answers_before_the_worker_runs(app: App) -> None:
     streams = app.streams
     assert (streams.state, streams.reason, streams.tasks, streams.processed) == ("starting", None, {}, 0)
+    assert (streams.dropped_records, streams.dropped_results) == ({}, 0)
     table = streams.tables()["counts"]
     assert (table.name, table.kind, table.topic) == ("counts", "key_value", "flights-counts-changelog")
     assert (table.local, table.owners) == (frozenset(), {})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from streamapp.runners.worker.watchdog import HangingError, Place, Watchdog
 
 
@@ -74,3 +76,49 @@ def test_a_place_may_be_given_less_patience() -> None:
     assert bench.dog.stuck == "the consumer group's answer has not come back for 7 s"
     bench.look(8, group._replace(turn=2))
     assert bench.dog.stuck is None
+
+
+def test_that_a_worker_is_stuck_is_logged_when_it_begins_and_when_it_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    bench = Bench()
+    for second in range(90):
+        bench.look(second, record(7))
+    for second in range(90, 100):
+        bench.look(second, record(8))
+    assert [(entry.levelname, entry.getMessage()) for entry in caplog.records] == [
+        (
+            "WARNING",
+            "this worker is stuck, and not ready: task 0_1: record of flights-1 at offset 7 has not come back for 26 s",
+        ),
+        ("INFO", "this worker is no longer stuck"),
+    ]
+
+
+def test_a_worker_that_is_stuck_again_and_again_does_not_fill_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    bench = Bench()
+    stuck = 0
+    for second in range(600):  # each answer of the group takes 8 s, of which 1 s is too long
+        was, turn = bench.dog.stuck, second // 9
+        bench.look(second, Place("the consumer group's answer", turn, None, can_hang=False, patience=7.0))
+        stuck += bench.dog.stuck is not None and was is None
+    assert stuck > 60
+    levels = [entry.levelname for entry in caplog.records]
+    assert levels == ["WARNING", "INFO"] * (len(levels) // 2)
+    assert 10 < len(levels) <= 2 * 600 / 30
+
+
+def test_what_stays_stuck_is_logged_in_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    for second in (0, 26, 27):
+        bench.look(second, record(7))
+    for second in range(28, 80):  # it begins too soon after the warning to be said at once
+        bench.look(second, record(8)._replace(can_hang=False, patience=2.0))
+    assert [message.partition("flights-1 ")[2] for message in caplog.messages] == [
+        "at offset 7 has not come back for 26 s",
+        "at offset 8 has not come back for 28 s",
+    ]

@@ -25,6 +25,7 @@ from streamapp.engine.queues import RecordQueue
 from streamapp.engine.task import Task
 from streamapp.errors import UnsupportedOperation
 from streamapp.records import RecordBatch, TopicPartition
+from streamapp.runners.repetitions import quieten_drops
 from streamapp.runners.spark.archives import forget_archives
 from streamapp.runners.spark.frames import CHANGE, COUNTS, INPUT, OUTPUT, PACK, POSITION, RECORD, ROW
 from streamapp.runners.spark.output import OUTPUT_ROWS, Output
@@ -169,6 +170,7 @@ class Stage:
     def _run(self, partition: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         inputs = self._inputs(partition)
         out = self._output(partition)
+        quieten_drops()
         task = BatchTask(
             self.plan,
             self.subtopology,

@@ -24,6 +24,7 @@ from streamapp.broker.admin import KafkaAdmin
 from streamapp.engine.global_state import GlobalState
 from streamapp.errors import BrokerError, LockError, ProcessorStateError
 from streamapp.records import Headers, TopicPartition
+from streamapp.runners.repetitions import quieten_drops
 from streamapp.runners.spark.archives import forget_archives
 from streamapp.runners.spark.handover_group import Committed, Group, settings_of
 from streamapp.runners.spark.inputs import client_of
@@ -138,6 +139,7 @@ class _Attempt:
         self, backend: StateBackend, out: _Output, committed: Mapping[TopicPartition, Committed]
     ) -> tuple[BatchTask, int]:
         stage = self._stage
+        quieten_drops()
         task = BatchTask(
             stage.plan,
             stage.subtopology,

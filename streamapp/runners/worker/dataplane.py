@@ -13,6 +13,7 @@ from typing import TypeVar
 from streamapp import failpoints
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
+from streamapp.engine.task import TaskMetrics
 from streamapp.errors import StreamsError
 from streamapp.runners.worker.commands import CommandQueue
 from streamapp.runners.worker.commit import Committer
@@ -40,6 +41,8 @@ _FEW_RECORDS = 100
 """After so few records in a turn results do not wait for more of them. Under load turns are larger."""
 _LINGER_SECONDS = 0.1
 """So long results wait for more of them at most, between two turns: as long as in Kafka Streams."""
+_LATE_SECONDS = 5.0
+"""After so long without a look at the ends of the logs another thread looks."""
 _DRAIN_SECONDS = 30.0
 """How long a rebalance or a stop waits for asynchronous steps; half of what Faust gives a rebalance."""
 
@@ -73,6 +76,9 @@ class DataPlane(threading.Thread):
         self._stopping = self._ended = False
         self._abandoned = threading.Event()
         self._current: LiveTask | None = None
+        self._outputs = outputs
+        self._metrics: dict[TaskId, TaskMetrics] = {}
+        """Of all tasks that were here, as they are or were last."""
         self._repaired: set[TaskId] = set()
         self._last_commit = self._last_punctuation = self._last_look = self._last_hurry = time.monotonic()
         self._committer = Committer(config, admin, outputs, ledger, membership, self._abandoned.is_set)
@@ -142,6 +148,21 @@ class DataPlane(threading.Thread):
             f"record of {task.topic}-{task.partition} at offset {task.offset}" if task.topic else "punctuator"
         )
         return Place(f"task {live.id}: {where}", self.turns, self.ident)
+
+    @property
+    def dropped_records(self) -> dict[str, int]:
+        """By task, those included that are elsewhere now; since the worker started."""
+        return {str(id): metrics.dropped_records for id, metrics in list(self._metrics.items())}
+
+    @property
+    def dropped_results(self) -> int:
+        """Those that brokers refused and the production exception handler went on without."""
+        return self._outputs.dropped
+
+    def look_beside(self) -> None:
+        """For another thread, now and then: the lag has to grow while this one is held up."""
+        if time.monotonic() - self._last_look >= _LATE_SECONDS:
+            self.fetcher.refresh_ends_beside()
 
     # The thread.
 
@@ -341,6 +362,9 @@ class DataPlane(threading.Thread):
         for live in opened:
             live.starts = {tp: starts[tp].offset for tp in live.inputs}
             live.task.continue_from({tp: starts[tp].metadata for tp in live.inputs})
+            # A counter does not fall because a task is opened anew.
+            live.task.metrics.dropped_records = self.dropped_records.get(str(live.id), 0)
+            self._metrics[live.id] = live.task.metrics
         self.restorer.add(opened)
         self._start_restored()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
@@ -25,16 +26,21 @@ class LogEnds:
     """Asks brokers every few seconds how far committed records go, and waits for nothing.
 
     A consumer knows the end of a log as of its last fetch. One that does not fetch, because it has more than it can
-    process, or because something has gone wrong, does not know that it is behind.
+    process, or because something has gone wrong, does not know that it is behind. Safe to use from several threads.
     """
 
     def __init__(self, admin: LastingAdmin) -> None:
         self._admin = admin
         self._last = time.monotonic()
         self._asked: Mapping[Any, Future[Any]] = {}
+        self._lock = threading.Lock()
 
     def look(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """What brokers have answered since the last look; empty most of the time."""
+        with self._lock:
+            return self._look(partitions)
+
+    def _look(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         waited = time.monotonic() - self._last
         if (
             self._asked

@@ -127,7 +127,7 @@ class Fetcher:
     def refresh_ends(self) -> None:
         """Notes the ends of the logs, as of the last fetch and as brokers see them, and fetches anew what has come to a halt.
 
-        Clients are asked in this thread only: librdkafka's Python client makes other threads wait for a poll to end.
+        The consumer is asked in this thread only: librdkafka's Python client makes other threads wait for a poll to end.
         """
         for tp in self._task_of:
             self.ends[tp] = max(self._consumer.end(tp), self.ends.get(tp, -1))
@@ -136,6 +136,12 @@ class Fetcher:
                 self.ends[tp] = max(end, self.ends.get(tp, -1))
             self._restart([tp for tp, end in ends.items() if self._stalls(tp, end)])
             self._drained = False
+
+    def refresh_ends_beside(self) -> None:
+        """Notes the ends of the logs as brokers see them, for another thread while that of the data plane is held up. It asks the
+        admin client alone, and leaves to the data plane what follows from an end."""
+        for tp, end in self._log_ends.look(self._task_of).items():
+            self.ends[tp] = max(end, self.ends.get(tp, -1))
 
     def _stalls(self, tp: TopicPartition, end: int) -> bool:
         position, now = self._next.get(tp, end), time.monotonic()

@@ -9,6 +9,7 @@ from typing import NoReturn
 import faust
 
 from streamapp.errors import ConfigError, StreamsError
+from streamapp.runners.repetitions import quieten_drops
 from streamapp.runners.worker.logs import quieten_clients
 
 __all__ = ["StreamsWorker"]
@@ -24,6 +25,7 @@ class StreamsWorker(faust.Worker):  # type: ignore[misc]
 
     async def start(self) -> None:
         quieten_clients()
+        quieten_drops()
         try:
             await super().start()
         except StreamsError as exc:

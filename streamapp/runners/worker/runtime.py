@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 _START_SECONDS = 60.0
 """So long brokers may take to answer at first, as with Kafka's own clients (``default.api.timeout.ms``)."""
 _ASK_SECONDS = 5.0
+_LOOK_SECONDS = 1.0
 _EXIT_SECONDS = 15.0
 """What is left of the process gets that long to end after the last commit has not succeeded in time."""
 
@@ -60,7 +61,8 @@ class StreamsRuntime(WorkerView):
         self._directory: StateDirectory | None = None
         self._admin: LastingAdmin | None = None
         self._on_disk: dict[TaskId, int] = {}
-        self._cleaning: asyncio.Task[None] | None = None
+        self._beside: list[asyncio.Task[None]] = []
+        """What goes on beside the data plane for as long as the worker runs."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread: int | None = None
         self._loop_turns = 0
@@ -115,7 +117,10 @@ class StreamsRuntime(WorkerView):
         gc.set_threshold(50_000, 20, 50)
         self._plane.start()
         cleaner = StateCleaner(self._directory, self.config.state_cleanup_delay_ms)
-        self._cleaning = asyncio.create_task(self._clean_up(self._plane, cleaner))
+        self._beside = [
+            asyncio.create_task(self._clean_up(self._plane, cleaner)),
+            asyncio.create_task(self._look_beside(self._plane)),
+        ]
         limit = self.config.max_poll_interval_ms / 1000
         places = [self._plane.place, self._loop_place, self._group_place]
         self._watchdog = Watchdog(places, limit, self._on_hang)
@@ -141,8 +146,8 @@ class StreamsRuntime(WorkerView):
         if self._plane is None:
             return
         self._watch_shutdown()
-        if self._cleaning is not None:
-            self._cleaning.cancel()
+        for task in self._beside:
+            task.cancel()
         if self._watchdog is not None:
             self._watchdog.close()
         future = self._plane.stop()
@@ -179,6 +184,15 @@ class StreamsRuntime(WorkerView):
         while not self._stopping:
             await asyncio.sleep(min(60.0, self.config.state_cleanup_delay_ms / 1000))
             await self._settle(plane.call(clean))
+
+    async def _look_beside(self, plane: DataPlane) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._stopping:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                await loop.run_in_executor(None, plane.look_beside)
+            except KafkaException as exc:
+                logger.debug("the ends of the logs are not known: %s", exc)
 
     def _watch_shutdown(self) -> None:
         """Nothing that hangs may keep a worker process alive that was told to stop."""

@@ -109,6 +109,20 @@ class WorkerView:
         return 0 if self._plane is None else self._plane.processed
 
     @property
+    def dropped_records(self) -> dict[str, int]:
+        """Records since the worker started that were dropped (late, without key, by an exception handler), by task, those
+        included that are elsewhere now. Those of global stores are under "-1_-1", as in Kafka Streams."""
+        dropped = {} if self._plane is None else self._plane.dropped_records
+        if self.plan.global_stores and self._global_stores is not None:
+            dropped["-1_-1"] = self._global_stores.state.dropped_records
+        return dropped
+
+    @property
+    def dropped_results(self) -> int:
+        """Results since the worker started that brokers refused and ``production_exception_handler`` went on without."""
+        return 0 if self._plane is None else self._plane.dropped_results
+
+    @property
     def commits(self) -> int:
         return 0 if self._plane is None else self._plane.commits
 

@@ -7,6 +7,7 @@ would leave its group: others take its tasks over.
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
@@ -18,9 +19,13 @@ from streamapp.errors import StreamsError
 
 __all__ = ["HangingError", "Place", "Watchdog"]
 
+logger = logging.getLogger(__name__)
+
 _LOOK_SECONDS = 1.0
 _STUCK_SECONDS = 30.0
 """From then on the worker is not ready (a quarter of the limit, if that is less)."""
+_QUIET_SECONDS = 30.0
+"""So long after a worker was logged as stuck nothing is logged of its being so again: it may be with every record."""
 
 
 class HangingError(StreamsError):
@@ -61,6 +66,9 @@ class Watchdog(threading.Thread):
         self._closed = threading.Event()
         self.stuck: str | None = None
         """What has held the worker up for a good part of the limit."""
+        self._warned_at: float | None = None
+        self._warned = False
+        """The last that was logged is that the worker is stuck."""
 
     def run(self) -> None:
         while not self._closed.wait(min(_LOOK_SECONDS, self._limit / 8)):
@@ -86,8 +94,18 @@ class Watchdog(threading.Thread):
             patience = min(_STUCK_SECONDS, self._limit / 4) if place.patience is None else place.patience
             if seconds > patience:
                 stuck = f"{place.what} has not come back for {seconds:.0f} s"
-        self.stuck = stuck
+        self.stuck = stuck  # before it is logged: what hangs may be whoever reads the log
+        self._log(stuck, now)
         return False
+
+    def _log(self, stuck: str | None, now: float) -> None:
+        if stuck is None:
+            if self._warned:
+                self._warned = False
+                logger.info("this worker is no longer stuck")
+        elif not self._warned and (self._warned_at is None or now - self._warned_at >= _QUIET_SECONDS):
+            self._warned, self._warned_at = True, now
+            logger.warning("this worker is stuck, and not ready: %s", stuck)
 
     def close(self) -> None:
         self._closed.set()

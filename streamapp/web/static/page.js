@@ -115,7 +115,8 @@ function showStatus(status) {
   changed($("others"), others, () => others.flatMap((url) => [h("a", { href: url }, url.replace(/^https?:\/\//, "")), " "]));
   $("workers").hidden = others.length === 0;
   text($("rate"), number(status.records_per_second));
-  text($("processed"), `${number(status.processed)} since the web server started`);
+  const dropped = status.dropped ? `, ${number(status.dropped)} dropped` : "";
+  text($("processed"), `${number(status.processed)} since the web server started${dropped}`);
   drawSpark(status.history);
   text($("lag"), number(status.lag));
   const behind = status.tasks.filter((task) => task.inputs.some((each) => each.lag > 0)).length;

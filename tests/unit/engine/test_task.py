@@ -387,6 +387,57 @@ class TestFailures:
         assert task.positions == {TopicPartition("in", 0): 1}
         assert task.metrics.dropped_records == 1
 
+    @pytest.mark.parametrize("letters", [None, "dead"])
+    def test_what_a_handler_goes_on_without_is_logged(
+        self, letters: str | None, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        config = StreamsConfig(
+            "app",
+            deserialization_exception_handler="continue",
+            processing_exception_handler="continue",
+            production_exception_handler="continue",
+            dead_letter_queue_topic=letters,
+        )
+        without = "; going on without it" + (f", sent to {letters}" if letters else "")
+        task, _ = self.failing(config)
+        feed(task, "in", [("k", "fine", 1), ("k", "boom", 2), ("k", b"\xff", 3)], offset=7)
+        task.process()
+        builder = StreamsBuilder()
+        builder.stream("in", **TEXTS).map_values(lambda value: 7, name="number").to(
+            "out", name="sink", **TEXTS
+        )
+        task, _ = task_of(builder, config=config)
+        feed(task, "in", [("k", "v", 1)])
+        task.process()
+        assert {record.levelname for record in caplog.records} == {"WARNING"}
+        processing, deserialization, production = caplog.messages
+        assert processing == (
+            f"careful (task 0_0): record of in-0 at offset 8 failed: RuntimeError: it went off{without}"
+        )
+        assert "record of in-0 at offset 9 could not be deserialized: " in deserialization
+        assert deserialization.endswith(without)
+        assert production.startswith(
+            "sink (task 0_0): record of in-0 at offset 0 gave a result that cannot be serialized for topic out: "
+        )
+        assert len({record.kind for record in caplog.records}) == 3  # type: ignore[attr-defined]
+
+    def test_the_reason_does_not_make_another_kind_of_line(self, caplog: pytest.LogCaptureFixture) -> None:
+        builder = StreamsBuilder()
+        builder.stream("in", **TEXTS).map_values(int, name="parse").foreach(lambda key, value: None)
+        task, _ = task_of(builder, config=StreamsConfig("app", processing_exception_handler="continue"))
+        feed(task, "in", [("k", "one", 1), ("k", "two", 2)])
+        task.process()
+        first, second = caplog.records
+        assert first.getMessage() != second.getMessage()
+        assert first.kind == second.kind  # type: ignore[attr-defined]
+
+    def test_what_only_counts_as_dropped_has_no_line(self, caplog: pytest.LogCaptureFixture) -> None:
+        task, _ = task_of(counting())
+        feed(task, "in", [(None, "v", 1)])
+        task.process()
+        assert task.metrics.dropped_records == 1
+        assert not caplog.records
+
     def test_a_record_without_timestamp_is_refused_with_the_remedy(self) -> None:
         task, _ = self.failing()
         feed(task, "in", [("k", "v", -1)])

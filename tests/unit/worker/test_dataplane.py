@@ -44,6 +44,8 @@ class Fetcher:
     def __init__(self, *_: Any) -> None:
         self.assigned: set[TaskId] = set()
         self.arrived: dict[TaskId, int] = {}
+        self.key: bytes | None = b"k"
+        self.asked_beside = 0
         self._live: list[LiveTask] = []
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
@@ -56,13 +58,17 @@ class Fetcher:
     def poll(self, timeout: float) -> None:
         for live in self._live:
             for n in range(self.arrived.pop(live.id, 0)):
-                live.task.enqueue(live.inputs[0], RecordBatch([b"k"], [b"v"], [n], [n]))
+                live.task.enqueue(live.inputs[0], RecordBatch([self.key], [b"v"], [n], [n]))
 
     def caught_up(self, live: LiveTask) -> None:
         return None
 
     def forget(self, tasks: Any) -> None: ...
     def refresh_ends(self) -> None: ...
+
+    def refresh_ends_beside(self) -> None:
+        self.asked_beside += 1
+
     def apply_back_pressure(self) -> None: ...
     def close(self) -> None: ...
 
@@ -236,6 +242,37 @@ def test_tasks_that_stay_are_not_closed_by_a_rebalance(plane: Plane) -> None:
     assert plane.tasks[ONE] is stays
     assert plane.opened == [ONE, TWO, THREE]
     assert not plane.suspended
+
+
+def test_the_counters_of_dropped_records_do_not_fall(plane: Plane) -> None:
+    def dropping(count: int, *ids: TaskId) -> dict[str, int]:
+        plane.fetcher.key = None  # type: ignore[attr-defined]
+        plane.fetcher.arrived = dict.fromkeys(ids, count)  # type: ignore[attr-defined]
+        plane._turn()
+        return plane.dropped_records
+
+    plane.given(1, ONE, TWO)
+    assert plane.dropped_records == {"0_0": 0, "0_1": 0}
+    assert dropping(3, ONE, TWO) == {"0_0": 3, "0_1": 3}
+    first = plane.tasks[ONE]
+    plane.given(3, ONE)  # closed and opened anew; the other one goes to another worker
+    assert plane.tasks[ONE] is not first
+    assert plane.dropped_records == {"0_0": 3, "0_1": 3}
+    assert dropping(2, ONE) == {"0_0": 5, "0_1": 3}
+    plane.given(4, ONE, standbys={TWO: False})
+    plane.given(5, ONE, TWO)  # comes back, by way of a standby
+    assert dropping(1, ONE, TWO) == {"0_0": 6, "0_1": 4}
+
+
+def test_the_lag_is_looked_after_from_beside_only_while_the_thread_is_held_up(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane.given(1, ONE)
+    plane.look_beside()
+    assert plane.fetcher.asked_beside == 0  # type: ignore[attr-defined]
+    monkeypatch.setattr(dataplane, "_LATE_SECONDS", 0.0)
+    plane.look_beside()
+    assert plane.fetcher.asked_beside == 1  # type: ignore[attr-defined]
 
 
 def test_after_a_generation_without_this_worker_tasks_begin_again(plane: Plane) -> None:

@@ -107,6 +107,19 @@ def test_the_end_of_a_log_is_known_also_when_nothing_is_fetched(fetcher: Fetcher
     assert brokers.asked > 2
 
 
+def test_another_thread_may_ask_for_the_ends_of_the_logs(fetcher: Fetcher, brokers: Brokers) -> None:
+    wait(fetcher, brokers, 7)
+    brokers.ends = {ONE: 50, TWO: 7}
+    brokers.arrived = [(ONE, RecordBatch([b"k"], [b"v"], [1], [0]))]
+    for _ in range(200):  # the data plane is held up, and asks for nothing
+        brokers.now += 1
+        fetcher.refresh_ends_beside()
+    assert fetcher.ends == {ONE: 50, TWO: 7}
+    assert brokers.asked <= 2 + 200 / 5
+    assert brokers.arrived  # it has not polled
+    assert brokers.restarted == []
+
+
 def test_an_input_of_which_nothing_arrives_is_fetched_anew(fetcher: Fetcher, brokers: Brokers) -> None:
     brokers.ends = {ONE: 50, TWO: 7}
     brokers.arrived = [(TWO, RecordBatch([b"k"], [b"v"], [1], [6]))]

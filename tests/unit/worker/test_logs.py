@@ -1,4 +1,4 @@
-"""What Kafka's clients repeat in an outage is said once in a while, with how often it was."""
+"""What is repeated, by Kafka's clients in an outage or for each poison record, is said once in a while, with how often it was."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from streamapp.runners.worker.logs import Repetitions
+from streamapp.runners.repetitions import Repetitions, quieten_drops
 
 
 class Clock:
@@ -62,3 +62,34 @@ def test_what_is_no_warning_is_always_said(chatty: logging.Logger, said: list[st
     for generation in (1, 2):
         chatty.info("joined in generation %d", generation)
     assert said == ["joined in generation 1", "joined in generation 2"]
+
+
+def test_a_message_may_say_of_which_kind_it_is(chatty: logging.Logger, said: list[str], clock: Clock) -> None:
+    for value in ("one", "two", "100 %s"):
+        chatty.warning("parse: %r is no number", value, extra={"kind": "parse ValueError"})
+    chatty.warning("look up: %r is no key", "one", extra={"kind": "look up KeyError"})
+    clock.now += 30
+    chatty.warning("parse: %r is no number", "5 %d", extra={"kind": "parse ValueError"})
+    assert said == [
+        "parse: 'one' is no number",
+        "look up: 'one' is no key",
+        "parse: '5 %d' is no number (2 more like this since the last)",
+    ]
+
+
+def test_dropped_records_pass_through_one_filter_however_often_it_is_asked_for() -> None:
+    logger = logging.getLogger("streamapp.engine.failures")
+    before = list(logger.filters)
+    quieten_drops.cache_clear()
+    try:
+        quieten_drops()
+        quieten_drops()
+        added = [each for each in logger.filters if each not in before]
+        assert [type(each) for each in added] == [Repetitions]
+        assert logging.getLogger("streamapp.runners.worker.producer").filters[-1:] == added
+    finally:
+        for name in ("streamapp.engine.failures", "streamapp.runners.worker.producer"):
+            for each in logging.getLogger(name).filters[:]:
+                if each not in before:
+                    logging.getLogger(name).removeFilter(each)
+        quieten_drops.cache_clear()
