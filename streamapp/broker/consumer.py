@@ -139,7 +139,8 @@ class LastingConsumer:
                 self._next[partition] = batch.offsets[-1] + 1
         for event in events:
             if event.error.code() == KafkaError._PARTITION_EOF and event.partition in self._next:
-                self._next[event.partition] = event.offset
+                # It may be older than the records that came with it.
+                self._next[event.partition] = max(self._next[event.partition], event.offset)
         if self._client.take_lost() and self._reopen_at is None:
             self._reopen_at = time.monotonic() + REOPEN_SECONDS
         if self._reopen_at is not None and time.monotonic() >= self._reopen_at:

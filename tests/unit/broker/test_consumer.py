@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -255,6 +256,36 @@ def test_a_client_knows_that_it_has_lost_all_brokers(kind: type[Client]) -> None
         pytest.fail("it has not noticed in ten seconds")
     assert not client.take_lost()
     lost.close()
+
+
+def test_an_end_that_came_before_the_records_takes_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told behind them. A worker counted five records twice, under exactly_once_v2."""
+    monkeypatch.setattr(consumer_module, "REOPEN_SECONDS", 0.0)
+    first, second = DELAYS
+    batch = RecordBatch([b"k"] * 2, [b"v"] * 2, [1, 1], [5, 6])
+    ended = KafkaError(KafkaError._PARTITION_EOF)
+    opened: list[Any] = []
+
+    class Losing:
+        def __init__(self) -> None:
+            self.assigned: dict[TopicPartition, int] = {}
+            opened.append(self)
+
+        def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+            self.assigned = dict(positions)
+
+        def poll(self, most: int, timeout: float) -> tuple[Records, list[ConsumerEvent]]:
+            return [(first, batch)], [ConsumerEvent(first, 5, ended), ConsumerEvent(second, 9, ended)]
+
+        def take_lost(self) -> bool:
+            return True
+
+        def close(self) -> None: ...
+
+    lasting = LastingConsumer(Losing)  # type: ignore[arg-type]
+    lasting.assign({first: 5, second: 7})
+    lasting.poll(10, 0.0)
+    assert opened[1].assigned == {first: 7, second: 9}
 
 
 def test_a_consumer_that_lost_all_brokers_goes_on_where_it_was(
