@@ -185,8 +185,8 @@ def _refuse_unknown(
     for name in parameters:
         if name not in allowed:
             what = f"a key of {table.name} ({kind})" if key is not None else f"{table.name} ({kind})"
-            takes = f"takes {', '.join(sorted(allowed))}" if allowed else "takes no parameters"
-            raise BadParameter(name, f"unknown parameter {name!r}: {what} {takes}")
+            takes = ", ".join(sorted({*allowed, "stale"}))  # which was looked at before
+            raise BadParameter(name, f"unknown parameter {name!r}: {what} takes {takes}")
 
 
 def _key(table: TableInfo, text: str, parameter: str) -> TypedKey:
