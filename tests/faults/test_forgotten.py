@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from confluent_kafka import KafkaException, Producer
@@ -15,7 +16,10 @@ from streamapp.broker import KafkaAdmin, KafkaSettings, TopicSpec
 from streamapp.broker.consumer import open_consumer
 from streamapp.broker.requests import LastingAdmin, ask
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.sender import open_sender
+from streamapp.runners.worker.clients import brokers_answer
+from streamapp.runners.worker.membership import Member
+from streamapp.runners.worker.sender import Sender, open_sender
+from streamapp.runners.worker.transactions import TransactionAborted, commit_transaction
 
 from ..processes import until
 from .brokers import FaultyKafka
@@ -87,26 +91,36 @@ def test_consumers_go_on(kafka: FaultyKafka) -> None:
         consumer.close()
 
 
-def test_commits_go_on(kafka: FaultyKafka) -> None:
-    """Their coordinator has gone as well: who commits has nobody left to ask for another."""
+def test_commits_are_answered_or_given_up(kafka: FaultyKafka) -> None:
+    """Their coordinator has gone as well: who commits has nobody left to ask for another. A new producer goes on."""
     link = kafka.links["A"]
     given = {name: str(value) for name, value in settings(kafka, "").items() if name != "group.id"}
-    senders = [
-        open_sender({**given, "transactional.id": f"sender-{number}"}, lambda failure: None)
-        for number in range(CLIENTS)
-    ]
-    for sender in senders:
-        sender.init_transactions(30)
+    admin = LastingAdmin(given)
+
+    def in_transaction(number: int) -> Sender:
+        sender = open_sender({**given, "transactional.id": f"sender-{number}"}, lambda failure: None)
+        sender.init_transactions(60)
         sender.begin_transaction()
         sender.produce("committed", b"value", b"key", -1, 0, [])
-        assert sender.flush(30) == 0
+        assert sender.flush(60) == 0
+        return sender
+
+    def commit(sender: Sender) -> None:
+        with suppress(TransactionAborted):
+            commit_transaction(
+                sender, {}, "nobody", Member(-1, ""), 60, 120, lambda: None, lambda: brokers_answer(admin)
+            )
+
+    senders = [in_transaction(number) for number in range(CLIENTS)]
     link.resign()
     with ThreadPoolExecutor(CLIENTS) as threads:
-        commits = [threads.submit(sender.commit_transaction, 60) for sender in senders]
+        commits = [threads.submit(commit, sender) for sender in senders]
         until(lambda: link.refused >= CLIENTS, 30, lambda: link.refused)
         forget(kafka, lambda: time.sleep(0.1))
-        for commit in commits:
-            commit.result()
+        for ended in commits:
+            ended.result()
+    for number in range(CLIENTS):
+        in_transaction(number).commit_transaction(60)
 
 
 def test_admin_clients_go_on(kafka: FaultyKafka) -> None:
