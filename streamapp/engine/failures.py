@@ -19,6 +19,10 @@ __all__ = ["Failures", "ProcessingFailed", "error_headers"]
 logger = logging.getLogger(__name__)
 
 
+_NO_FAULT_OF_THE_RECORD = (ProcessorStateError, BrokerError)
+"""The disk's or the brokers': no handler's business."""
+
+
 class ProcessingFailed(StreamsError):
     """A record could not be handled, and the handler said to stop."""
 
@@ -51,8 +55,8 @@ class Failures:
         )
 
     def processing(self, error: Exception, node: str) -> None:
-        """An operator raised. What is not the record's fault, the disk's or the brokers', is no handler's business."""
-        if isinstance(error, (ProcessorStateError, BrokerError)):
+        """An operator raised."""
+        if isinstance(error, _NO_FAULT_OF_THE_RECORD):
             raise error
         self._handle(
             self._config.processing_exception_handler,
@@ -66,7 +70,7 @@ class Failures:
         """What follows on a source raised. If no operator did, a sink right behind the source has, and nobody asks a handler about
         that (StreamTask.process)."""
         node = self.node_of(error.__traceback__, source)
-        if node != source or isinstance(error, (ProcessorStateError, BrokerError)):
+        if node != source or isinstance(error, _NO_FAULT_OF_THE_RECORD):
             self.processing(error, node)
         else:
             remedy = "no exception handler is asked about a sink right behind a source"

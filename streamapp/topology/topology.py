@@ -109,8 +109,7 @@ class Topology:
         ['in', 'pass']
         """
         self._new_node(name)
-        if not callable(getattr(supplier, "bind", None)):  # which the DSL's operators have
-            check_supplier(supplier, f"processor {name}", "process", 1)
+        _check_processor(name, supplier)
         self._check_parents(name, parents)
         self._nodes[name] = ProcessorNode(name, supplier, tuple(parents))
         self._groups.unite(name, *parents)
@@ -227,8 +226,7 @@ class Topology:
         """
         if not isinstance(spec, StoreSpec):
             raise TopologyError(f"a global store takes a StoreSpec, as Stores makes them, not {spec!r}")
-        if not callable(getattr(supplier, "bind", None)):
-            check_supplier(supplier, f"processor {processor}", "process", 1)
+        _check_processor(processor, supplier)
         if spec.name in self._global_stores or spec.name in self._stores:
             raise TopologyError(f"a different state store has already been added with the name {spec.name}")
         if source == processor:
@@ -389,6 +387,11 @@ class Topology:
                         raise TopologyError(
                             f"pattern {pattern.pattern} will match topic {topic}, which source {node.name} has already registered"
                         )
+
+
+def _check_processor(name: str, supplier: Any) -> None:
+    if not callable(getattr(supplier, "bind", None)):  # which the DSL's operators have
+        check_supplier(supplier, f"processor {name}", "process", 1)
 
 
 def _check_serdes(node: str, key_serde: Any, value_serde: Any) -> None:

@@ -363,7 +363,8 @@ class DataPlane(threading.Thread):
             live.starts = {tp: starts[tp].offset for tp in live.inputs}
             live.task.continue_from({tp: starts[tp].metadata for tp in live.inputs})
             # A counter does not fall because a task is opened anew.
-            live.task.metrics.dropped_records = self.dropped_records.get(str(live.id), 0)
+            if live.id in self._metrics:
+                live.task.metrics.dropped_records = self._metrics[live.id].dropped_records
             self._metrics[live.id] = live.task.metrics
         self.restorer.add(opened)
         self._start_restored()
