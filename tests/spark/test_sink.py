@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
 from itertools import count
+from typing import NoReturn
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.broker import LocalKafka
@@ -39,10 +44,12 @@ def topic(settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-def batches(topic: str, rows: list[Row], fail_after: int | None = None) -> Iterator[pa.RecordBatch]:
+def batches(
+    topic: str, rows: list[Row], stop_after: int | None = None, stop: Callable[[], None] = lambda: None
+) -> Iterator[pa.RecordBatch]:
     for first in range(0, len(rows), 50):
-        if fail_after is not None and first >= fail_after:
-            raise RuntimeError("killed")
+        if first == stop_after:
+            stop()
         partition, key, value, timestamp = zip(*rows[first : first + 50], strict=True)
         yield pa.RecordBatch.from_arrays(
             [
@@ -56,13 +63,34 @@ def batches(topic: str, rows: list[Row], fail_after: int | None = None) -> Itera
         )
 
 
-def write(settings: KafkaSettings, topic: str, rows: list[Row], fail_after: int | None = None) -> int:
+def write(
+    settings: KafkaSettings,
+    topic: str,
+    rows: list[Row],
+    stop_after: int | None = None,
+    stop: Callable[[], None] = lambda: None,
+) -> int:
     """One run of a job; how many records it wrote."""
     ledger = _Ledger(settings, topic)
     ledger.begin([topic], 1)
     ledger.close()
-    result = _Writer(settings, topic).run(0, batches(topic, rows, fail_after))
+    result = _Writer(settings, topic).run(0, batches(topic, rows, stop_after, stop))
     return sum(result.column("written").to_pylist())
+
+
+def fail_after(seconds: float) -> NoReturn:
+    time.sleep(seconds)
+    raise RuntimeError("the input cannot be read")
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def write_until_killed(settings: KafkaSettings, topic: str, rows: list[Row], stop_after: int) -> None:
+    """In a process of its own."""
+    sink.RECORDS_PER_TRANSACTION = 100
+    write(settings, topic, rows, stop_after, kill)
 
 
 def read(settings: KafkaSettings, topic: str) -> list[Row]:
@@ -94,12 +122,26 @@ def test_a_second_run_writes_nothing_and_a_longer_one_the_rest(settings: KafkaSe
 
 
 def test_a_killed_run_is_continued_exactly(settings: KafkaSettings, topic: str) -> None:
-    # The producer of the killed run is left with an open transaction, as kill -9 leaves it.
-    with pytest.raises(RuntimeError, match="killed"):
-        write(settings, topic, ROWS, fail_after=350)
+    process = multiprocessing.get_context("spawn").Process(
+        target=write_until_killed, args=(settings, topic, ROWS, 350)
+    )
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
     assert len(read(settings, topic)) == 300
     assert write(settings, topic, ROWS) == 700
     assert read(settings, topic) == in_partitions(ROWS)
+
+
+def test_a_failed_run_leaves_nothing_open(settings: KafkaSettings, topic: str) -> None:
+    # A producer that is destroyed within about a millisecond of its first record ends the process with it, if it did not abort.
+    for seconds in (*(n / 10_000 for n in range(20)), 0.2):
+        with pytest.raises(RuntimeError, match="the input cannot be read"):
+            write(settings, topic, ROWS, 350, lambda wait=seconds: fail_after(wait))
+    producer = Producer(settings.librdkafka())
+    producer.produce(topic, b"behind", partition=0)
+    assert producer.flush(30) == 0
+    assert [row[2] for row in read(settings, topic) if row[0] == 0][150:] == [b"behind"]
 
 
 def test_another_input_is_refused(settings: KafkaSettings, topic: str) -> None:

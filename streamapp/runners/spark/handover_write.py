@@ -20,7 +20,12 @@ from streamapp.records import TopicPartition
 from streamapp.runners.spark.frames import CHANGE, RECORD
 from streamapp.runners.spark.handover_group import Committed, Group, Progress
 from streamapp.runners.spark.inputs import client_of
-from streamapp.runners.spark.produce import produce
+from streamapp.runners.spark.produce import (
+    TIMEOUT_SECONDS,
+    TRANSACTION_TIMEOUT_MS,
+    produce,
+    transactional_producer,
+)
 from streamapp.runners.spark.progress import Reporter
 from streamapp.topology import Plan, Subtopology
 
@@ -31,8 +36,6 @@ __all__ = ["TaskWriter", "compacted_topics", "rows_to_write"]
 
 ROWS_PER_TRANSACTION = 1_000_000
 ROWS_PER_REPORT = 1_000
-TRANSACTION_TIMEOUT_MS = 600_000
-TIMEOUT_SECONDS = 60.0
 
 Row = tuple[Any, ...]
 """Topic, partition, key, value, timestamp, headers."""
@@ -88,9 +91,12 @@ class TaskWriter:
 
     def write(self, task: int, batches: Iterator[pa.RecordBatch]) -> tuple[int, int]:
         """How many rows the task has, and how many of them this call has written."""
+        with transactional_producer(self._client(task)) as producer:
+            return self._write(task, producer, batches)
+
+    def _write(self, task: int, producer: Producer, batches: Iterator[pa.RecordBatch]) -> tuple[int, int]:
         first = self.first_inputs[task]
         group = Group(self.config)
-        producer = self._producer(task)
         start, done = self._so_far(group, first)
         member = Consumer({**client_of(self.config), "group.id": group.name}).consumer_group_metadata()
         tell = self.reporter.start(f"{self.subtopology}_{task}") if self.reporter else None
@@ -129,23 +135,18 @@ class TaskWriter:
             commit()
         return rows, max(0, rows - done.rows)
 
-    def _producer(self, task: int) -> Producer:
-        """After Kafka has rolled back and shut out every earlier producer of the same task."""
-        producer = Producer(
-            {
-                **client_of(self.config),
-                "transactional.id": f"{self.config.application_id}-backfill-{self.subtopology}_{task}",
-                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
-                # Not compressed: readers such as aiokafka need libraries for most codecs.
-                "linger.ms": 50,
-                "batch.num.messages": 10_000,
-                "batch.size": 1_000_000,
-                "queue.buffering.max.messages": 200_000,
-                "delivery.report.only.error": True,
-            }
-        )
-        producer.init_transactions(TIMEOUT_SECONDS)
-        return producer
+    def _client(self, task: int) -> dict[str, Any]:
+        return {
+            **client_of(self.config),
+            "transactional.id": f"{self.config.application_id}-backfill-{self.subtopology}_{task}",
+            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+            # Not compressed: readers such as aiokafka need libraries for most codecs.
+            "linger.ms": 50,
+            "batch.num.messages": 10_000,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.messages": 200_000,
+            "delivery.report.only.error": True,
+        }
 
     def _so_far(self, group: Group, first: TopicPartition) -> tuple[Committed, Progress]:
         entry = group.read([first]).get(first, Committed(0))

@@ -1,14 +1,39 @@
-"""How a record of a Spark task goes to its producer."""
+"""How records of a Spark task go to Kafka."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from streamapp.records import create_time
 
-__all__ = ["produce"]
+__all__ = ["TIMEOUT_SECONDS", "TRANSACTION_TIMEOUT_MS", "produce", "transactional_producer"]
+
+TIMEOUT_SECONDS = 60.0
+TRANSACTION_TIMEOUT_MS = 600_000
+"""A busy machine must not end what makes progress."""
+_ABORT_SECONDS = 5.0
+
+
+@contextmanager
+def transactional_producer(settings: Mapping[str, Any]) -> Iterator[Producer]:
+    """A producer, after Kafka has rolled back and shut out every earlier one of its ``transactional.id``.
+
+    What an error leaves open is rolled back at once, so that readers of committed records do not wait for it. It has to be: librdkafka
+    ends the process with an assertion when its producer is destroyed while it announces partitions of a transaction
+    (`rd_kafka_txn_register_partitions`).
+    """
+    producer = Producer(dict(settings))
+    producer.init_transactions(TIMEOUT_SECONDS)
+    try:
+        yield producer
+    except BaseException:
+        with suppress(KafkaException):  # no transaction is open, or the next producer ends it
+            producer.abort_transaction(_ABORT_SECONDS)
+        raise
 
 
 def produce(

@@ -7,19 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 
 from streamapp.errors import BrokerError
-from streamapp.runners.spark.produce import produce
+from streamapp.runners.spark.produce import TRANSACTION_TIMEOUT_MS, produce, transactional_producer
 from streamapp.runners.spark.source import KafkaReader, Ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["TopicWriter", "read_topic"]
-
-TRANSACTION_TIMEOUT_MS = 600_000
-TIMEOUT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -43,28 +40,26 @@ class TopicWriter:
         yield pa.RecordBatch.from_pydict({"written": [written]})
 
     def write(self, task: int, batches: Iterator[pa.RecordBatch]) -> int:
-        producer = Producer(
-            {
-                **self.client,
-                "transactional.id": f"{self.topic}-replay-{task}",
-                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
-                # Not compressed: readers such as aiokafka need libraries for most codecs.
-                "linger.ms": 50,
-                "delivery.report.only.error": True,
-            }
-        )
-        producer.init_transactions(TIMEOUT_SECONDS)
-        producer.begin_transaction()
+        settings = {
+            **self.client,
+            "transactional.id": f"{self.topic}-replay-{task}",
+            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+            # Not compressed: readers such as aiokafka need libraries for most codecs.
+            "linger.ms": 50,
+            "delivery.report.only.error": True,
+        }
         written = 0
-        for batch in batches:
-            names = ("key", "value", "partition", "timestamp", "headers")
-            for key, value, partition, timestamp, headers in zip(
-                *(batch.column(name).to_pylist() for name in names), strict=True
-            ):
-                pairs = [(item["key"], item["value"]) for item in headers or ()]
-                produce(producer, self.topic, key, value, partition, timestamp, pairs)
-                written += 1
-        producer.commit_transaction(TRANSACTION_TIMEOUT_MS / 1000)
+        with transactional_producer(settings) as producer:
+            producer.begin_transaction()
+            for batch in batches:
+                names = ("key", "value", "partition", "timestamp", "headers")
+                for key, value, partition, timestamp, headers in zip(
+                    *(batch.column(name).to_pylist() for name in names), strict=True
+                ):
+                    pairs = [(item["key"], item["value"]) for item in headers or ()]
+                    produce(producer, self.topic, key, value, partition, timestamp, pairs)
+                    written += 1
+            producer.commit_transaction(TRANSACTION_TIMEOUT_MS / 1000)
         return written
 
 

@@ -28,7 +28,12 @@ from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.partitioning import exact_partitions
-from streamapp.runners.spark.produce import produce
+from streamapp.runners.spark.produce import (
+    TIMEOUT_SECONDS,
+    TRANSACTION_TIMEOUT_MS,
+    produce,
+    transactional_producer,
+)
 from streamapp.runners.spark.progress import polling
 from streamapp.runners.spark.session import kept
 
@@ -39,8 +44,6 @@ __all__ = ["Published", "publish"]
 
 COLUMNS = ("topic", "partition", "key", "value", "timestamp", "headers", "wanted")
 RECORDS_PER_TRANSACTION = 20_000
-TRANSACTION_TIMEOUT_MS = 600_000  # a busy machine must not end what makes progress
-TIMEOUT_SECONDS = 60.0
 
 logger = logging.getLogger(__name__)
 
@@ -144,7 +147,8 @@ class _Ledger:
         yet."""
         try:
             for task in range(tasks):
-                _producer(self._kafka, self._job, task)
+                with transactional_producer(_client(self._kafka, self._job, task)):
+                    pass
             known = self.consumer.list_topics(timeout=TIMEOUT_SECONDS).topics
             missing = [topic for topic in topics if topic not in known]
             if missing:
@@ -184,23 +188,17 @@ def _entry(tp: TopicPartition, position: int, checksum: str) -> KafkaPartition:
     return KafkaPartition(tp.topic, tp.partition, position, metadata=checksum)
 
 
-def _producer(kafka: KafkaSettings, job: str, task: int) -> Producer:
-    """The task's producer, after Kafka has rolled back and shut out every earlier producer of the same
-    task."""
-    producer = Producer(
-        {
-            **kafka.librdkafka(),
-            "transactional.id": f"{job}-{task}",
-            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
-            "linger.ms": 50,
-            "batch.size": 262_144,
-            "compression.type": "lz4",
-            "queue.buffering.max.messages": 2 * RECORDS_PER_TRANSACTION,
-            "logger": logger,  # else librdkafka writes to the terminal, over the progress bar
-        }
-    )
-    producer.init_transactions(TIMEOUT_SECONDS)
-    return producer
+def _client(kafka: KafkaSettings, job: str, task: int) -> dict[str, Any]:
+    return {
+        **kafka.librdkafka(),
+        "transactional.id": f"{job}-{task}",
+        "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+        "linger.ms": 50,
+        "batch.size": 262_144,
+        "compression.type": "lz4",
+        "queue.buffering.max.messages": 2 * RECORDS_PER_TRANSACTION,
+        "logger": logger,  # else librdkafka writes to the terminal, over the progress bar
+    }
 
 
 class _Writer:
@@ -220,8 +218,8 @@ class _Writer:
         """Writes what is not in Kafka yet; gives back how many records that were, by topic and partition."""
         ledger = _Ledger(self.kafka, self.job)
         try:
-            producer = _producer(self.kafka, self.job, task)
-            written = self._write(batches, producer, ledger)
+            with transactional_producer(_client(self.kafka, self.job, task)) as producer:
+                written = self._write(batches, producer, ledger)
         except KafkaException as error:
             raise BrokerError(
                 f"Kafka refused the records of job {self.job!r}: {error}. Run it again: it goes on where it "

@@ -28,7 +28,7 @@ from streamapp.runners.repetitions import quieten_drops
 from streamapp.runners.spark.archives import forget_archives
 from streamapp.runners.spark.handover_group import Committed, Group, settings_of
 from streamapp.runners.spark.inputs import client_of
-from streamapp.runners.spark.produce import produce
+from streamapp.runners.spark.produce import TIMEOUT_SECONDS, produce, transactional_producer
 from streamapp.runners.spark.source import KafkaRange, KafkaReader
 from streamapp.runners.spark.stage import BatchTask
 from streamapp.state.backend import MemoryBackend, StateBackend
@@ -38,7 +38,6 @@ from streamapp.topology import Plan, Subtopology
 __all__ = ["RESULT", "StreamStage"]
 
 RESULT = "task int, processed bigint, dropped bigint, restored bigint, seconds double"
-TIMEOUT_SECONDS = 60.0
 LOCK_SECONDS = 5.0
 
 
@@ -101,19 +100,35 @@ class _Attempt:
         """Processed and dropped records, and how many were restored."""
         if not self._work(self._group.read(self._inputs)):
             return 0, 0, 0
-        out = _Output(self._stage, self._partition)
-        # From here on no earlier attempt can commit any more, and what it had left open is rolled back.
-        committed = self._group.read(self._inputs)
-        ranges = self._work(committed)
-        if not ranges:
-            return 0, 0, 0
-        task, restored = self._open(out, committed)
-        try:
-            self._process(task, ranges)
-            self._commit(task, out, ranges)
-        finally:
-            task.close()
+        with transactional_producer(self._output_client) as producer:
+            # From here on no earlier attempt can commit any more, and what it had left open is rolled back.
+            committed = self._group.read(self._inputs)
+            ranges = self._work(committed)
+            if not ranges:
+                return 0, 0, 0
+            producer.begin_transaction()
+            out = _Output(producer, self._stage.partitions)
+            task, restored = self._open(out, committed)
+            try:
+                self._process(task, ranges)
+                self._commit(task, out, ranges)
+            finally:
+                task.close()
         return task.metrics.processed, task.metrics.dropped_records, restored
+
+    @property
+    def _output_client(self) -> dict[str, Any]:
+        stage = self._stage
+        return {
+            **self._client,
+            "transactional.id": f"{stage.plan.application_id}-spark-{stage.subtopology.id}_{self._partition}",
+            "transaction.timeout.ms": int(TIMEOUT_SECONDS * 1000),
+            "partitioner": "murmur2_random",
+            "linger.ms": 20,
+            "batch.num.messages": 10_000,
+            "queue.buffering.max.messages": 200_000,
+            "delivery.report.only.error": True,
+        }
 
     def _work(self, committed: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, tuple[int, int]]:
         """The ranges to process, if any has records."""
@@ -150,7 +165,6 @@ class _Attempt:
             wall_clock_ms=lambda: int(time.time() * 1000),
             inputs=self._inputs,
         )
-        out.task = task
         logs = {
             TopicPartition(t.name, self._partition): s for s, t in stage.subtopology.changelog_topics.items()
         }
@@ -238,26 +252,11 @@ class _Attempt:
 
 
 class _Output:
-    """The engine's `Collector`: a transaction of the task's own producer, which shuts out all earlier ones."""
+    """The engine's `Collector`: the open transaction of the task's own producer."""
 
-    def __init__(self, stage: StreamStage, partition: int) -> None:
-        self.task: BatchTask
-        self._partitions = dict(stage.partitions)
-        name = f"{stage.plan.application_id}-spark-{stage.subtopology.id}_{partition}"
-        self.producer = Producer(
-            {
-                **client_of(stage.plan.config),
-                "transactional.id": name,
-                "transaction.timeout.ms": int(TIMEOUT_SECONDS * 1000),
-                "partitioner": "murmur2_random",
-                "linger.ms": 20,
-                "batch.num.messages": 10_000,
-                "queue.buffering.max.messages": 200_000,
-                "delivery.report.only.error": True,
-            }
-        )
-        self.producer.init_transactions(TIMEOUT_SECONDS)
-        self.producer.begin_transaction()
+    def __init__(self, producer: Producer, partitions: Mapping[str, int]) -> None:
+        self.producer = producer
+        self._partitions = dict(partitions)
 
     def send(
         self,

@@ -24,6 +24,7 @@ from streamapp.runners.worker.sender import FLUSH_STEP_SECONDS, Failure, open_se
 from streamapp.runners.worker.transactions import (
     OffsetsNotAnswered,
     TransactionAborted,
+    abandon_transaction,
     commit_transaction,
     open_transactions,
 )
@@ -133,6 +134,8 @@ class RecordProducer:
         With a new client, whose first request ends what the old one has left: after an error nobody knows what that one
         still waits for, and aborting with it was seen to take minutes.
         """
+        if self._in_transaction:
+            abandon_transaction(self.client)
         self.client.purge()
         self._renew()
         if self._transactional:

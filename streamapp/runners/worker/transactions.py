@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from confluent_kafka import KafkaException
 
@@ -20,6 +21,7 @@ from streamapp.runners.worker.sender import Sender
 __all__ = [
     "OffsetsNotAnswered",
     "TransactionAborted",
+    "abandon_transaction",
     "commit_transaction",
     "open_transactions",
 ]
@@ -29,6 +31,7 @@ _MARGIN_SECONDS = 1.0
 _LOOK_SECONDS = 5.0
 _LOST_SECONDS = 20.0
 """Twice as long as librdkafka waits at most before it connects again (``reconnect.backoff.max.ms``)."""
+_ABANDON_SECONDS = 0.2
 _STALE = ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID")
 
 
@@ -93,6 +96,16 @@ def _commit(producer: Sender, timeout: float, brokers_answer: Callable[[], bool]
             raise TransactionAborted(
                 f"the commit was not answered for {now - answer_since:.0f} s by brokers that answer other requests"
             )
+
+
+def abandon_transaction(producer: Sender) -> None:
+    """Makes a producer ready to be thrown away in the middle of a transaction, which is ended if brokers answer at once.
+
+    librdkafka ends the process with an assertion when its producer is destroyed while it announces partitions of a transaction
+    (`rd_kafka_txn_register_partitions`). It does not announce any once it was told to abort.
+    """
+    with suppress(KafkaException):  # the next producer of the name ends it
+        producer.abort_transaction(_ABANDON_SECONDS)
 
 
 def open_transactions(producer: Sender, timeout: float) -> None:

@@ -111,3 +111,23 @@ def test_the_last_results_are_waited_for_before_the_rest_is_given_up(outputs: Re
     outputs.client.purge = lambda: done.append("purge")  # type: ignore[method-assign]
     outputs.close()
     assert done == ["flush", "purge", "flush"]
+
+
+def test_a_transaction_is_told_to_end_before_its_producer_is_thrown_away(outputs: RecordProducer) -> None:
+    """Else librdkafka may end the process; and a short while only, since brokers may not be there."""
+    thrown_away = outputs.client
+    thrown_away.begin_transaction = lambda: None  # type: ignore[method-assign]
+    told: list[float] = []
+
+    def abort(seconds: float) -> None:
+        told.append(seconds)
+        raise failing(KafkaError._TIMED_OUT)
+
+    thrown_away.abort_transaction = abort  # type: ignore[method-assign]
+    outputs.roll_back()
+    assert told == []
+    outputs.client = thrown_away
+    outputs.begin()
+    outputs.roll_back()
+    assert len(told) == 1
+    assert told[0] < 1
