@@ -61,15 +61,21 @@ from streamapp.extras import missing_for_spark
 from streamapp.records import Headers, OutputRecord, Record, RecordBatch, TopicPartition, Windowed
 from streamapp.runners.local import TestInputTopic, TestOutputTopic, TopologyTestDriver
 from streamapp.serdes import (
+    BooleanSerde,
     BytesSerde,
     DoubleSerde,
+    FloatSerde,
     IntegerSerde,
     JsonSerde,
+    ListSerde,
     LongSerde,
     Serde,
     SessionWindowedSerde,
+    ShortSerde,
     StringSerde,
     TimeWindowedSerde,
+    UUIDSerde,
+    VoidSerde,
 )
 from streamapp.state.spec import StoreSpec
 from streamapp.stores import Stores
@@ -94,6 +100,7 @@ __version__ = "0.1.0"
 __all__ = [
     "App",
     "AvroSerde",
+    "BooleanSerde",
     "BranchedKStream",
     "BrokerError",
     "BufferConfig",
@@ -108,6 +115,7 @@ __all__ = [
     "ErrorContext",
     "ExceptionHandler",
     "FixedKeyProcessor",
+    "FloatSerde",
     "GlobalKTable",
     "Headers",
     "IntegerSerde",
@@ -119,6 +127,7 @@ __all__ = [
     "KGroupedTable",
     "KStream",
     "KTable",
+    "ListSerde",
     "LockError",
     "LongSerde",
     "Materialized",
@@ -140,6 +149,7 @@ __all__ = [
     "SessionWindowedKStream",
     "SessionWindowedSerde",
     "SessionWindows",
+    "ShortSerde",
     "SlidingWindows",
     "SparkRunner",
     "StoreSpec",
@@ -161,8 +171,10 @@ __all__ = [
     "Topology",
     "TopologyError",
     "TopologyTestDriver",
+    "UUIDSerde",
     "UnlimitedWindows",
     "UnsupportedOperation",
+    "VoidSerde",
     "Windowed",
     "WindowedKTable",
     "__version__",

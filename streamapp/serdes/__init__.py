@@ -3,21 +3,39 @@
 from streamapp.serdes.avro import AvroSerde
 from streamapp.serdes.base import Serde
 from streamapp.serdes.json import JsonSerde
-from streamapp.serdes.primitives import BytesSerde, DoubleSerde, IntegerSerde, LongSerde, StringSerde
+from streamapp.serdes.lists import ListSerde
+from streamapp.serdes.primitives import (
+    BooleanSerde,
+    BytesSerde,
+    DoubleSerde,
+    FloatSerde,
+    IntegerSerde,
+    LongSerde,
+    ShortSerde,
+    StringSerde,
+    UUIDSerde,
+    VoidSerde,
+)
 from streamapp.serdes.registry import LocalSchemaRegistry, SchemaRegistry
 from streamapp.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
 
 __all__ = [
     "AvroSerde",
+    "BooleanSerde",
     "BytesSerde",
     "DoubleSerde",
+    "FloatSerde",
     "IntegerSerde",
     "JsonSerde",
+    "ListSerde",
     "LocalSchemaRegistry",
     "LongSerde",
     "SchemaRegistry",
     "Serde",
     "SessionWindowedSerde",
+    "ShortSerde",
     "StringSerde",
     "TimeWindowedSerde",
+    "UUIDSerde",
+    "VoidSerde",
 ]

@@ -1,4 +1,4 @@
-"""Serdes for strings, numbers and bytes, in the formats of Kafka's own serializers.
+"""Serdes for strings, numbers, bytes and other single values, in the formats of Kafka's own serializers.
 
 All of them are plain functions on their class: the engine looks them up once and calls them once a record.
 """
@@ -7,21 +7,62 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
+from uuid import UUID
 
 from streamapp.errors import SerializationError
 from streamapp.serdes.base import Serde
 
-__all__ = ["BytesSerde", "DoubleSerde", "IntegerSerde", "LongSerde", "StringSerde"]
+__all__ = [
+    "BooleanSerde",
+    "BytesSerde",
+    "DoubleSerde",
+    "FloatSerde",
+    "IntegerSerde",
+    "LongSerde",
+    "ShortSerde",
+    "StringSerde",
+    "UUIDSerde",
+    "VoidSerde",
+]
 
-_LONG = struct.Struct(">q")
-_INTEGER = struct.Struct(">i")
-_DOUBLE = struct.Struct(">d")
+_UUID_GROUPS = [8, 4, 4, 4, 12]
 
 _encode = str.encode
-_pack_long, _unpack_long = _LONG.pack, _LONG.unpack
-_pack_integer, _unpack_integer = _INTEGER.pack, _INTEGER.unpack
-_pack_double, _unpack_double = _DOUBLE.pack, _DOUBLE.unpack
+
+
+def _cannot_serialize(expected: str, value: Any) -> SerializationError:
+    return SerializationError(f"expected {expected}, got {_shortened(value)} ({type(value).__name__})")
+
+
+def _cannot_deserialize(expected: str, data: Any) -> SerializationError:
+    size = f"{len(data)} bytes" if isinstance(data, bytes) else type(data).__name__
+    return SerializationError(f"expected {expected}, got {size}: {_shortened(data)}")
+
+
+def _shortened(value: Any, limit: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}..."
+
+
+def _packed(format: str, value: str, data: str) -> tuple[Any, Any]:
+    """``serialize`` and ``deserialize`` of one number; ``value`` and ``data`` say what they expect."""
+    packed = struct.Struct(format)
+    pack, unpack = packed.pack, packed.unpack
+
+    def serialize(number: Any) -> bytes:
+        try:
+            return pack(number)
+        except (struct.error, OverflowError) as error:
+            raise _cannot_serialize(value, number) from error
+
+    def deserialize(given: bytes) -> Any:
+        try:
+            return unpack(given)[0]
+        except (struct.error, TypeError) as error:
+            raise _cannot_deserialize(data, given) from error
+
+    return staticmethod(serialize), staticmethod(deserialize)
 
 
 class StringSerde(Serde[str]):
@@ -53,28 +94,15 @@ class StringSerde(Serde[str]):
         return bytes.decode if self.deserialize is StringSerde.deserialize else self.deserialize
 
 
-class LongSerde(Serde[int]):
-    """A signed 64-bit integer in 8 bytes, big endian, as Kafka's ``LongSerializer``.
+class ShortSerde(Serde[int]):
+    """A signed 16-bit integer in 2 bytes, big endian, as Kafka's ``ShortSerializer``.
 
-    >>> LongSerde().serialize(258)
-    b'\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x02'
+    >>> ShortSerde().serialize(258)
+    b'\\x01\\x02'
     """
 
     immutable = True
-
-    @staticmethod
-    def serialize(value: int) -> bytes:
-        try:
-            return _pack_long(value)
-        except struct.error as error:
-            raise _cannot_serialize("an int of at most 64 bits, signed", value) from error
-
-    @staticmethod
-    def deserialize(data: bytes) -> int:
-        try:
-            return _unpack_long(data)[0]  # type: ignore[no-any-return]
-        except (struct.error, TypeError) as error:
-            raise _cannot_deserialize("8 bytes (a long)", data) from error
+    serialize, deserialize = _packed(">h", "an int of at most 16 bits, signed", "2 bytes (a short)")
 
 
 class IntegerSerde(Serde[int]):
@@ -85,20 +113,32 @@ class IntegerSerde(Serde[int]):
     """
 
     immutable = True
+    serialize, deserialize = _packed(">i", "an int of at most 32 bits, signed", "4 bytes (an integer)")
 
-    @staticmethod
-    def serialize(value: int) -> bytes:
-        try:
-            return _pack_integer(value)
-        except struct.error as error:
-            raise _cannot_serialize("an int of at most 32 bits, signed", value) from error
 
-    @staticmethod
-    def deserialize(data: bytes) -> int:
-        try:
-            return _unpack_integer(data)[0]  # type: ignore[no-any-return]
-        except (struct.error, TypeError) as error:
-            raise _cannot_deserialize("4 bytes (an integer)", data) from error
+class LongSerde(Serde[int]):
+    """A signed 64-bit integer in 8 bytes, big endian, as Kafka's ``LongSerializer``.
+
+    >>> LongSerde().serialize(258)
+    b'\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x02'
+    """
+
+    immutable = True
+    serialize, deserialize = _packed(">q", "an int of at most 64 bits, signed", "8 bytes (a long)")
+
+
+class FloatSerde(Serde[float]):
+    """An IEEE 754 single in 4 bytes, big endian, as Kafka's ``FloatSerializer``.
+
+    A float of Python's has twice the digits: what is read back is the nearest single. What is beyond all of them raises
+    `SerializationError`.
+
+    >>> FloatSerde().deserialize(FloatSerde().serialize(0.1))
+    0.10000000149011612
+    """
+
+    immutable = True
+    serialize, deserialize = _packed(">f", "a float in the range of a single", "4 bytes (a float)")
 
 
 class DoubleSerde(Serde[float]):
@@ -109,20 +149,79 @@ class DoubleSerde(Serde[float]):
     """
 
     immutable = True
+    serialize, deserialize = _packed(">d", "a float", "8 bytes (a double)")
+
+
+class BooleanSerde(Serde[bool]):
+    """One byte, 1 or 0, as Kafka's ``BooleanSerializer``.
+
+    >>> BooleanSerde().serialize(True)
+    b'\\x01'
+    """
+
+    immutable = True
 
     @staticmethod
-    def serialize(value: float) -> bytes:
-        try:
-            return _pack_double(value)
-        except (struct.error, OverflowError) as error:
-            raise _cannot_serialize("a float", value) from error
+    def serialize(value: bool) -> bytes:
+        if value is True:
+            return b"\1"
+        if value is False:
+            return b"\0"
+        raise _cannot_serialize("a bool", value)
 
     @staticmethod
-    def deserialize(data: bytes) -> float:
+    def deserialize(data: bytes) -> bool:
+        if data == b"\1":
+            return True
+        if data == b"\0":
+            return False
+        raise _cannot_deserialize("1 byte, 1 or 0 (a boolean)", data)
+
+
+class UUIDSerde(Serde[UUID]):
+    """The text of a UUID, 36 bytes, as Kafka's ``UUIDSerializer``.
+
+    >>> UUIDSerde().serialize(UUID(int=1))
+    b'00000000-0000-0000-0000-000000000001'
+    """
+
+    immutable = True
+
+    @staticmethod
+    def serialize(value: UUID) -> bytes:
+        if not isinstance(value, UUID):
+            raise _cannot_serialize("a uuid.UUID", value)
+        return str(value).encode()
+
+    @staticmethod
+    def deserialize(data: bytes) -> UUID:
         try:
-            return _unpack_double(data)[0]  # type: ignore[no-any-return]
-        except (struct.error, TypeError) as error:
-            raise _cannot_deserialize("8 bytes (a double)", data) from error
+            groups = data.decode("ascii").split("-")
+            if [len(group) for group in groups] != _UUID_GROUPS:
+                raise ValueError
+            return UUID("".join(groups))
+        except (AttributeError, ValueError) as error:
+            raise _cannot_deserialize("the text of a UUID", data) from error
+
+
+class VoidSerde(Serde[None]):
+    """For a key or value that is always null, as Kafka's ``VoidSerializer``: anything else is an error.
+
+    >>> VoidSerde().serialize("something")
+    Traceback (most recent call last):
+    ...
+    streamapp.errors.SerializationError: expected None, got 'something' (str)
+    """
+
+    immutable = True
+
+    @staticmethod
+    def serialize(value: Any) -> NoReturn:
+        raise _cannot_serialize("None", value)
+
+    @staticmethod
+    def deserialize(data: bytes) -> NoReturn:
+        raise _cannot_deserialize("null", data)
 
 
 class BytesSerde(Serde[bytes]):
@@ -143,17 +242,3 @@ class BytesSerde(Serde[bytes]):
     @staticmethod
     def deserialize(data: bytes) -> bytes:
         return data
-
-
-def _cannot_serialize(expected: str, value: Any) -> SerializationError:
-    return SerializationError(f"expected {expected}, got {_shortened(value)} ({type(value).__name__})")
-
-
-def _cannot_deserialize(expected: str, data: Any) -> SerializationError:
-    size = f"{len(data)} bytes" if isinstance(data, bytes) else type(data).__name__
-    return SerializationError(f"expected {expected}, got {size}: {_shortened(data)}")
-
-
-def _shortened(value: Any, limit: int = 60) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[:limit]}..."

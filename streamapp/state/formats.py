@@ -10,10 +10,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from streamapp.errors import SerializationError
 from streamapp.records import Headers
-from streamapp.serdes import BytesSerde, IntegerSerde, LongSerde, StringSerde
+from streamapp.serdes import (
+    BooleanSerde,
+    BytesSerde,
+    IntegerSerde,
+    LongSerde,
+    ShortSerde,
+    StringSerde,
+    UUIDSerde,
+)
 from streamapp.serdes.base import Serde
 
 __all__ = [
@@ -43,6 +52,9 @@ _KEPT_CLASSES: dict[type, tuple[type, Callable[[Any], bool]]] = {
     StringSerde: (str, str.isascii),
     LongSerde: (int, lambda value: -(2**63) <= value < 2**63),
     IntegerSerde: (int, lambda value: -(2**31) <= value < 2**31),
+    ShortSerde: (int, lambda value: -(2**15) <= value < 2**15),
+    BooleanSerde: (bool, lambda value: True),
+    UUIDSerde: (UUID, lambda value: True),
     BytesSerde: (bytes, lambda value: True),
 }
 

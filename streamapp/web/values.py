@@ -20,18 +20,22 @@ from streamapp.records import Windowed
 from streamapp.serdes import (
     BytesSerde,
     DoubleSerde,
+    FloatSerde,
     IntegerSerde,
+    ListSerde,
     LongSerde,
     Serde,
     SessionWindowedSerde,
+    ShortSerde,
     StringSerde,
     TimeWindowedSerde,
+    UUIDSerde,
 )
 from streamapp.web.problem import BadParameter
 
 __all__ = ["key_format", "key_to_json", "parse_key", "serde_name", "to_json"]
 
-_EXAMPLES = {"string": "JFK", "integer": "42", "double": "0.5", "hex": "00ff1a"}
+_EXAMPLES = {"string": "JFK", "integer": "42", "double": "0.5", "hex": "00ff1a", "uuid": str(UUID(int=1))}
 
 
 def to_json(value: Any) -> Any:
@@ -72,7 +76,7 @@ def to_json(value: Any) -> Any:
 
 
 def key_format(serde: Serde[Any] | None) -> str:
-    """How a key is written in a URL: ``string``, ``integer``, ``double``, ``hex`` or ``json``.
+    """How a key is written in a URL: ``string``, ``integer``, ``double``, ``uuid``, ``hex`` or ``json``.
 
     >>> key_format(LongSerde())
     'integer'
@@ -80,10 +84,12 @@ def key_format(serde: Serde[Any] | None) -> str:
     match serde:
         case StringSerde():
             return "string"
-        case LongSerde() | IntegerSerde():
+        case LongSerde() | IntegerSerde() | ShortSerde():
             return "integer"
-        case DoubleSerde():
+        case DoubleSerde() | FloatSerde():
             return "double"
+        case UUIDSerde():
+            return "uuid"
         case BytesSerde() | None:
             return "hex"
     return "json"
@@ -93,6 +99,8 @@ def key_to_json(serde: Serde[Any] | None, key: Any) -> Any:
     """A key in the form in which `parse_key` takes it: bytes as hex, the rest as `to_json` has it."""
     if isinstance(key, Windowed) and isinstance(serde, TimeWindowedSerde | SessionWindowedSerde):
         return {"key": key_to_json(serde.inner, key.key), "start": key.start, "end": key.end}
+    if isinstance(key, list) and isinstance(serde, ListSerde):
+        return [key_to_json(serde.inner, item) for item in key]
     return key.hex() if isinstance(key, bytes) else to_json(key)
 
 
@@ -122,6 +130,8 @@ def serde_name(serde: Serde[Any] | None) -> str:
     if isinstance(serde, TimeWindowedSerde | SessionWindowedSerde):
         kind = "time_windowed" if isinstance(serde, TimeWindowedSerde) else "session_windowed"
         return f"{kind}({serde_name(serde.inner)})"
+    if isinstance(serde, ListSerde):
+        return f"list({serde_name(serde.inner)})"
     return type(serde).__name__.removesuffix("Serde").lower()
 
 
@@ -131,6 +141,8 @@ def _plain_key(kind: str, text: str) -> Any:
             return int(text)
         case "double":
             return float(text)
+        case "uuid":
+            return UUID(text)
         case "hex":
             return bytes.fromhex(text)
     return text
@@ -146,17 +158,27 @@ def _key_from_json(serde: Serde[Any] | None, document: Any) -> Any:
             end = int(document.get("end", start + serde.window_size_ms))
         else:
             end = int(document["end"])
-        inner = document["key"]
-        if key_format(serde.inner) == "hex":
-            inner = bytes.fromhex(inner)
-        elif key_format(serde.inner) == "json":
-            inner = _key_from_json(serde.inner, inner)
-        return Windowed(inner, start, end)
+        return Windowed(_inner_from_json(serde.inner, document["key"]), start, end)
+    if isinstance(serde, ListSerde):
+        return [None if item is None else _inner_from_json(serde.inner, item) for item in document]
     wanted = getattr(serde, "type", None)
     return document if wanted is None else msgspec.convert(document, wanted)
+
+
+def _inner_from_json(serde: Serde[Any], document: Any) -> Any:
+    match key_format(serde):
+        case "hex":
+            return bytes.fromhex(document)
+        case "uuid":
+            return UUID(document)
+        case "json":
+            return _key_from_json(serde, document)
+    return document
 
 
 def _json_example(serde: Serde[Any] | None) -> str:
     if isinstance(serde, TimeWindowedSerde | SessionWindowedSerde):
         return '{"key": "JFK", "start": 0, "end": 3600000}'
+    if isinstance(serde, ListSerde):
+        return "[]"
     return '{"id": 1}'

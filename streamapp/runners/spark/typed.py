@@ -13,13 +13,18 @@ from msgspec import inspect as mi
 
 from streamapp.serdes import (
     AvroSerde,
+    BooleanSerde,
     BytesSerde,
     DoubleSerde,
+    FloatSerde,
     IntegerSerde,
     JsonSerde,
+    ListSerde,
     LongSerde,
     Serde,
+    ShortSerde,
     StringSerde,
+    UUIDSerde,
 )
 
 if TYPE_CHECKING:
@@ -32,7 +37,11 @@ _PRIMITIVES: dict[type, pa.DataType] = {
     StringSerde: pa.string(),
     LongSerde: pa.int64(),
     IntegerSerde: pa.int32(),
+    ShortSerde: pa.int16(),
     DoubleSerde: pa.float64(),
+    FloatSerde: pa.float32(),
+    BooleanSerde: pa.bool_(),
+    UUIDSerde: pa.string(),
     BytesSerde: pa.binary(),
 }
 _SCALARS: dict[type, pa.DataType] = {
@@ -67,6 +76,9 @@ def arrow_type(serde: Serde[Any]) -> pa.DataType | None:
     """
     if type(serde) in _PRIMITIVES:
         return _PRIMITIVES[type(serde)]
+    if isinstance(serde, ListSerde):
+        inner = arrow_type(serde.inner)
+        return inner and pa.list_(inner)
     if isinstance(serde, JsonSerde | AvroSerde) and serde.type is not None:
         return _of_type(mi.type_info(serde.type))
     if isinstance(serde, AvroSerde):
@@ -159,7 +171,9 @@ def typed(frame: DataFrame, key_serde: Serde[Any], value_serde: Serde[Any]) -> D
 
 def _converter(serde: Serde[Any]) -> Callable[[list[bytes | None]], pa.Array]:
     read, kind = serde.deserialize, arrow_type(serde)
-    plain = isinstance(kind, pa.DataType) and not pa.types.is_nested(kind)
+    plain = (
+        isinstance(kind, pa.DataType) and not pa.types.is_nested(kind) and not isinstance(serde, UUIDSerde)
+    )
 
     def convert(column: list[bytes | None]) -> pa.Array:
         values = [None if data is None else read(data) for data in column]

@@ -220,7 +220,7 @@ function choose(name, { scroll = true } = {}) {
   text($("table-name"), name);
   const from = table.topic ? `${table.global ? "from" : "changelog"} ${table.topic}` : "no changelog";
   text($("table-about"), [`${table.key} → ${table.value}`, from, ...elsewhere(table)].join(" · "));
-  $("lookup-key").placeholder = { integer: "42", double: "0.5", hex: "00ff1a", json: '{"id": 1}' }[table.key_format] ?? "key";
+  $("lookup-key").placeholder = { integer: "42", double: "0.5", hex: "00ff1a", uuid: "00000000-0000-0000-0000-000000000001", json: '{"id": 1}' }[table.key_format] ?? "key";
   showTables();
   $("entries").replaceChildren();
   text($("entries-note"), "Reading…");
