@@ -37,7 +37,8 @@ class Running:
 
     def restart(self, *, lose_disk: bool = False) -> None:
         """Killed after its last commit, and started again."""
-        assert self.member.ask("/pause", "POST")[0] == 200  # answered when it has committed
+        assert self.member.ask("/pause", "POST")[0] == 200  # answered when it has been told
+        until(lambda: self.member.status()["paused"], 30, self.cluster.story)  # when it has committed
         self.member.worker.signal(signal.SIGKILL)
         self.member.worker.wait()
         if lose_disk:
