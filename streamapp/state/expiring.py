@@ -49,7 +49,7 @@ class ExpiringStore(TimestampedKeyValueStore):
         """All rows with timestamps before `_covered`, by timestamp and key; what has changed since is passed over."""
         self._indexed: dict[Any, int] = {}
         """Which timestamp the index has for a dirty row; -1: none."""
-        self._cleared = self._expired = -1
+        self._cleared = self._sealed_expired = self._expired = -1
 
     def expire(self, expired: Callable[[Any, Any, int], None]) -> None:
         limit = self.observed - self._ttl
@@ -85,6 +85,7 @@ class ExpiringStore(TimestampedKeyValueStore):
 
     def _seal(self, logged: bool) -> None:
         super()._seal(logged)
+        self._sealed_expired = self._expired
         assert self._sealed is not None
         for row_key, (value, timestamp) in self._sealed.items():
             key, before = self._row_bytes(row_key), self._indexed[row_key]
@@ -97,8 +98,8 @@ class ExpiringStore(TimestampedKeyValueStore):
     def drain(self, write_set: WriteSet) -> None:
         super().drain(write_set)
         self._indexed = {row_key: self._indexed[row_key] for row_key in self._dirty}
-        if self._expired > self._cleared:
-            self._cleared = self._expired
+        if self._sealed_expired > self._cleared:
+            self._cleared = self._sealed_expired
             write_set.range_deletes.setdefault(self.name, []).append(
                 (_INDEX, _INDEX + LONG.pack(self._cleared + 1))
             )

@@ -49,11 +49,14 @@ class TimeBucketedStore(WriteBehindStore):
         self._written_meta = self._sealed_meta = meta = table.get(_META)
         if meta is not None:
             self._observed, self._sequence = _TIME_SEQUENCE.unpack(meta)
-        self._deleted_before = max(0, self._min_live()) // self._bucket
+        self._deleted_before = self._sealed_live = self._first_live_bucket()
 
     def _min_live(self) -> int:
         """The smallest time that is still visible."""
         return self._observed - self._retention + 1
+
+    def _first_live_bucket(self) -> int:
+        return max(0, self._min_live()) // self._bucket
 
     def _observe(self, time: int) -> bool:
         """Advances the observed stream time; False, and counted, if a row of that time is too old to keep."""
@@ -141,6 +144,7 @@ class TimeBucketedStore(WriteBehindStore):
     def _seal(self, logged: bool) -> None:
         super()._seal(logged)
         self._sealed_meta = _TIME_SEQUENCE.pack(self._observed, self._sequence)
+        self._sealed_live = self._first_live_bucket()
         if self._sealed_meta != self._written_meta and self._observed != _NO_TIME:
             self._batch.append((_META, self._sealed_meta))
 
@@ -153,10 +157,9 @@ class TimeBucketedStore(WriteBehindStore):
         self._expire(write_set)
 
     def _expire(self, write_set: WriteSet) -> None:
-        live = max(0, self._min_live()) // self._bucket
-        if live > self._deleted_before:
-            self._deleted_before = live
-            write_set.range_deletes.setdefault(self.name, []).append((b"", LONG.pack(live)))
+        if self._sealed_live > self._deleted_before:
+            self._deleted_before = self._sealed_live
+            write_set.range_deletes.setdefault(self.name, []).append((b"", LONG.pack(self._sealed_live)))
 
     def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
         time_of = self._time_of
@@ -173,7 +176,7 @@ class TimeBucketedStore(WriteBehindStore):
                 rows = [row for row in rows if row[1] is not None]  # see `WindowStore.put`
         self._observed = max([self._observed, *[row[3] for row in rows]])
         bucket, pack = self._bucket, LONG.pack
-        live = max(0, self._min_live()) // bucket
+        live = self._first_live_bucket()
         timestamped = self._timestamped
         puts = write_set.puts.setdefault(self.name, [])
         puts.extend(

@@ -55,7 +55,7 @@ class WindowStore(TimeBucketedStore):
         if spec.time_ordered and 0 < spec.window_size_ms < self._segment:
             # Emission scans by time: with the window size as bucket, a tumbling window is exactly one bucket.
             self._bucket = spec.window_size_ms
-            self._deleted_before = max(0, self._min_live()) // self._bucket
+            self._deleted_before = self._sealed_live = self._first_live_bucket()
         self._duplicates = spec.retain_duplicates
         self._size = spec.window_size_ms
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from store_harness import Life, TaggedSerde
 
@@ -62,6 +62,7 @@ class Model:
         return [row for row in rows if row[1] > oldest or (inclusive and row[1] == oldest)]
 
 
+@example([("put", "", 0, 0), ("log",), ("put", "", 130, None), ("persist",)], False, "persistent", False, 1)
 @given(
     STEPS,
     st.booleans(),
@@ -125,6 +126,32 @@ def test_a_window_store_is_its_model_through_any_life(steps, log_each, flavour, 
     life.commit()
     starts = [int.from_bytes(key[-12:-4], "big") for key, _ in life.backend.table("s").range(None, b"\xff")]
     assert all(start >= oldest for start in starts)
+
+
+PUTS = st.lists(st.tuples(KEYS, TIMES, st.one_of(st.none(), st.integers(0, 9))), max_size=10)
+
+
+@given(PUTS, PUTS, PUTS, st.booleans())
+def test_what_comes_between_the_log_and_the_disk_expires_nothing_yet(committed, logged, later, time_ordered):
+    life = Life(
+        kind="window",
+        time_ordered=time_ordered,
+        retention_ms=RETENTION,
+        segment_interval_ms=SEGMENT,
+        window_size_ms=SIZE,
+    )
+    for key, start, value in committed:
+        life.store.put(key, value, start)
+    life.commit()
+    for key, start, value in logged:
+        life.store.put(key, value, start)
+    life.store.log_dirty()
+    expected = list(life.store.all())
+    for key, start, value in later:
+        life.store.put(key, value, start)
+    life.persist()
+    life.reopen()
+    assert list(life.store.all()) == expected
 
 
 @given(STEPS)
