@@ -131,6 +131,7 @@ def test_a_window_store_is_its_model_through_any_life(steps, log_each, flavour, 
 PUTS = st.lists(st.tuples(KEYS, TIMES, st.one_of(st.none(), st.integers(0, 9))), max_size=10)
 
 
+@example([("", 0, 1)], [("a", 5, 1)], [("b", 130, 1)], False)
 @given(PUTS, PUTS, PUTS, st.booleans())
 def test_what_comes_between_the_log_and_the_disk_expires_nothing_yet(committed, logged, later, time_ordered):
     life = Life(
