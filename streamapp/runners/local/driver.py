@@ -7,7 +7,7 @@ next one: as Kafka Streams' TopologyTestDriver does.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -66,6 +66,7 @@ class TopologyTestDriver:
             )
         self.plan = topology.plan(config)
         self.produced: dict[str, list[OutputRecord]] = {}
+        self._unread: defaultdict[str, deque[OutputRecord]] = defaultdict(deque)
         self._wall_clock = initial_wall_clock_ms
         self._fresh: deque[OutputRecord] = deque()
         self._coroutines = Coroutines()
@@ -139,7 +140,7 @@ class TopologyTestDriver:
     def create_output_topic(
         self, topic: str, key_serde: Serde[K], value_serde: Serde[V]
     ) -> TestOutputTopic[K, V]:
-        """A topic to read from; each output topic object starts at its first record.
+        """A topic to read from. Several objects of one topic read each record once between them, as in Kafka Streams.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.create_input_topic("words", text, text).pipe_input("a", "to")
@@ -148,7 +149,7 @@ class TopologyTestDriver:
         """
         check_serde(key_serde, f"key_serde of output topic {topic}")
         check_serde(value_serde, f"value_serde of output topic {topic}")
-        return TestOutputTopic(self, topic, key_serde, value_serde)
+        return TestOutputTopic(self._unread[topic], topic, key_serde, value_serde)
 
     def pipe_raw(
         self,
@@ -281,6 +282,7 @@ class TopologyTestDriver:
         while self._fresh:
             record = self._fresh.popleft()
             self.produced.setdefault(record.topic, []).append(record)
+            self._unread[record.topic].append(record)
             self._deliver(record.topic, record.key, record.value, record.timestamp or 0, record.headers)
 
     def _commit(self) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from streamapp.records import NO_HEADERS, Headers, Record
+from streamapp.records import NO_HEADERS, Headers, OutputRecord, Record
 from streamapp.serdes.base import Serde
 
 if TYPE_CHECKING:
@@ -113,12 +114,11 @@ class TestOutputTopic(Generic[K, V]):
     __test__ = False
 
     def __init__(
-        self, driver: TopologyTestDriver, topic: str, key_serde: Serde[K], value_serde: Serde[V]
+        self, unread: deque[OutputRecord], topic: str, key_serde: Serde[K], value_serde: Serde[V]
     ) -> None:
         self.topic = topic
-        self._driver = driver
+        self._unread = unread
         self._key, self._value = key_serde.bind(topic, True), value_serde.bind(topic, False)
-        self._read = 0
 
     @property
     def queue_size(self) -> int:
@@ -127,7 +127,7 @@ class TestOutputTopic(Generic[K, V]):
         >>> read.queue_size
         0
         """
-        return len(self._driver.produced.get(self.topic, ())) - self._read
+        return len(self._unread)
 
     @property
     def is_empty(self) -> bool:
@@ -147,8 +147,7 @@ class TestOutputTopic(Generic[K, V]):
         """
         if self.is_empty:
             raise LookupError(f"no record left to read in topic {self.topic}")
-        raw = self._driver.produced[self.topic][self._read]
-        self._read += 1
+        raw = self._unread.popleft()
         # None is none of their types, as in Kafka Streams: a test knows where it reads a deletion.
         key: Any = None if raw.key is None else self._key.deserialize(raw.key)
         value: Any = None if raw.value is None else self._value.deserialize(raw.value)
