@@ -218,6 +218,7 @@ def window_spec(
         window_size_ms=size_ms,
         segment_interval_ms=window_segment_ms(retention_ms, m.segment_interval),
         time_ordered=emit_final,
+        indexed=emit_final and isinstance(windows, SlidingWindows) and _persistent(context, m),
         headers_format=_headers_format(context, m),
         topic_config=dict(m.topic_config),
     )

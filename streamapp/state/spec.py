@@ -55,6 +55,9 @@ class StoreSpec:
     """False: a ``timestamped`` store that keeps plain values and shows each with the timestamp -1, unknown."""
     time_ordered: bool = False
     """Window and session stores of ``on_window_close`` aggregations, which are scanned by time."""
+    indexed: bool = False
+    """A time-ordered window store on disk from which ranges of keys come as from others: those of sliding windows, which have an index by key
+    in Kafka Streams."""
     max_entries: int = 0
     ttl_ms: int = 0
     """Of a ``timestamped`` store: rows expire once stream time has passed theirs by so much; 0: never."""

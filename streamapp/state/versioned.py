@@ -142,7 +142,12 @@ class VersionedStore(Store):
             del versions[0]
         at = bisect_left(versions, (timestamp,))
         if at < len(versions) and versions[at][0] == timestamp:
-            versions[at] = (timestamp, value)
+            latest, before = at + 1 == len(versions), versions[at - 1][1] if at else None
+            if value is None and versions[at][1] is not None and latest and before is None:
+                # Kafka Streams knows this deletion only as the end of a value before it, and there is none.
+                del versions[at]
+            else:
+                versions[at] = (timestamp, value)
         else:
             versions.insert(at, (timestamp, value))
         return versions[at + 1][0] if at + 1 < len(versions) else None
@@ -178,7 +183,7 @@ class VersionedStore(Store):
         floor = self._floor()
         batch = self._batch = self._batch or []
         for key, versions in self._dirty.items():
-            gone = len(versions) == 1 and versions[0][1] is None and versions[0][0] < floor
+            gone = not versions or (len(versions) == 1 and versions[0][1] is None and versions[0][0] < floor)
             batch.append((b"\0" + self._keys.to_bytes(key), None if gone else self._pack(versions)))
         if self._dirty:
             batch.append((_META, LONG.pack(self._observed)))

@@ -42,7 +42,8 @@ class WindowStore(TimeBucketedStore):
         (Windowed, value) of all keys
 
     Times are window starts in ms, both ends inclusive. Rows of several keys come by key bytes, then start,
-    within a segment if the store is persistent, else by start, then key bytes.
+    within a segment if the store is persistent and not ordered by time, else by start, then key bytes; ``fetch_range`` of an
+    indexed one as if it were not ordered by time.
     """
 
     _suffix = _START_SEQUENCE.size
@@ -56,6 +57,7 @@ class WindowStore(TimeBucketedStore):
             # Emission scans by time: with the window size as bucket, a tumbling window is exactly one bucket.
             self._bucket = spec.window_size_ms
             self._deleted_before = self._sealed_live = self._first_live_bucket()
+        self._indexed = spec.indexed
         self._duplicates = spec.retain_duplicates
         self._size = spec.window_size_ms
 
@@ -98,6 +100,9 @@ class WindowStore(TimeBucketedStore):
     def _scan_order(self, row_bytes: bytes) -> tuple[int, bytes]:
         start = int.from_bytes(row_bytes[-12:-4], "big")
         return (start if self._by_time else start // self._segment), row_bytes
+
+    def _index_order(self, row_bytes: bytes) -> tuple[int, bytes]:
+        return int.from_bytes(row_bytes[-12:-4], "big") // self._segment, row_bytes
 
     def get(self, key: Any, start: int) -> Any:
         if self._duplicates and self._exact:
@@ -178,6 +183,7 @@ class WindowStore(TimeBucketedStore):
             time_from,
             time_to,
             reverse,
+            by_index=self._indexed,
         )
 
     def fetch_all(self, time_from: int, time_to: int, reverse: bool = False) -> Iterator[tuple[Any, ...]]:
@@ -187,10 +193,19 @@ class WindowStore(TimeBucketedStore):
         return self._scan(None, None, 0, MAX_LONG, reverse)
 
     def _scan(
-        self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool
+        self,
+        low: bytes | None,
+        high: bytes | None,
+        time_from: int,
+        time_to: int,
+        reverse: bool,
+        by_index: bool = False,
     ) -> Iterator[tuple[Any, ...]]:
         show_key, size = self._show_key, self._size
-        for data, row in self._visible(low, high, time_from, time_to, reverse):
+        rows = self._visible(low, high, time_from, time_to, reverse)
+        if by_index:
+            rows = iter(sorted(rows, key=lambda entry: self._index_order(entry[0]), reverse=reverse))
+        for data, row in rows:
             if not size:
                 raise InvalidStoreError(
                     f"the rows of store {self.name} cannot be shown as windows: its windows have no length "

@@ -116,11 +116,18 @@ def test_a_call_that_does_not_come_back_is_left_behind(monkeypatch: pytest.Monke
             self.calls.append("offsets")
             answered.wait(60)
 
+        def abort_transaction(self, seconds: float) -> None:
+            self.calls.append("abort")
+            ended.set()
+
+    ended = threading.Event()
     producer = Hanging()
     with pytest.raises(OffsetsNotAnswered):
         commit_transaction(producer, {}, "flights", Member(3, "m"), 0.0, 0.0, lambda: None, lambda: False)  # type: ignore[arg-type]
     assert producer.calls == ["offsets"]
     answered.set()
+    assert ended.wait(10)  # the last that has the producer makes it ready to be thrown away
+    assert producer.calls == ["offsets", "abort"]
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,7 @@ def commit_transaction(
                 lambda left: producer.send_offsets(offsets, group, member, left), offsets_timeout
             ),
             offsets_timeout + _MARGIN_SECONDS,
+            lambda: abandon_transaction(producer),
         )
         offsets_sent()
         _commit(producer, commit_timeout, brokers_answer)
@@ -119,13 +120,14 @@ def open_transactions(producer: Sender, timeout: float) -> None:
         raise BrokerError(f"transactions are not possible: {exc.args[0].str()}") from exc
 
 
-def _in_time(call: Callable[[], None], seconds: float) -> None:
-    """Calls in a thread of its own, which is left behind when the call does not come back.
+def _in_time(call: Callable[[], None], seconds: float, late: Callable[[], None]) -> None:
+    """Calls in a thread of its own, which is left behind when the call does not come back, and then does what ``late`` says.
 
     librdkafka was seen not to keep its time-out after a broker was restarted: the call came back minutes later, when the
     broker was restarted once more. The thread keeps the producer alive: one must not be destroyed in the middle of a call.
     """
     outcome: list[BaseException | None] = []
+    left_behind = threading.Event()
 
     def run() -> None:
         try:
@@ -133,11 +135,14 @@ def _in_time(call: Callable[[], None], seconds: float) -> None:
             outcome.append(None)
         except BaseException as exc:
             outcome.append(exc)
+        if left_behind.is_set():
+            late()
 
     thread = threading.Thread(target=run, name="offsets", daemon=True)
     thread.start()
     thread.join(seconds)
     if not outcome:
+        left_behind.set()
         raise OffsetsNotAnswered(f"the offsets were not answered within {seconds:.0f} s")
     if outcome[0] is not None:
         raise outcome[0]

@@ -38,7 +38,12 @@ class Model:
             return NOT_PUT
         self.observed = max(self.observed, timestamp)
         versions = self.versions.setdefault(key, {})
-        versions[timestamp] = value
+        later = min((t for t in versions if t > timestamp), default=None)
+        before = max((t for t in versions if t < timestamp), default=None)
+        replaced = versions.pop(timestamp, None)
+        forgotten = replaced is not None and value is None and later is None
+        if not forgotten or (before is not None and versions[before] is not None):
+            versions[timestamp] = value
         return min((t for t in versions if t > timestamp), default=None)
 
     def rows(self, key):
