@@ -1,45 +1,31 @@
-"""Sources with a timestamp extractor: their records are decoded before it is known which one is next."""
+"""Records at the head of a queue that are decoded before it is known which one is next: those of sources with a timestamp extractor,
+and others where inputs wait for each other."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streamapp.engine.failures import Failures
 from streamapp.engine.queues import ConsumedRecord, DecodedRecord, RecordQueue
 from streamapp.errors import StreamsError
+from streamapp.records import RecordBatch
 
 if TYPE_CHECKING:
     from streamapp.engine.task import Task
 
-__all__ = ["extract_head"]
+__all__ = ["extract_head", "try_head"]
 
 
 def extract_head(task: Task, failures: Failures, queue: RecordQueue) -> DecodedRecord | None:
     """Decodes the record at the head and asks for its timestamp; passes over records that are to be dropped."""
     assert queue.extractor is not None
     while queue.head is None and (batch := queue.batch) is not None:
-        at, headers = queue.at, queue.raw_headers()
-        raw_key, raw_value, offset, timestamp = (
-            batch.keys[at],
-            batch.values[at],
-            batch.offsets[at],
-            batch.timestamps[at],
-        )
+        offset, timestamp, headers = batch.offsets[queue.at], batch.timestamps[queue.at], queue.raw_headers()
         topic, partition = queue.partition
-        task.topic, task.offset, task.timestamp, task.headers, task.batch = (
-            topic,
-            offset,
-            timestamp,
-            headers,
-            batch,
-        )
-        try:
-            key = None if raw_key is None else queue.key_of(raw_key)
-            value = None if raw_value is None else queue.value_of(raw_value)
-        except Exception as error:
-            failures.deserialization(queue.explain(raw_key, raw_value, error), queue.source.name)
-            task.pass_over(queue)
+        decoded = _decode_head(task, failures, queue, batch)
+        if decoded is None:
             continue
+        key, value = decoded
         record = ConsumedRecord(topic, partition, offset, timestamp, key, value, headers)
         try:
             timestamp = queue.extractor(record, queue.partition_time)
@@ -59,3 +45,34 @@ def extract_head(task: Task, failures: Failures, queue: RecordQueue) -> DecodedR
             continue
         queue.head = (key, value, timestamp, headers)
     return queue.head
+
+
+def try_head(task: Task, failures: Failures, queue: RecordQueue) -> None:
+    """Passes over records at the head that cannot be decoded; the one that then is there is decoded again when it is its turn."""
+    while (batch := queue.batch) is not None and batch.offsets[queue.at] != queue.decodable:
+        if _decode_head(task, failures, queue, batch) is not None:
+            queue.decodable = batch.offsets[queue.at]
+
+
+def _decode_head(
+    task: Task, failures: Failures, queue: RecordQueue, batch: RecordBatch
+) -> tuple[Any, Any] | None:
+    """Key and value; None if they cannot be decoded, and the record was passed over."""
+    at = queue.at
+    raw_key, raw_value = batch.keys[at], batch.values[at]
+    task.topic, task.offset, task.timestamp, task.headers, task.batch = (
+        queue.partition.topic,
+        batch.offsets[at],
+        batch.timestamps[at],
+        queue.raw_headers(),
+        batch,
+    )
+    try:
+        return (
+            None if raw_key is None else queue.key_of(raw_key),
+            None if raw_value is None else queue.value_of(raw_value),
+        )
+    except Exception as error:
+        failures.deserialization(queue.explain(raw_key, raw_value, error), queue.source.name)
+        task.pass_over(queue)
+        return None

@@ -15,18 +15,20 @@ __all__ = ["PartitionGroup"]
 class PartitionGroup:
     """The queues of a task's input partitions, and the one whose head is the earliest.
 
-    ``extract_head`` decodes the head of a queue with a timestamp extractor; ``max_idle_ms`` is ``max_task_idle_ms`` of the
-    configuration.
+    ``extract_head`` decodes the head of a queue with a timestamp extractor, ``try_head`` passes over records at the head of another that cannot be
+    decoded; ``max_idle_ms`` is ``max_task_idle_ms`` of the configuration.
     """
 
     def __init__(
         self,
         extract_head: Callable[[RecordQueue], DecodedRecord | None],
+        try_head: Callable[[RecordQueue], None],
         max_idle_ms: int,
         wall_clock_ms: Callable[[], int],
     ) -> None:
         self.queues: dict[TopicPartition, RecordQueue] = {}
         self._extract_head = extract_head
+        self._try_head = try_head
         self._max_idle_ms = max_idle_ms
         self._wall_clock_ms = wall_clock_ms
         self._heads = JavaHeap[RecordQueue]()
@@ -41,9 +43,10 @@ class PartitionGroup:
     def ready(self, caught_up: Collection[TopicPartition]) -> bool:
         """Whether every input has records, or is in ``caught_up`` and has been waited for long enough."""
         now = None
+        for queue in self.queues.values():
+            self._look(queue)
         for partition, queue in self.queues.items():
-            # What the extractor drops is no record that another input would have to wait behind.
-            if queue.size and (queue.extractor is None or self.head_time(queue) is not None):
+            if queue.size or queue.passed_over:
                 queue.idle_deadline = None
             elif partition not in caught_up:
                 queue.idle_deadline = None
@@ -71,8 +74,20 @@ class PartitionGroup:
         second = heads.earliest
         return best, NEVER if second is None else second
 
+    def _look(self, queue: RecordQueue) -> None:
+        """Drops what is no record that another input would have to wait behind."""
+        if queue.batch is None or queue.passed_over:
+            return
+        if queue.extractor is not None:
+            self._extract_head(queue)
+        elif self._max_idle_ms > 0:  # a try costs as much as decoding
+            self._try_head(queue)
+        queue.passed_over = queue.batch is None
+
     def head_time(self, queue: RecordQueue) -> int | None:
         """The timestamp of a queue's first record; None: it has none."""
+        if queue.passed_over:
+            return -1  # before all others, so that these then have to wait
         if queue.batch is None:
             return None
         if queue.extractor is None:

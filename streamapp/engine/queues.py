@@ -55,6 +55,8 @@ class RecordQueue:
     ``key_of`` and ``value_of`` decode; a serde may generate code when it is bound to a topic, so that happens once, here.
     Keys that cannot change are remembered as long as they are few.
     A source with a timestamp extractor has its head record decoded early, since the timestamp may be in the value.
+    ``passed_over``: the queue ran empty of records that were dropped before their turn. Until it is the queue's turn that counts as a record, as
+    in Kafka Streams (``CorruptedRecord``). ``decodable``: the offset of a head without extractor that was tried.
     """
 
     __slots__ = (
@@ -62,6 +64,7 @@ class RecordQueue:
         "_value_serde",
         "at",
         "batch",
+        "decodable",
         "extractor",
         "head",
         "idle_deadline",
@@ -69,6 +72,7 @@ class RecordQueue:
         "keys",
         "partition",
         "partition_time",
+        "passed_over",
         "process",
         "size",
         "source",
@@ -99,6 +103,8 @@ class RecordQueue:
         self.partition_time = -1
         self.idle_deadline: int | None = None
         self.head: DecodedRecord | None = None
+        self.passed_over = False
+        self.decodable = -1
 
     def add(self, batch: RecordBatch) -> None:
         count = len(batch.offsets)

@@ -17,7 +17,7 @@ from streamapp.engine.asynchronous import AsyncSteps, RunAsync
 from streamapp.engine.bind import bind_nodes
 from streamapp.engine.collector import Collector
 from streamapp.engine.current_record import CurrentRecord
-from streamapp.engine.extraction import extract_head
+from streamapp.engine.extraction import extract_head, try_head
 from streamapp.engine.failures import Failures, ProcessingFailed
 from streamapp.engine.metadata import RememberedTimes
 from streamapp.engine.operator import ProcessFn
@@ -98,7 +98,10 @@ class Task(CurrentRecord):
         self._failures = Failures(self)
         self._extract_head = partial(extract_head, self, self._failures)
         self._partitions = self.partition_group(
-            self._extract_head, plan.config.max_task_idle_ms, wall_clock_ms
+            self._extract_head,
+            partial(try_head, self, self._failures),
+            plan.config.max_task_idle_ms,
+            wall_clock_ms,
         )
         self._async_steps = AsyncSteps(self, self._failures, run_async)
         self._stream_punctuations = Punctuations()
@@ -205,6 +208,9 @@ class Task(CurrentRecord):
 
     def _run(self, queue: RecordQueue, limit: int, bound: int) -> int:
         """Processes records from the head of one queue: at least one, and on while they are earlier than the bound."""
+        if queue.passed_over:
+            queue.passed_over = False
+            return 1
         self.topic = queue.partition.topic
         self.commit_needed = True
         if queue.extractor is not None:

@@ -179,7 +179,12 @@ class Comparison:
         return {key: found[-1] if self._final else found for key, found in by_key.items()}
 
     def _store(self, store: Spec) -> Spec:
-        return {**store, "entries": self._unordered(store["entries"])} if "entries" in store else store
+        if "entries" not in store:
+            return store
+        entries = store["entries"]
+        if self._batch:  # rows of a table have no headers there
+            entries = [{name: field for name, field in row.items() if name != "headers"} for row in entries]
+        return {**store, "entries": self._unordered(entries)}
 
     def _unordered(self, items: list[Any]) -> list[Any]:
         return sorted(items, key=canonical) if self._by_key or self._batch else items

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -50,7 +50,9 @@ def run_on_spark(case: Spec, spark: SparkSession) -> Outcome:
             sources = {topic: FrameSource(_frame(case, topic, shown, spark), 1) for topic in _topics(case)}
             where = _where_it_fails(case)
             with runner.batch(sources) as result:
-                outcome.actual["stores"] = {name: _store(table) for name, table in result.tables.items()}
+                outcome.actual["stores"] = {
+                    name: _store(table, shown.keys) for name, table in result.tables.items()
+                }
                 outcome.actual |= shown.topics(_written(result))
         except Exception as error:
             outcome.error = error
@@ -96,11 +98,12 @@ def _written(result: BatchResult) -> dict[str, list[OutputRecord]]:
     }
 
 
-def _store(table: OutputTable) -> Spec:
+def _store(table: OutputTable, keys: Collection[Any]) -> Spec:
+    """``keys``: those of the input, which are all that an answer has of a versioned store."""
     kind = table.spec.kind
     entries = list(_entries(table, kind))
     if kind == "versioned":
-        return {"type": "versioned", "entries": entries}
+        return {"type": "versioned", "entries": [each for each in entries if each["key"] in keys]}
     if kind in ("window", "timestamped_window"):
         return {"type": "window", "entries": entries}
     return {"type": "session" if kind == "session" else "kv", "entries": entries}

@@ -292,6 +292,19 @@ def test_headers_go_through(spark: SparkSession) -> None:
     assert (partition, record) == (0, Record("k", "v", 5, (("trace", b"1"), ("empty", None))))
 
 
+def test_a_join_of_equal_timestamps_has_windows_without_length(spark: SparkSession) -> None:
+    """They cannot be shown as rows of a table."""
+
+    def describe(builder: StreamsBuilder) -> None:
+        windows = JoinWindows.of_time_difference_and_grace(0, 5)
+        builder.stream("left").join(builder.stream("right"), "{}|{}".format, windows).to("out")
+
+    data = {"left": [("k", "a", 5), ("k", "b", 6)], "right": [("k", "x", 6), ("k", "y", 7)]}
+    out, tables = run(spark, topology(describe), frames(spark, data, 1))
+    assert out == [(b"k", b"b|x", 6)]
+    assert tables == {}
+
+
 def test_a_topic_that_is_written_and_read_stays_inside(spark: SparkSession) -> None:
     def describe(builder: StreamsBuilder) -> None:
         builder.stream("in").map_values(str.upper).to("middle")

@@ -21,8 +21,14 @@ _READABLE = ("key_value", "lru", "timestamped", "window", "timestamped_window", 
 
 
 def readable(spec: StoreSpec) -> bool:
-    """Whether a store is a table to users, and not the inside of an operator."""
-    return spec.kind in _READABLE and spec.key_serde is not None and spec.value_serde is not None
+    """Whether a store is a table to users, and not the inside of an operator: joins of equal timestamps have windows without length."""
+    windows = spec.kind in ("window", "timestamped_window")
+    return (
+        spec.kind in _READABLE
+        and spec.key_serde is not None
+        and spec.value_serde is not None
+        and (not windows or spec.window_size_ms > 0)
+    )
 
 
 def table_batches(
