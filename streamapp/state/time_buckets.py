@@ -39,7 +39,7 @@ class TimeBucketedStore(WriteBehindStore):
         super().__init__(spec, table, task, timestamped=self._timestamped_values, cached_rows=cached_rows)
         self._retention = spec.retention_ms
         self._segment = spec.segment_interval_ms or max(spec.retention_ms // 2, 60_000)
-        self._bucket = self._segment
+        self._bucket = self._bucket_size()
         self._exact = not spec.persistent
         self._by_time = self._exact or spec.time_ordered
         self._images: dict[Any, KeyImage] = {}
@@ -54,6 +54,9 @@ class TimeBucketedStore(WriteBehindStore):
     def _min_live(self) -> int:
         """The smallest time that is still visible."""
         return self._observed - self._retention + 1
+
+    def _bucket_size(self) -> int:
+        return self._segment
 
     def _first_live_bucket(self) -> int:
         return max(0, self._min_live()) // self._bucket

@@ -53,10 +53,6 @@ class WindowStore(TimeBucketedStore):
     ) -> None:
         self._inclusive = spec.time_ordered and spec.persistent
         super().__init__(spec, table, task, cached_rows)
-        if spec.time_ordered and 0 < spec.window_size_ms < self._segment:
-            # Emission scans by time: with the window size as bucket, a tumbling window is exactly one bucket.
-            self._bucket = spec.window_size_ms
-            self._deleted_before = self._sealed_live = self._first_live_bucket()
         self._indexed = spec.indexed
         self._duplicates = spec.retain_duplicates
         self._size = spec.window_size_ms
@@ -64,6 +60,11 @@ class WindowStore(TimeBucketedStore):
     def _min_live(self) -> int:
         # Stores of on_window_close show one millisecond more, to find a window that closes as it expires.
         return self._observed - self._retention + (0 if self._inclusive else 1)
+
+    def _bucket_size(self) -> int:
+        # Emission scans by time: with the window size as bucket, a tumbling window is exactly one bucket.
+        size = self.spec.window_size_ms
+        return size if self.spec.time_ordered and 0 < size < self._segment else self._segment
 
     def _row_bytes(self, row_key: Any) -> bytes:
         return self._keys.to_bytes(row_key[0]) + _START_SEQUENCE.pack(*row_key[1:])
@@ -98,11 +99,10 @@ class WindowStore(TimeBucketedStore):
         return self._observe(row_key[1])
 
     def _scan_order(self, row_bytes: bytes) -> tuple[int, bytes]:
-        start = int.from_bytes(row_bytes[-12:-4], "big")
-        return (start if self._by_time else start // self._segment), row_bytes
+        return (self._time_of(row_bytes), row_bytes) if self._by_time else self._index_order(row_bytes)
 
     def _index_order(self, row_bytes: bytes) -> tuple[int, bytes]:
-        return int.from_bytes(row_bytes[-12:-4], "big") // self._segment, row_bytes
+        return self._time_of(row_bytes) // self._segment, row_bytes
 
     def get(self, key: Any, start: int) -> Any:
         if self._duplicates and self._exact:
