@@ -35,7 +35,6 @@ from streamapp.engine.processor import (
     PunctuationType,
     RecordMetadata,
 )
-from streamapp.engine.sink import RecordContext
 from streamapp.engine.timestamps import (
     fail_on_invalid_timestamp,
     log_and_skip_on_invalid_timestamp,
@@ -58,7 +57,15 @@ from streamapp.errors import (
     UnsupportedOperation,
 )
 from streamapp.extras import missing_for_spark
-from streamapp.records import Headers, OutputRecord, Record, RecordBatch, TopicPartition, Windowed
+from streamapp.records import (
+    Headers,
+    OutputRecord,
+    Record,
+    RecordBatch,
+    RecordContext,
+    TopicPartition,
+    Windowed,
+)
 from streamapp.runners.local import TestInputTopic, TestOutputTopic, TopologyTestDriver
 from streamapp.serdes import (
     BooleanSerde,

@@ -54,6 +54,8 @@ class News:
     offset: int
     timestamp: int
     headers: Headers
+    source_raw_key = source_raw_value = None
+    """A row holds no bytes of its source record: they would keep the whole batch in memory."""
     number: int
     value: Any
     """The row's value, if it is known without being read from its bytes; else None."""
@@ -172,34 +174,31 @@ class CachedStore(WriteBehindStore):
     def flush(self) -> None:
         if not self._news:
             return
-        task, listener, show = self._task, self._listener, self._values.show
         # The listener may put again, which is then news of its own.
         news = sorted(self._news.items(), key=_number)
         self._news.clear()
         self._cache.used -= self._news_bytes
         self._news_bytes = 0
-        current = task.topic, task.offset, task.timestamp, task.headers, task.batch
-        task.batch = None  # the bytes of records that are let go are not there any more
-        try:
-            for row_key, each in news:
-                task.topic, task.offset = each.topic, each.offset
-                task.timestamp, task.headers = each.timestamp, each.headers
-                row = each.row
-                old, new = self._leaves(row_key, each.before, row), row[0]
-                if new is None and old is None and self._of_table:
-                    continue
-                if self._log_at_flush:
-                    self._log(row_key, row)
-                if listener is not None:
-                    listener(
-                        self._heard_key(row_key),
-                        None if new is None else show(new),
-                        None if old is None else show(old),
-                        self._heard_timestamp(row_key, row),
-                        each.headers,
-                    )
-        finally:
-            task.topic, task.offset, task.timestamp, task.headers, task.batch = current
+        work_as, tell = self._task.work_as, self._tell
+        for row_key, each in news:
+            work_as(each, tell, row_key, each)
+
+    def _tell(self, row_key: Any, news: News) -> None:
+        """A row that has changed leaves for the store, its changelog and the listener."""
+        row, show = news.row, self._values.show
+        old, new = self._leaves(row_key, news.before, row), row[0]
+        if new is None and old is None and self._of_table:
+            return
+        if self._log_at_flush:
+            self._log(row_key, row)
+        if self._listener is not None:
+            self._listener(
+                self._heard_key(row_key),
+                None if new is None else show(new),
+                None if old is None else show(old),
+                self._heard_timestamp(row_key, row),
+                news.headers,
+            )
 
     def _leaves(self, row_key: Any, before: Row, row: Row) -> Any:
         """A row leaves the cache for the store; returns the value that the store had."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
-from streamapp.records import NO_HEADERS, Headers, RecordBatch
+from streamapp.records import NO_HEADERS, Headers, RecordBatch, RecordSource
 from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG, Codec
 from streamapp.state.spec import StoreSpec
@@ -60,7 +60,6 @@ class StoreContext(Protocol):
     offset: int
     timestamp: int
     headers: Headers
-    batch: RecordBatch | None
     log_each_write: bool
 
     def log(
@@ -68,6 +67,8 @@ class StoreContext(Protocol):
     ) -> None: ...
 
     def drop(self, count: int = 1) -> None: ...
+
+    def work_as(self, record: RecordSource, call: Callable[..., Any], *arguments: Any) -> Any: ...
 
 
 class Store:

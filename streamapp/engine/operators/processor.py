@@ -45,11 +45,8 @@ class BoundProcessorContext:
                 f"{self._ctx.name} forwarded timestamp {record.timestamp}; timestamps must not be negative"
             )
         target = self._ctx.forward if child is None else self._ctx.forward_to(child)
-        task = self._task
-        before = task.timestamp, task.headers
-        task.timestamp, task.headers = record.timestamp, record.headers
-        target(record.key, record.value, record.timestamp, record.headers)
-        task.timestamp, task.headers = before
+        timestamp, headers = record.timestamp, record.headers
+        self._task.restamped(timestamp, headers, target, record.key, record.value, timestamp, headers)
 
     def get_state_store(self, name: str) -> Any:
         return self._ctx.store(name)

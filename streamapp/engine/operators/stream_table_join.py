@@ -9,7 +9,7 @@ from typing import Any
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
 from streamapp.engine.operators.views import TableView
 from streamapp.errors import StreamsError
-from streamapp.records import Headers
+from streamapp.records import Headers, RecordContext
 
 __all__ = ["StreamGlobalTableJoin", "StreamTableJoin"]
 
@@ -56,14 +56,10 @@ class StreamTableJoin(Operator):
         assert self.buffer_store is not None
         buffer, task, drop, left = ctx.store(self.buffer_store), ctx.task, ctx.task.drop, self.left
 
-        def emit(key: Any, value: Any, context: Any) -> None:
-            before = task.topic, task.partition, task.offset, task.timestamp, task.headers
-            task.topic, task.partition, task.offset = context.topic, context.partition, context.offset
-            task.timestamp, task.headers = context.timestamp, context.headers
-            try:
-                join(key, value, context.timestamp, context.headers)
-            finally:
-                task.topic, task.partition, task.offset, task.timestamp, task.headers = before
+        join_held = ctx.handled(join)
+
+        def emit(key: Any, value: Any, context: RecordContext) -> None:
+            task.work_as(context, join_held, key, value, context.timestamp, context.headers)
 
         def wait(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if value is None or (key is None and not left):
