@@ -1,4 +1,4 @@
-"""Which names Kafka allows for topics, and so for everything that becomes part of a topic's name; and which one was meant."""
+"""Names: those that Kafka allows for topics, the one that was meant, and those that outlast a rename of a class."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from streamapp.errors import TopologyError
 
-__all__ = ["check_name", "check_topic_name", "did_you_mean"]
+__all__ = ["check_name", "check_topic_name", "did_you_mean", "persistent_name"]
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _MAX_LENGTH = 249
@@ -42,3 +42,20 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(name, list(known), 1)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def persistent_name(part: object) -> str:
+    """The name under which snapshots and state folders remember an operator or a serde.
+
+    A class states the name itself, as ``persistent_name``, so that renaming the class changes nothing that lasts. Other
+    classes, such as a user's own serde, are remembered by the name of the class. A subclass has a name of its own.
+
+    >>> class Prices:
+    ...     persistent_name = "prices"
+    >>> class OldPrices(Prices): ...
+    >>> persistent_name(Prices()), persistent_name(OldPrices())
+    ('prices', 'OldPrices')
+    """
+    kind = type(part)
+    name = kind.__dict__.get("persistent_name", kind.__name__)
+    return str(name)

@@ -117,7 +117,10 @@ class NodeContext(Protocol):
 
 
 class Operator:
-    """One step of a topology, described."""
+    """One step of a topology, described.
+
+    Each class has a ``persistent_name`` of its own, by which snapshots remember the step. The name never changes.
+    """
 
     @property
     def side_outputs(self) -> tuple[str, ...]:

@@ -130,6 +130,8 @@ def prefix_end(prefix: bytes) -> bytes | None:
 class LeftOrRightSerde(Serde["tuple[bool, Any]"]):
     """A value of either side of a join, as ``(is_left, value)``: 1 byte (1: left), then that side's bytes."""
 
+    persistent_name = "LeftOrRightSerde"
+
     def __init__(self, left: Serde[Any], right: Serde[Any]) -> None:
         self.left, self.right = left, right
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 from streamapp.config import StreamsConfig
 from streamapp.errors import CopartitionError, TopologyError
+from streamapp.names import persistent_name
 from streamapp.state.spec import StoreSpec
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 
@@ -125,7 +126,7 @@ class Plan:
                 sizes = f"{spec.window_size_ms}/{spec.retain_duplicates}" if "window" in spec.kind else ""
                 if not spec.keeps_timestamps:
                     sizes = "plain"
-                serdes = f"{type(spec.key_serde).__name__}/{type(spec.value_serde).__name__}"
+                serdes = f"{persistent_name(spec.key_serde)}/{persistent_name(spec.value_serde)}"
                 kind = f"expiring {spec.kind}" if spec.ttl_ms else spec.kind
                 if spec.keeps_headers and spec.persistent:
                     kind = f"{kind} with headers"

@@ -21,6 +21,8 @@ _LONGEST_CHECK_MS = 1000
 class LateOutput(Operator):
     """An operator that hands records that are too late for it to the child named ``late``, each once."""
 
+    persistent_name = "LateOutput"
+
     late: str | None = None
 
     @property

@@ -21,6 +21,8 @@ class Expiring(Operator):
     after it.
     """
 
+    persistent_name = "Expiring"
+
     operator: Operator
     store: str
     ttl_ms: int

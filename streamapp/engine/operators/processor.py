@@ -94,6 +94,8 @@ class _FixedKeyContext(BoundProcessorContext):
 class ProcessorOperator(Operator):
     """Runs one instance of a user's processor for each task."""
 
+    persistent_name = "ProcessorOperator"
+
     def __init__(self, supplier: Callable[[], Processor], fixed_key: bool = False) -> None:
         self.supplier = supplier
         self.fixed_key = fixed_key

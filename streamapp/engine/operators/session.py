@@ -24,6 +24,8 @@ class SessionWindowAggregate(ClosingOperator):
     A result's timestamp is the session's end. Source: KStreamSessionWindowAggregate.
     """
 
+    persistent_name = "SessionWindowAggregate"
+
     windows: SessionWindows
     store: str
     initializer: Callable[[], Any]

@@ -29,6 +29,8 @@ class SlidingWindowAggregate(ClosingOperator):
     window would already be closed. Source: KStreamSlidingWindowAggregate.
     """
 
+    persistent_name = "SlidingWindowAggregate"
+
     windows: SlidingWindows
     store: str
     initializer: Callable[[], Any]

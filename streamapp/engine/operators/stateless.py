@@ -29,6 +29,8 @@ __all__ = [
 class Filter(Operator):
     """Hands on the records for which the predicate holds (does not hold: ``negate``)."""
 
+    persistent_name = "Filter"
+
     predicate: Callable[[Any, Any], bool]
     negate: bool = False
 
@@ -50,6 +52,8 @@ class Filter(Operator):
 class DropNullKeys(Operator):
     """In front of a repartition topic whose readers have no use for records without key."""
 
+    persistent_name = "DropNullKeys"
+
     def bind(self, ctx: NodeContext) -> ProcessFn:
         forward = ctx.forward
 
@@ -63,6 +67,8 @@ class DropNullKeys(Operator):
 @dataclass(frozen=True)
 class MapValues(Operator):
     """One value for each value; the mapper gets the value, or key and value."""
+
+    persistent_name = "MapValues"
 
     mapper: Callable[..., Any]
     with_key: bool = False
@@ -83,6 +89,8 @@ class MapValues(Operator):
 class Map(Operator):
     """One (key, value) pair for each record."""
 
+    persistent_name = "Map"
+
     mapper: Callable[[Any, Any], tuple[Any, Any]]
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
@@ -99,6 +107,8 @@ class Map(Operator):
 class SelectKey(Operator):
     """A new key for each record."""
 
+    persistent_name = "SelectKey"
+
     mapper: Callable[[Any, Any], Any]
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
@@ -113,6 +123,8 @@ class SelectKey(Operator):
 @dataclass(frozen=True)
 class FlatMap(Operator):
     """Any number of (key, value) pairs for each record."""
+
+    persistent_name = "FlatMap"
 
     mapper: Callable[[Any, Any], Any]
 
@@ -129,6 +141,8 @@ class FlatMap(Operator):
 @dataclass(frozen=True)
 class FlatMapValues(Operator):
     """Any number of values for each value; the mapper gets the value, or key and value."""
+
+    persistent_name = "FlatMapValues"
 
     mapper: Callable[..., Any]
     with_key: bool = False
@@ -151,6 +165,8 @@ class FlatMapValues(Operator):
 class Peek(Operator):
     """Calls a function with each record and hands the record on."""
 
+    persistent_name = "Peek"
+
     action: Callable[[Any, Any], object]
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
@@ -167,6 +183,8 @@ class Peek(Operator):
 class ForEach(Operator):
     """Calls a function with each record; nothing follows."""
 
+    persistent_name = "ForEach"
+
     action: Callable[[Any, Any], object]
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
@@ -182,6 +200,8 @@ class ForEach(Operator):
 class PassThrough(Operator):
     """Hands records on as they are: merges, and the ends of branches."""
 
+    persistent_name = "PassThrough"
+
     def bind(self, ctx: NodeContext) -> ProcessFn:
         return ctx.forward
 
@@ -189,6 +209,8 @@ class PassThrough(Operator):
 @dataclass(frozen=True)
 class Branch(Operator):
     """Hands each record to the child of the first predicate that holds; one more child takes the rest."""
+
+    persistent_name = "Branch"
 
     predicates: tuple[Callable[[Any, Any], bool], ...]
     children: tuple[str, ...]
@@ -212,6 +234,8 @@ class Branch(Operator):
 @dataclass(frozen=True)
 class ToStream(Operator):
     """The new values of a table's changes."""
+
+    persistent_name = "ToStream"
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         forward = ctx.forward

@@ -23,6 +23,8 @@ class StreamTableJoin(Operator):
     Inner joins drop null keys and null values, left joins null values. Source: KStreamKTableJoinProcessor.
     """
 
+    persistent_name = "StreamTableJoin"
+
     table: TableView
     joiner: Callable[[Any, Any, Any], Any]
     left: bool = False
@@ -82,6 +84,8 @@ class StreamGlobalTableJoin(Operator):
 
     Inner joins drop records whose selected key is None; null values are always dropped.
     """
+
+    persistent_name = "StreamGlobalTableJoin"
 
     table: TableView
     key_selector: Callable[[Any, Any], Any]

@@ -24,6 +24,8 @@ class TableSuppress(Operator):
     the only one. Source: KTableSuppressProcessorSupplier.
     """
 
+    persistent_name = "TableSuppress"
+
     store: str
     wait_ms: int
     until_window_closes: bool

@@ -26,6 +26,8 @@ class WindowAggregate(ClosingOperator):
     one result (KIP-825). Source: KStreamWindowAggregate.
     """
 
+    persistent_name = "WindowAggregate"
+
     windows: TimeWindows | UnlimitedWindows
     store: str
     initializer: Callable[[], Any]
