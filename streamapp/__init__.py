@@ -95,6 +95,7 @@ from streamapp.windows import (
     SlidingWindows,
     TimeWindows,
     UnlimitedWindows,
+    Windows,
 )
 
 if TYPE_CHECKING:
@@ -184,6 +185,7 @@ __all__ = [
     "VoidSerde",
     "Windowed",
     "WindowedKTable",
+    "Windows",
     "__version__",
     "compare_topologies",
     "fail_on_invalid_timestamp",
