@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from streamapp.records import NO_HEADERS, Headers, RecordBatch, RecordContext, RecordSource
@@ -17,8 +17,8 @@ class CurrentRecord:
     """The record that a task is processing, field by field; stores and operators look here.
 
     The task's loop writes the fields for each record, which costs less than an object per record. Everyone else goes
-    through three methods: `record_context` takes the record away as one immutable value, `work_as` works as a record that
-    was held back, `restamped` hands the same record on with another timestamp and headers.
+    through its methods: `record_context` takes the record away as one immutable value, `work_as` and `work_through` work as
+    records that were held back, `restamped` hands the same record on with another timestamp and headers.
 
     In a punctuator ``topic`` is None, ``offset`` is -1, and ``timestamp`` is the time of the call.
     """
@@ -52,19 +52,37 @@ class CurrentRecord:
             *self._raw_record(),
         )
 
-    def work_as(self, record: RecordSource, call: Callable[..., Any], *arguments: Any) -> Any:
+    def work_as(self, record: RecordContext, call: Callable[..., Any], *arguments: Any) -> Any:
         """Calls a function while the task processes another record, and returns the function's result.
 
         What fails in the call is reported as that record's, with that record's bytes or none.
         """
-        before = self.topic, self.offset, self.timestamp, self.headers, self.batch, self._raw
+        before = self._fields()
         self.topic, self.offset = record.topic, record.offset
         self.timestamp, self.headers = record.timestamp, record.headers
         self.batch, self._raw = None, (record.source_raw_key, record.source_raw_value)
         try:
             return call(*arguments)
         finally:
-            self.topic, self.offset, self.timestamp, self.headers, self.batch, self._raw = before
+            self._go_back(before)
+
+    def work_through(
+        self, held: Iterable[tuple[Any, RecordSource]], call: Callable[[Any, Any], None]
+    ) -> None:
+        """Calls a function with each of several pairs, while the task processes the second of the pair.
+
+        A record cache lets thousands of rows go at once; to go back between two of them would cost as much as the work.
+        The records have no bytes.
+        """
+        before = self._fields()
+        self.batch, self._raw = None, _NOTHING
+        try:
+            for key, record in held:
+                self.topic, self.offset = record.topic, record.offset
+                self.timestamp, self.headers = record.timestamp, record.headers
+                call(key, record)
+        finally:
+            self._go_back(before)
 
     def restamped(self, timestamp: int, headers: Headers, call: Callable[..., Any], *arguments: Any) -> None:
         """Calls a function while the same record has another timestamp and headers."""
@@ -74,6 +92,12 @@ class CurrentRecord:
             call(*arguments)
         finally:
             self.timestamp, self.headers = before
+
+    def _fields(self) -> tuple[Any, ...]:
+        return self.topic, self.offset, self.timestamp, self.headers, self.batch, self._raw
+
+    def _go_back(self, fields: tuple[Any, ...]) -> None:
+        self.topic, self.offset, self.timestamp, self.headers, self.batch, self._raw = fields
 
     def _raw_record(self) -> tuple[bytes | None, bytes | None]:
         batch = self.batch

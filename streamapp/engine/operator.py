@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from streamapp.records import Headers, RecordContext, RecordSource
+from streamapp.records import Headers, RecordContext
 
 if TYPE_CHECKING:
     from streamapp.engine.processor import PunctuationType
@@ -52,7 +52,7 @@ class TaskContext(Protocol):
     def record_context(self) -> RecordContext:
         """The current record as one immutable value, for operators that hold records back."""
 
-    def work_as(self, record: RecordSource, call: Callable[..., Any], *arguments: Any) -> Any:
+    def work_as(self, record: RecordContext, call: Callable[..., Any], *arguments: Any) -> Any:
         """Calls a function while the task processes a record that was held back; returns the function's result."""
 
     def restamped(self, timestamp: int, headers: Headers, call: Callable[..., Any], *arguments: Any) -> None:

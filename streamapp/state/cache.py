@@ -42,7 +42,9 @@ class RecordCache:
 
 
 class News:
-    """A row that has changed since the last flush. It changes in place, which costs less than to be taken out and put in anew,
+    """A row that has changed since the last flush, with the source of the record that changed it last. The bytes of that record are
+    not kept: they would keep its whole batch in memory.
+    It changes in place, which costs less than to be taken out and put in anew,
     and is sorted by the number of its last change in the end."""
 
     __slots__ = ("before", "headers", "number", "offset", "row", "timestamp", "topic", "value")
@@ -54,8 +56,6 @@ class News:
     offset: int
     timestamp: int
     headers: Headers
-    source_raw_key = source_raw_value = None
-    """A row holds no bytes of its source record: they would keep the whole batch in memory."""
     number: int
     value: Any
     """The row's value, if it is known without being read from its bytes; else None."""
@@ -179,9 +179,7 @@ class CachedStore(WriteBehindStore):
         self._news.clear()
         self._cache.used -= self._news_bytes
         self._news_bytes = 0
-        work_as, tell = self._task.work_as, self._tell
-        for row_key, each in news:
-            work_as(each, tell, row_key, each)
+        self._task.work_through(news, self._tell)
 
     def _tell(self, row_key: Any, news: News) -> None:
         """A row that has changed leaves for the store, its changelog and the listener."""

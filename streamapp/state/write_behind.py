@@ -11,7 +11,7 @@ The life of a store between two commits:
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
@@ -68,7 +68,9 @@ class StoreContext(Protocol):
 
     def drop(self, count: int = 1) -> None: ...
 
-    def work_as(self, record: RecordSource, call: Callable[..., Any], *arguments: Any) -> Any: ...
+    def work_through(
+        self, held: Iterable[tuple[Any, RecordSource]], call: Callable[[Any, Any], None]
+    ) -> None: ...
 
 
 class Store:

@@ -45,8 +45,12 @@ class BoundProcessorContext:
                 f"{self._ctx.name} forwarded timestamp {record.timestamp}; timestamps must not be negative"
             )
         target = self._ctx.forward if child is None else self._ctx.forward_to(child)
-        timestamp, headers = record.timestamp, record.headers
-        self._task.restamped(timestamp, headers, target, record.key, record.value, timestamp, headers)
+        key, value, timestamp, headers = record
+        task = self._task
+        if timestamp == task.timestamp and headers is task.headers:
+            target(key, value, timestamp, headers)
+        else:
+            task.restamped(timestamp, headers, target, key, value, timestamp, headers)
 
     def get_state_store(self, name: str) -> Any:
         return self._ctx.store(name)
