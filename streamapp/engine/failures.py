@@ -5,14 +5,11 @@ from __future__ import annotations
 import logging
 import traceback
 from types import CodeType, TracebackType
-from typing import TYPE_CHECKING
 
 from streamapp.config import ErrorContext, ExceptionHandler
+from streamapp.engine.running_task import RunningTask
 from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
 from streamapp.records import Headers
-
-if TYPE_CHECKING:
-    from streamapp.engine.task import Task
 
 __all__ = ["Failures", "ProcessingFailed", "error_headers"]
 
@@ -30,7 +27,7 @@ class ProcessingFailed(StreamsError):
 class Failures:
     """Decides, for one task, what a failure means; sends dead letters; counts and logs drops."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: RunningTask) -> None:
         self._task = task
         self._config = task.plan.config
         self.codes: dict[CodeType, str] = {}

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamapp.engine.failures import Failures
 from streamapp.engine.operator import ProcessFn
+from streamapp.engine.running_task import RunningTask
 from streamapp.partitioning import partition_for
 from streamapp.records import Headers
 from streamapp.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamapp.topology.nodes import SinkNode
-
-if TYPE_CHECKING:
-    from streamapp.engine.task import Task
 
 __all__ = ["bind_sink"]
 
 Partitioner = Callable[[str, Any, Any, int], "int | None"]
 
 
-def bind_sink(node: SinkNode, task: Task, failures: Failures) -> ProcessFn:
+def bind_sink(node: SinkNode, task: RunningTask, failures: Failures) -> ProcessFn:
     """The function that serializes a record and hands it to the collector."""
     send = task.collector.send
     name, target = node.name, node.topic
