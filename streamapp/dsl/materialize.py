@@ -13,7 +13,7 @@ from streamapp.durations import Duration, to_ms
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.names import check_name
 from streamapp.serdes.base import Serde, check_serde
-from streamapp.state.spec import StoreKind, StoreSpec, version_segment_ms
+from streamapp.state.spec import StoreKind, StoreSpec
 
 __all__ = [
     "DERIVED_TTL",
@@ -23,11 +23,9 @@ __all__ = [
     "key_value_spec",
     "named_store",
     "refuse_ttl",
-    "window_segment_ms",
     "windowed_spec",
 ]
 
-_MIN_SEGMENT_MS = 60_000
 DERIVED_TTL = "its rows go with those that it is made of; give the ttl to the tables that it comes from"
 _WINDOW_RETENTION = "windows go by their retention; use Materialized(retention=...)"
 
@@ -144,9 +142,7 @@ def key_value_spec(
     if m.history_retention is not None:
         kind = "versioned"
         retention_ms = to_ms(m.history_retention, "history_retention")
-        segment_ms = version_segment_ms(retention_ms)
-        if m.segment_interval is not None:
-            segment_ms = to_ms(m.segment_interval, "segment_interval")
+        segment_ms = _given_segment_ms(m)
     spec = StoreSpec(
         name=name,
         kind=kind,
@@ -212,7 +208,7 @@ def windowed_spec(
         cached=_cached(context, m) and (final_cached or not emit_final),
         retention_ms=retention_ms,
         window_size_ms=window_size_ms,
-        segment_interval_ms=window_segment_ms(retention_ms, m.segment_interval),
+        segment_interval_ms=_given_segment_ms(m),
         time_ordered=emit_final,
         indexed=emit_final and final_indexed and _persistent(context, m),
         headers_format=_headers_format(context, m),
@@ -222,11 +218,8 @@ def windowed_spec(
     return spec
 
 
-def window_segment_ms(retention_ms: int, given: Duration | None = None) -> int:
-    """Kafka Streams' default segment of window and session stores."""
-    if given is not None:
-        return to_ms(given, "segment_interval")
-    return max(retention_ms // 2, _MIN_SEGMENT_MS)
+def _given_segment_ms(m: Materialized) -> int:
+    return 0 if m.segment_interval is None else to_ms(m.segment_interval, "segment_interval")
 
 
 def _retention_ms(m: Materialized, name: str, needed_ms: int, reason: str) -> int:

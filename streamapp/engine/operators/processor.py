@@ -18,6 +18,7 @@ from streamapp.engine.processor import (
 from streamapp.engine.punctuation import Schedule
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.records import Headers, Record
+from streamapp.state.spec import StoreSpec
 
 __all__ = ["BoundProcessorContext", "ProcessorOperator"]
 
@@ -52,8 +53,8 @@ class BoundProcessorContext:
         else:
             task.restamped(timestamp, headers, target, key, value, timestamp, headers)
 
-    def get_state_store(self, name: str) -> Any:
-        return self._ctx.store(name)
+    def get_state_store(self, store: str | StoreSpec[Any]) -> Any:
+        return self._ctx.store(store if isinstance(store, str) else store.name)
 
     def schedule(
         self,

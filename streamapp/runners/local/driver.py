@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from streamapp.config import StreamsConfig
 from streamapp.durations import Duration, to_ms
@@ -30,10 +30,12 @@ from streamapp.runners.local.coroutines import Coroutines
 from streamapp.runners.local.topics import TestInputTopic, TestOutputTopic
 from streamapp.serdes.base import Serde, check_serde
 from streamapp.state.backend import MemoryBackend
+from streamapp.state.spec import StoreSpec
 from streamapp.topology import Topology
 
 __all__ = ["TopologyTestDriver"]
 
+S = TypeVar("S")
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -194,14 +196,18 @@ class TopologyTestDriver:
         """The mocked wall clock."""
         return self._wall_clock
 
-    def store(self, name: str) -> Any:
-        """A state store, with its typed reads. Raises `InvalidStoreError` if there is none of that name.
+    @overload
+    def store(self, store: StoreSpec[S]) -> S: ...
+    @overload
+    def store(self, store: str) -> Any: ...
+    def store(self, store: str | StoreSpec[Any]) -> Any:
+        """A state store, by name or by its specification. Raises `InvalidStoreError` if there is none of that name.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     list(driver.store("counts").all())
         []
         """
-        return self._task.store(name)
+        return self._task.store(store if isinstance(store, str) else store.name)
 
     def query(self, store: str, query: Query) -> Any:
         """Runs an interactive query (KIP-796) on a store; see `streamapp.query`.
