@@ -32,6 +32,7 @@ from streamapp.serdes.base import Serde, check_serde
 from streamapp.state.backend import MemoryBackend
 from streamapp.state.spec import StoreSpec
 from streamapp.topology import Topology
+from streamapp.topology.plan import Subtopology
 
 __all__ = ["TopologyTestDriver"]
 
@@ -73,7 +74,7 @@ class TopologyTestDriver:
         self._fresh: deque[OutputRecord] = deque()
         self._coroutines = Coroutines()
         self._offsets: dict[str, int] = {}
-        self._merged = self.plan.merged()
+        self._merged = Subtopology.merge(self.plan.subtopologies)
         self._global = GlobalState(self.plan, lambda _: MemoryBackend(), wall_clock_ms=self.wall_clock_ms)
         self._task = Task(
             self.plan,
