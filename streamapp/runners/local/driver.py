@@ -138,7 +138,7 @@ class TopologyTestDriver:
             raise ValueError(f"time cannot go back: auto_advance_ms={advance}")
         check_serde(key_serde, f"key_serde of input topic {topic}")
         check_serde(value_serde, f"value_serde of input topic {topic}")
-        return TestInputTopic(self, topic, key_serde, value_serde, start, advance)
+        return TestInputTopic(self.pipe_raw, topic, key_serde, value_serde, start, advance)
 
     def create_output_topic(
         self, topic: str, key_serde: Serde[K], value_serde: Serde[V]

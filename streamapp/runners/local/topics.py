@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
 
 from streamapp.records import NO_HEADERS, Headers, OutputRecord, Record
 from streamapp.serdes.base import Serde
-
-if TYPE_CHECKING:
-    from streamapp.runners.local.driver import TopologyTestDriver
 
 __all__ = ["TestInputTopic", "TestOutputTopic"]
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+PipeRaw = Callable[[str, "bytes | None", "bytes | None", int, Headers], None]
+"""Processes one record completely: topic, key, value, timestamp in ms, headers."""
 
 
 class TestInputTopic(Generic[K, V]):
@@ -36,7 +36,7 @@ class TestInputTopic(Generic[K, V]):
 
     def __init__(
         self,
-        driver: TopologyTestDriver,
+        pipe_raw: PipeRaw,
         topic: str,
         key_serde: Serde[K],
         value_serde: Serde[V],
@@ -44,7 +44,7 @@ class TestInputTopic(Generic[K, V]):
         auto_advance_ms: int,
     ) -> None:
         self.topic = topic
-        self._driver = driver
+        self._pipe_raw = pipe_raw
         self._key, self._value = key_serde.bind(topic, True), value_serde.bind(topic, False)
         self._now, self._advance = start_ms, auto_advance_ms
 
@@ -62,7 +62,7 @@ class TestInputTopic(Generic[K, V]):
             self._now += self._advance
         raw_key = None if key is None else self._key.serialize(key)
         raw_value = None if value is None else self._value.serialize(value)
-        self._driver.pipe_raw(self.topic, raw_key, raw_value, timestamp, headers)
+        self._pipe_raw(self.topic, raw_key, raw_value, timestamp, headers)
 
     def pipe_values(self, values: Iterable[V | None]) -> None:
         """Writes values without keys.
