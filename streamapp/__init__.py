@@ -27,6 +27,7 @@ from streamapp.dsl import (
     TimeWindowedKStream,
     WindowedKTable,
 )
+from streamapp.engine.operators.transformer import ValueTransformer
 from streamapp.engine.processor import (
     Cancellable,
     FixedKeyProcessor,
@@ -202,6 +203,7 @@ __all__ = [
     "UUIDSerde",
     "UnlimitedWindows",
     "UnsupportedOperation",
+    "ValueTransformer",
     "VersionedStore",
     "VoidSerde",
     "WindowStore",

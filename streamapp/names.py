@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from streamapp.errors import TopologyError
 
-__all__ = ["check_name", "check_topic_name", "did_you_mean", "persistent_name"]
+__all__ = ["check_name", "check_topic_name", "did_you_mean", "persistent_name", "unknown_attribute"]
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _MAX_LENGTH = 249
@@ -42,6 +42,23 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(name, list(known), 1)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def unknown_attribute(owner: object, name: str, hints: Mapping[str, str]) -> AttributeError:
+    """The error for an attribute that an object or a class does not have, with what may be meant.
+
+    ``hints`` has advice for names that users of other libraries try. A name in Java's spelling leads to Python's.
+
+    >>> from streamapp import StreamsBuilder
+    >>> unknown_attribute(StreamsBuilder, "globalTable", {})
+    AttributeError('StreamsBuilder has no globalTable; did you mean global_table?')
+    """
+    owner_name = owner.__name__ if isinstance(owner, type) else type(owner).__name__
+    if name in hints:
+        return AttributeError(f"{owner_name} has no {name}; {hints[name]}")
+    snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    public = [known for known in dir(owner) if not known.startswith("_")]
+    return AttributeError(f"{owner_name} has no {name}{did_you_mean(snake, public)}")
 
 
 def persistent_name(part: object) -> str:

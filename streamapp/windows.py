@@ -6,14 +6,15 @@ Durations are given as `datetime.timedelta` or int milliseconds and kept in mill
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamapp.durations import Duration, to_ms
 from streamapp.errors import ConfigError, TopologyError
+from streamapp.names import unknown_attribute
 
 __all__ = [
     "EmitStrategy",
@@ -40,7 +41,29 @@ class EmitStrategy(Enum):
     ON_WINDOW_CLOSE = "on_window_close"
 
 
-class Windows(ABC):
+class _WindowsType(ABCMeta):
+    """Says what to write for the constructors of other libraries."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> Any:
+            raise unknown_attribute(cls, name, {} if name.startswith("_") else _HINTS)
+
+
+_WITH_GRACE = "say how late records may be: of_size_with_no_grace(size) or of_size_and_grace(size, grace)"
+_HINTS = {
+    "of_size": _WITH_GRACE,
+    "of": _WITH_GRACE,
+    "with_gap": "say how late records may be: of_inactivity_gap_with_no_grace(gap) or of_inactivity_gap_and_grace(gap, grace)",
+    "of_inactivity_gap": "say how late records may be: of_inactivity_gap_with_no_grace(gap) or of_inactivity_gap_and_grace(gap, grace)",
+    "of_time_difference": "say how late records may be: of_time_difference_with_no_grace(difference) or "
+    "of_time_difference_and_grace(difference, grace)",
+    "tumbling": "tumbling windows are TimeWindows.of_size_with_no_grace(size)",
+    "hopping": "hopping windows are TimeWindows.of_size_with_no_grace(size).advance_by(advance)",
+}
+
+
+class Windows(metaclass=_WindowsType):
     """Windows that are known from a timestamp alone; the end of a window is exclusive. (Kafka Streams: ``Windows``.)
 
     `TimeWindows` and `UnlimitedWindows` are of this kind. A class of your own says which windows hold a timestamp, how long
@@ -218,7 +241,7 @@ class UnlimitedWindows(Windows):
 
 
 @dataclass(frozen=True)
-class SlidingWindows:
+class SlidingWindows(metaclass=_WindowsType):
     """Windows that slide along with the records of a key: each spans ``difference_ms``.
 
     Both bounds are inclusive: a window [t - difference, t] ends at a record, [t + 1, t + 1 + difference]
@@ -256,7 +279,7 @@ class SlidingWindows:
 
 
 @dataclass(frozen=True)
-class SessionWindows:
+class SessionWindows(metaclass=_WindowsType):
     """Sessions: records of a key at most ``gap_ms`` apart. A record between two sessions merges them.
 
     A session reaches from its first to its last record, both included, and is closed once stream time passes
@@ -293,7 +316,7 @@ class SessionWindows:
 
 
 @dataclass(frozen=True)
-class JoinWindows:
+class JoinWindows(metaclass=_WindowsType):
     """How far apart two records of a stream-stream join may be.
 
     A record of the left stream with timestamp t joins records of the right stream with timestamps from

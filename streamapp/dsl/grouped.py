@@ -176,7 +176,7 @@ class KGroupedStream(Described[K, V]):
         materialized: Materialized | None,
         name: str | None,
     ) -> KTable[Any, Any]:
-        check_materialized(materialized, f"the aggregation of {self.name}")
+        check_materialized(materialized, f"the aggregation of {self.name}", self.key_serde, value_serde)
         context = self._context
         m = materialized or Materialized()
         store = named_store(context, materialized, prefix)
@@ -326,7 +326,7 @@ class KGroupedTable(Described[K, V]):
         materialized: Materialized | None,
         name: str | None,
     ) -> KTable[Any, Any]:
-        check_materialized(materialized, f"the aggregation of {self.name}")
+        check_materialized(materialized, f"the aggregation of {self.name}", self.key_serde, value_serde)
         context, names = self._context, self._context.names
         m = materialized or Materialized()
         refuse_ttl(

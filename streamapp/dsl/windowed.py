@@ -81,8 +81,9 @@ class _WindowedKStream(Generic[K, V]):
         materialized: Materialized | None,
         name: str | None,
     ) -> WindowedKTable[Any, Any, Any]:
-        check_materialized(materialized, f"the windowed aggregation of {self._grouped.name}")
         grouped, kind, emit_final = self._grouped, self._kind, self._emit_final
+        operator = f"the windowed aggregation of {grouped.name}"
+        check_materialized(materialized, operator, grouped.key_serde, value_serde)
         context = grouped._context
         m = materialized or Materialized()
         store = named_store(context, materialized, prefix)

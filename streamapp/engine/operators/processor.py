@@ -41,12 +41,16 @@ class BoundProcessorContext:
         return None if task.topic is None else RecordMetadata(task.topic, task.partition, task.offset)
 
     def forward(self, record: Record, child: str | None = None) -> None:
-        if record.timestamp < 0:
+        if record.__class__ is not Record:
             raise StreamsError(
-                f"{self._ctx.name} forwarded timestamp {record.timestamp}; timestamps must not be negative"
+                f"forward() of {self._ctx.name} takes a Record, as in forward(record.with_value(value)), not {record!r:.60}"
+            )
+        key, value, timestamp, headers = record
+        if timestamp < 0:
+            raise StreamsError(
+                f"{self._ctx.name} forwarded timestamp {timestamp}; timestamps must not be negative"
             )
         target = self._ctx.forward if child is None else self._ctx.forward_to(child)
-        key, value, timestamp, headers = record
         task = self._task
         if timestamp == task.timestamp and headers is task.headers:
             target(key, value, timestamp, headers)

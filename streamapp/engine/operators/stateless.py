@@ -25,6 +25,13 @@ __all__ = [
 ]
 
 
+def _pair(given: Any, operator: str) -> tuple[Any, Any]:
+    """A pair that is no plain tuple, such as a list or a named tuple. Text of two letters is none."""
+    if isinstance(given, (tuple, list)) and len(given) == 2:
+        return given[0], given[1]
+    raise TypeError(f"the function of {operator} has to give (key, value), not {given!r:.60}")
+
+
 @dataclass(frozen=True)
 class Filter(Operator):
     """Hands on the records for which the predicate holds (does not hold: ``negate``)."""
@@ -97,8 +104,10 @@ class Map(Operator):
         mapper, forward = self.mapper, ctx.forward
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-            new_key, new_value = mapper(key, value)
-            forward(new_key, new_value, timestamp, headers)
+            pair = mapper(key, value)
+            if pair.__class__ is not tuple or len(pair) != 2:
+                pair = _pair(pair, "map()")
+            forward(pair[0], pair[1], timestamp, headers)
 
         return process
 
@@ -132,8 +141,10 @@ class FlatMap(Operator):
         mapper, forward = self.mapper, ctx.forward
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-            for new_key, new_value in mapper(key, value):
-                forward(new_key, new_value, timestamp, headers)
+            for pair in mapper(key, value):
+                if pair.__class__ is not tuple or len(pair) != 2:
+                    pair = _pair(pair, "flat_map()")
+                forward(pair[0], pair[1], timestamp, headers)
 
         return process
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
+from streamapp.names import did_you_mean
 from streamapp.records import NO_HEADERS, Headers, OutputRecord, Record
 from streamapp.serdes.base import Serde
 
@@ -114,10 +115,15 @@ class TestOutputTopic(Generic[K, V]):
     __test__ = False
 
     def __init__(
-        self, unread: deque[OutputRecord], topic: str, key_serde: Serde[K], value_serde: Serde[V]
+        self,
+        unread: deque[OutputRecord],
+        produced: Mapping[str, Any],
+        topic: str,
+        key_serde: Serde[K],
+        value_serde: Serde[V],
     ) -> None:
         self.topic = topic
-        self._unread = unread
+        self._unread, self._produced = unread, produced
         self._key, self._value = key_serde.bind(topic, True), value_serde.bind(topic, False)
 
     @property
@@ -146,12 +152,19 @@ class TestOutputTopic(Generic[K, V]):
         5
         """
         if self.is_empty:
-            raise LookupError(f"no record left to read in topic {self.topic}")
+            raise LookupError(self._nothing_left())
         raw = self._unread.popleft()
         # None is none of their types, as in Kafka Streams: a test knows where it reads a deletion.
         key: Any = None if raw.key is None else self._key.deserialize(raw.key)
         value: Any = None if raw.value is None else self._value.deserialize(raw.value)
         return Record(key, value, raw.timestamp or 0, raw.headers)
+
+    def _nothing_left(self) -> str:
+        if self.topic in self._produced:
+            return f"no record left to read in topic {self.topic}"
+        written = ", ".join(self._produced) or "none"
+        meant = did_you_mean(self.topic, self._produced)
+        return f"nothing was written to topic {self.topic}; the topics that were written to: {written}{meant}"
 
     def read_key_value(self) -> tuple[K, V]:
         """Key and value of the next record.
