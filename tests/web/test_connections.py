@@ -14,7 +14,6 @@ from aiohttp import web
 
 from streamapp.web import connections, install
 from streamapp.web.connections import LimitedRunner, most_connections
-
 from tests.processes import free_port
 
 from .fakes import FakeSource
@@ -110,11 +109,11 @@ async def test_clients_that_do_not_take_their_answer_keep_nobody_out(
     monkeypatch.setattr(connections, "BUSY_SECONDS", 0.0)
 
     async def much(request: web.Request) -> web.Response:
-        return web.Response(body=b"x" * (50_000_000 if request.path == "/much" else 2))
+        return web.Response(body=b"x" * (20_000_000 if request.path == "/much" else 2))
 
     port = await start(answering(much), 5)
     streams = []
-    for _ in range(30):
+    for _ in range(10):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1_024)
         writer.write(b"GET /much HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await reader.readexactly(100)
