@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 __all__ = ["KEEP_ALIVE_SECONDS", "LimitedRunner", "most_connections"]
 
@@ -31,6 +32,17 @@ def most_connections() -> int:
     return 1_024 if soft == resource.RLIM_INFINITY else max(16, min(1_024, soft // 4))
 
 
+def _server_logger() -> logging.Logger:
+    """Logs failures of the server with their traceback, and nothing of what clients get wrong: anybody could fill the log."""
+    made = logger.getChild("server")
+    made.addFilter(_is_no_clients_fault)
+    return made
+
+
+def _is_no_clients_fault(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
 class LimitedRunner(web.AppRunner):
     """Serves an application with at most ``most`` connections.
 
@@ -39,7 +51,7 @@ class LimitedRunner(web.AppRunner):
     """
 
     def __init__(self, app: web.Application, *, most: int | None = None, **kwargs: Any) -> None:
-        super().__init__(app, keepalive_timeout=KEEP_ALIVE_SECONDS, **kwargs)
+        super().__init__(app, keepalive_timeout=KEEP_ALIVE_SECONDS, logger=_server_logger(), **kwargs)
         self._connections = Connections(most_connections() if most is None else most)
         app.middlewares.insert(0, self._connections.middleware())
 
