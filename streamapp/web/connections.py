@@ -23,7 +23,7 @@ BUSY_SECONDS = 15.0
 """Longer than an answer takes: when connections run out, those that have not ended theirs by then are closed, too."""
 _LOG_SECONDS = 60.0
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 def most_connections() -> int:
@@ -53,12 +53,12 @@ class LimitedRunner(web.AppRunner):
     def __init__(self, app: web.Application, *, most: int | None = None, **kwargs: Any) -> None:
         super().__init__(app, keepalive_timeout=KEEP_ALIVE_SECONDS, logger=_server_logger(), **kwargs)
         self._connections = Connections(most_connections() if most is None else most)
-        app.middlewares.insert(0, self._connections.middleware())
 
     async def setup(self) -> None:
         await super().setup()
         assert self._server is not None
         self._connections.make_handler = self._server
+        self._server.request_handler = self._connections.watching(self._server.request_handler)
 
     @property
     def server(self) -> Any:
@@ -78,21 +78,22 @@ class Connections:
     def __call__(self) -> asyncio.Protocol:
         return _Connection(self, self.make_handler())
 
-    def middleware(self) -> Any:
-        """Tells the connections when a request begins and ends."""
+    def watching(self, handler: Handler) -> Handler:
+        """The handler of all requests, whose beginnings and ends are noted."""
 
-        @web.middleware
-        async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        async def watched(request: web.BaseRequest) -> web.StreamResponse:
             connection = None if request.transport is None else self._open.get(request.transport)
-            if connection is None:
-                return await handler(request)
-            connection.request_begins()
+            if connection is not None:
+                connection.request_begins()
             try:
+                if not request.headers.get("Expect", "").isascii():  # which aiohttp fails to refuse
+                    raise web.HTTPExpectationFailed
                 return await handler(request)
             finally:
-                connection.request_ends()
+                if connection is not None:
+                    connection.request_ends()
 
-        return middleware
+        return watched
 
     def add(self, connection: _Connection) -> bool:
         """False: there is no room."""

@@ -255,6 +255,7 @@ METHODS = st.sampled_from(
 @example("GET", f"/tables/long/?cursor={Position(2**70, b'x').cursor()}", [], b"")
 @example("GET", "/tables/long/?cursor=" + Position(0, b"short").cursor(), [], b"")
 @example("GET", "/tables/key_value/?limit=5", [("X-Streamapp-Forwarded", "²")], b"")
+@example("GET", "/status", [("Expect", "\x80")], b"")
 @example("POST", "/pause", [("Origin", "http://[::1")], b"")
 def test_no_request_is_an_internal_error(
     address: tuple[str, int], method: str, path: str, headers: list[tuple[str, str]], body: bytes
