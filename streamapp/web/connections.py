@@ -52,7 +52,10 @@ class LimitedRunner(web.AppRunner):
 
     def __init__(self, app: web.Application, *, most: int | None = None, **kwargs: Any) -> None:
         super().__init__(app, keepalive_timeout=KEEP_ALIVE_SECONDS, logger=_server_logger(), **kwargs)
-        self._connections = Connections(most_connections() if most is None else most)
+        most = most_connections() if most is None else most
+        self._connections = Connections(most)
+        self.backlog = max(32, min(128, most // 2))
+        """For sites: asyncio accepts so many connections, some times over, before it tells of the first."""
 
     async def setup(self) -> None:
         await super().setup()

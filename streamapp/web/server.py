@@ -117,6 +117,12 @@ class StreamsWeb(Web):  # type: ignore[misc]
         add_routes(self.web_app, source, allowed_hosts=names, origins=lambda: self._origins)
         self._runner = LimitedRunner(self.web_app, access_log=None)
 
+    def _new_transport_tcp(self) -> web.TCPSite:
+        conf, runner = self.app.conf, self._runner
+        return web.TCPSite(
+            runner, conf.web_bind, conf.web_port, ssl_context=conf.web_ssl_context, backlog=runner.backlog
+        )
+
     def route(self, pattern: str, handler: Any, cors_options: Any = None) -> None:
         self._origins.update(cors_options or ())
         super().route(pattern, handler, cors_options)
