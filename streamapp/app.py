@@ -6,7 +6,8 @@ import importlib.util
 import inspect
 import math
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,9 @@ class App(faust.App):  # type: ignore[misc]
     ``topology`` is a `Topology` or a function that describes one on a `StreamsBuilder`. ``config`` has the
     settings of Kafka Streams (default: those that the topology was built with); ``bootstrap_servers``
     (``host:port``, several separated by commas) and ``datadir`` override what it says, and the command line's
-    ``--datadir`` overrides both. ``shutdown_timeout``: seconds that the last commit may take. All other arguments are Faust's settings.
+    ``--datadir`` overrides both. ``shutdown_timeout``: seconds that the last commit may take. ``web_allowed_hosts``: names, such as ``views.example.com`` or
+    ``*.svc.cluster.local``, under which browsers and programs ask the web server, beside those of the machine and of ``canonical_url``.
+    All other arguments are Faust's settings.
 
     Raises `TopologyError` and `ConfigError` at once when topology or settings cannot be right.
 
@@ -61,6 +64,7 @@ class App(faust.App):  # type: ignore[misc]
         bootstrap_servers: str | None = None,
         datadir: str | Path | None = None,
         shutdown_timeout: float = 30.0,
+        web_allowed_hosts: Collection[str] = (),
         **settings: Any,
     ) -> None:
         if config is None and isinstance(topology, Topology):
@@ -69,6 +73,7 @@ class App(faust.App):  # type: ignore[misc]
         _check_settings(settings)
         if not _is_number(shutdown_timeout) or not 0 <= shutdown_timeout < math.inf:
             raise ConfigError(f"shutdown_timeout has to be a number of seconds, not {shutdown_timeout!r}")
+        _check_hosts(web_allowed_hosts)
         datadir = os.environ.get(COMMAND_LINE_DATADIR) or datadir
         self.config = _config(id, config, bootstrap_servers, datadir)
         check_properties(self.config.client_properties)
@@ -97,7 +102,7 @@ class App(faust.App):  # type: ignore[misc]
             if importlib.util.find_spec("streamapp.web") is not None:
                 from streamapp import web
 
-                web.install(self)
+                web.install(self, allowed_hosts=web_allowed_hosts)
 
     @property
     def _runs_topology(self) -> bool:
@@ -156,6 +161,8 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
         _check_value(name, value)
 
 
+_HOST_NAME = re.compile(r"[\w*?.-]+", re.ASCII)
+
 _CONVERTED = (params.Bool, params.Number, params.Seconds, params.URL)
 """The kinds of Faust's settings whose values it converts without anything else being asked for or imported."""
 
@@ -172,6 +179,17 @@ def _check_value(name: str, value: Any) -> None:
         raise ConfigError(
             f"canonical_url is where other workers reach this one, such as http://host:6066, not {value!r}"
         )
+
+
+def _check_hosts(names: Any) -> None:
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise ConfigError(f"web_allowed_hosts has to be a list of names, not {names!r}")
+    for name in names:
+        if not isinstance(name, str) or not _HOST_NAME.fullmatch(name):
+            raise ConfigError(
+                f"web_allowed_hosts has {name!r}: expected a name without scheme and port, such as views.example.com, "
+                "or *.example.com"
+            )
 
 
 def _is_number(value: Any) -> bool:

@@ -71,7 +71,8 @@ class DataPlane(threading.Thread):
         self._global_stores = global_stores
         self._open_task = open_task
         self._on_failure = on_failure
-        self._commands = CommandQueue(StaleMemberError, TransactionAborted)
+        self._commands = CommandQueue(self._wake, StaleMemberError, TransactionAborted)
+        self._woken = threading.Event()
         self._member: Member | None = None
         self._stopping = self._ended = False
         self._abandoned = threading.Event()
@@ -164,6 +165,11 @@ class DataPlane(threading.Thread):
         if time.monotonic() - self._last_look >= _LATE_SECONDS:
             self.fetcher.refresh_ends_beside()
 
+    def _wake(self) -> None:
+        """For other threads: the turn does not wait for records any longer, so that the next one begins with their command."""
+        self._woken.set()
+        self.fetcher.wake()
+
     # The thread.
 
     def run(self) -> None:
@@ -184,6 +190,7 @@ class DataPlane(threading.Thread):
         self.turns += 1
         self._committer.waits = False
         try:
+            self._woken.clear()
             while not self._stopping and self._commands.run_next():
                 pass
             if not self._stopping:
@@ -208,7 +215,7 @@ class DataPlane(threading.Thread):
         if self.restorer.active:
             self.restorer.poll(0 if runs else _IDLE_SECONDS)
         elif self.suspended or self.paused or not runs:
-            time.sleep(_IDLE_SECONDS)
+            self._woken.wait(_IDLE_SECONDS)
         self._start_restored()
         self.standbys.poll()
         self._look()
