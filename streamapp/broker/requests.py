@@ -80,7 +80,7 @@ class LastingAdmin:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = dict(settings)
-        with opening():
+        with opening(self._settings):
             self._client = AdminClient(self._settings)
         self._asked: list[tuple[float, Collection[Future[Any]]]] = []
         self._lock = threading.Lock()
