@@ -141,7 +141,6 @@ _TOPOLOGY_SETTINGS: dict[str, Any] = {
     "PartitionAssignor": "streamapp.runners.worker.assignor.StreamsAssignor",
     "topic_disable_leader": True,  # the leader is the worker with the first task
     "stream_wait_empty": False,
-    "worker_redirect_stdouts": False,  # a print is no warning
 }
 
 
@@ -217,6 +216,7 @@ def _faust_settings(config: StreamsConfig) -> dict[str, Any]:
         settings["consumer_group_instance_id"] = config.group_instance_id
     return settings | {
         "broker_client_id": client_id(config),
+        "worker_redirect_stdouts": False,  # a print is no warning
         "broker_session_timeout": session,
         "broker_heartbeat_interval": min(3.0, session / 3),
         "broker_request_timeout": max(90.0, session),
