@@ -175,7 +175,7 @@ def _check_value(name: str, value: Any) -> None:
         raise ConfigError(f"{name} cannot be {reason}") from None
     if name == "canonical_url" and not (isinstance(converted, URL) and converted.host):
         raise ConfigError(
-            f"canonical_url is where other workers reach this one, such as http://host:6066, not {value!r}"
+            f"canonical_url is where other workers reach this one, such as http://host:6066, not {without_user(repr(value))}"
         )
 
 

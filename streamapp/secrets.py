@@ -15,7 +15,7 @@ _SECRET = re.compile(
     r"passw|passphrase|secret|jaas|oauthbearer\.config|private\.key(?!\.file)|keystore\.key$|ssl\.key\.pem"
     r"|token(?!\.endpoint)|credential(?!s\.source)|user\.info",
 )
-_USER = re.compile(r"(?<=://)[^/@\s]+@")
+_USER = re.compile(r"[^\s/@'\",;]+@")
 
 
 def is_secret(name: str) -> bool:
