@@ -64,7 +64,12 @@ def test_what_shows_settings_shows_no_secret() -> None:
         sasl_password=SECRET,
     )
     shown = [config, str(config), connected(config), config.client_properties, app, app.conf, plan, kafka]
-    shown += [app.streams.topology, app.streams.topology.describe(), snapshot(plan), app.conf.broker_credentials]
+    shown += [
+        app.streams.topology,
+        app.streams.topology.describe(),
+        snapshot(plan),
+        app.conf.broker_credentials,
+    ]
     shown += [StreamsConfig("a", client_properties=kafka.librdkafka()).replace(num_standby_replicas=1)]
     for each in shown:
         assert SECRET not in repr(each)

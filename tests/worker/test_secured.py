@@ -50,7 +50,7 @@ def test_a_worker_is_let_in_by_what_the_environment_says(
         cluster.feed(200)
         cluster.counted()
         shown = [Path(f"/proc/{worker.process.pid}/cmdline").read_text(errors="replace")]
-        for path in ("/status", "/health/ready", "/topology", "/metrics", "/tables/", "/faust/"):
+        for path in ("/status", "/health/ready", "/topology", "/metrics", "/tables/"):
             with urllib.request.urlopen(f"http://localhost:{port}{path}") as answer:
                 shown.append(answer.read().decode())
         assert worker.terminate() == 0, cluster.story()

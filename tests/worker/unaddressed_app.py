@@ -21,3 +21,5 @@ if "UNADDRESSED" in os.environ:
     @app.timer(interval=0.2)
     async def report() -> None:
         print("a timer", "prints", 42)
+        if "FAULT" in env:
+            print(1 / 0)
