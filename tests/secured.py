@@ -138,18 +138,16 @@ def _make_certificates(folder: Path) -> None:
     """An authority (``ca.pem``), the broker's certificate with its key, and a client's, whose key has a password."""
     folder.mkdir(parents=True)
 
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+    def openssl(arguments: str, *more: str) -> None:
+        subprocess.run(["openssl", *arguments.split(), *more], cwd=folder, check=True, capture_output=True)
 
-    openssl(
-        *"req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=authority -keyout ca.key -out ca.pem".split()
-    )
+    openssl("req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=authority -keyout ca.key -out ca.pem")
     (folder / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
-    for name in ("broker", "client"):
-        openssl(*f"req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.raw -out {name}.csr".split())
+    for name, extension in (("broker", ["-extfile", "names"]), ("client", [])):
+        openssl(f"req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.raw -out {name}.csr")
         signing = f"x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -out {name}.crt"
-        openssl(*signing.split(), *(["-extfile", "names"] if name == "broker" else []))
-    openssl("pkcs8", "-topk8", "-in", "client.raw", "-out", "client.key", "-passout", f"pass:{KEY_PASSWORD}")
+        openssl(signing, *extension)
+    openssl("pkcs8 -topk8 -in client.raw -out client.key", "-passout", f"pass:{KEY_PASSWORD}")
     (folder / "broker.pem").write_text(
         (folder / "broker.raw").read_text() + (folder / "broker.crt").read_text()
     )
