@@ -11,8 +11,7 @@ import urllib.parse
 import urllib.request
 
 from aiokafka.abc import AbstractTokenProvider
-
-from streamapp.errors import BrokerError
+from aiokafka.errors import KafkaConnectionError
 
 __all__ = ["TokenProvider"]
 
@@ -24,7 +23,7 @@ _RENEW_SECONDS = 30.0
 class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
     """Fetches a token with a client's id and secret (OAuth 2.0, ``client_credentials``), and keeps it for as long as it lives.
 
-    Raises `BrokerError` when the endpoint gives none.
+    Raises `KafkaConnectionError` when the endpoint gives none: aiokafka logs that and tries again.
     """
 
     def __init__(self, endpoint: str, client_id: str, client_secret: str, scope: str | None) -> None:
@@ -53,4 +52,6 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
         except (OSError, ValueError, LookupError, TypeError) as error:
             # Without what was answered, which may be a token.
             why = f"{error.code}" if isinstance(error, urllib.error.HTTPError) else type(error).__name__
-            raise BrokerError(f"the token endpoint {self._endpoint} gives no token ({why})") from None
+            raise KafkaConnectionError(
+                f"the token endpoint {self._endpoint} gives no token ({why})"
+            ) from None

@@ -117,9 +117,10 @@ def brokers_answer(admin: LastingAdmin) -> bool:
 def unreachable(config: StreamsConfig, exc: KafkaException) -> BrokerError:
     """The error for a broker that does not answer."""
     error: KafkaError = exc.args[0]
+    protocol = config.client_properties.get("security.protocol", "PLAINTEXT")
     return BrokerError(
-        f"Kafka cannot be reached at {config.bootstrap_servers} ({error.str()}). Is it running, and is this its address? "
-        "A local one is started with: streamapp broker start"
+        f"Kafka cannot be reached at {config.bootstrap_servers} with {protocol} ({error.str()}). Is it running, is this its address, and "
+        "does it let this client in so (docs/connecting.md)? A local one is started with: streamapp broker start"
     )
 
 
