@@ -35,8 +35,8 @@ _PORT = 9092
 def connected(config: StreamsConfig, environ: Mapping[str, str] | None = None) -> StreamsConfig:
     """The configuration with what was left open decided: address, protocol and credentials of the cluster.
 
-    The variables are those of `KafkaSettings.from_env`. What is decided stays: the result can be sent to other machines,
-    where the environment says something else. Raises `ConfigError` for what cannot work together.
+    The variables are those of `KafkaSettings.from_env`. The result can be sent to other machines, where the environment
+    says something else. Raises `ConfigError` for what cannot work together.
 
     >>> connected(StreamsConfig("flights"), {"STREAMAPP_BOOTSTRAP_SERVERS": "kafka:9092"}).bootstrap_servers
     'kafka:9092'
@@ -73,8 +73,9 @@ def settings_of(config: StreamsConfig) -> KafkaSettings:
     config = connected(config)
     if _only_librdkafka(config.client_properties):
         raise ConfigError(
-            f"client_properties secures librdkafka's clients in a way that others do not have: {_shown(config)}. Use SSL, or "
-            f"SASL with {', '.join(KafkaSettings.MECHANISMS)}, and certificates and keys in files"
+            "client_properties secures librdkafka's clients in a way that others do not have: "
+            f"{_shown(config)}. Use SSL, or SASL with {', '.join(KafkaSettings.MECHANISMS)}, and certificates and keys "
+            "in files"
         )
     given = {ours: config.client_properties.get(theirs) for theirs, ours in _NAMES.items()}
     return KafkaSettings.from_env({}, **given | {"bootstrap_servers": config.bootstrap_servers})
@@ -83,15 +84,16 @@ def settings_of(config: StreamsConfig) -> KafkaSettings:
 def faust_of(config: StreamsConfig, given: Mapping[str, Any]) -> dict[str, Any]:
     """Faust's settings ``broker`` and ``broker_credentials`` for a configuration that is `connected`.
 
-    ``given`` are the settings of Faust that the application was given. Raises `ConfigError` where they say something else.
+    ``given`` are the settings of Faust that the application was given. Raises `ConfigError` where they say something
+    else.
     """
     prefix = given.get("env_prefix") or ""
     for name, variable in _FAUST_ADDRESSES.items():
         for said, value in ((name, given.get(name)), (prefix + variable, os.environ.get(prefix + variable))):
             if value is not None and _hosts(faust_servers(value, said)) != _hosts(config.bootstrap_servers):
                 raise ConfigError(
-                    f"{said} names {without_user(str(value))}, but bootstrap_servers is {config.bootstrap_servers}: records would "
-                    "go to one cluster and the group to another. Say the address once, as bootstrap_servers"
+                    f"{said} names {without_user(str(value))}, but bootstrap_servers is {config.bootstrap_servers}: "
+                    "records would go to one cluster and the group to another. Say the address once, as bootstrap_servers"
                 )
     broker = [f"kafka://{address}" for address in str(config.bootstrap_servers).split(",")]
     return {"broker": broker, "broker_credentials": _credentials(config, given)}
@@ -124,14 +126,15 @@ def _credentials(config: StreamsConfig, given: Mapping[str, Any]) -> Credentials
     if own is not None:
         if own.protocol.value != protocol:
             raise ConfigError(
-                f"Faust's client would use {own.protocol.value} (broker_credentials or ssl_context), and the clients that carry "
-                f"records {protocol}. Say it once, as client_properties or STREAMAPP_SECURITY_PROTOCOL ...: Faust's client follows"
+                f"Faust's client would use {own.protocol.value} (broker_credentials or ssl_context), and the clients that "
+                f"carry records {protocol}. Say it once, as client_properties or STREAMAPP_SECURITY_PROTOCOL ...: Faust's "
+                "client follows"
             )
         return own
     if _only_librdkafka(config.client_properties):
         raise ConfigError(
-            f"client_properties secures the clients that carry records in a way that Faust's client cannot follow by itself "
-            f"({_shown(config)}): give the same as broker_credentials=... too"
+            "client_properties secures the clients that carry records in a way that Faust's client cannot follow by "
+            f"itself ({_shown(config)}): give the same as broker_credentials=... too"
         )
     credentials: CredentialsT | None = settings_of(config).faust()["broker_credentials"]
     return credentials

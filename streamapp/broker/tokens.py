@@ -1,4 +1,4 @@
-"""OAUTHBEARER for aiokafka, with tokens of the same endpoint that librdkafka asks by itself (``sasl.oauthbearer.method=oidc``)."""
+"""OAUTHBEARER for aiokafka, with tokens of the endpoint that librdkafka asks by itself (``sasl.oauthbearer.method``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RENEW_SECONDS = 30.0
 
 
 class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
-    """Fetches a token with a client's id and secret (OAuth 2.0, ``client_credentials``), and keeps it for as long as it lives.
+    """Fetches a token with a client's id and secret (OAuth 2.0, ``client_credentials``), and keeps it while it lives.
 
     Raises `KafkaConnectionError` when the endpoint gives none: aiokafka logs that and tries again.
     """

@@ -45,7 +45,8 @@ def files_needed(tasks: int) -> int:
 def too_few_files(limit: int) -> str:
     """The way out of too small a limit."""
     return (
-        f"This process may have {limit} files open. A worker needs about {FILES_OF_A_PROCESS}, and {FILES_OF_A_TASK} for each task "
-        f"with state: 4096 are enough for {(4096 - FILES_OF_A_PROCESS) // FILES_OF_A_TASK} tasks. Raise the limit and start the worker "
-        "again: `ulimit -n 4096` in its shell, LimitNOFILE=4096 in its systemd unit, or --ulimit nofile=4096 of its container"
+        f"This process may have {limit} files open. A worker needs about {FILES_OF_A_PROCESS}, and {FILES_OF_A_TASK} for "
+        f"each task with state: 4096 are enough for {(4096 - FILES_OF_A_PROCESS) // FILES_OF_A_TASK} tasks. Raise the limit "
+        "and start the worker again: `ulimit -n 4096` in its shell, LimitNOFILE=4096 in its systemd unit, or --ulimit "
+        "nofile=4096 of its container"
     )

@@ -33,10 +33,8 @@ def check_timeouts(plan: Plan) -> None:
 
 
 def check_file_limit(tasks: int) -> None:
-    """Raises `ConfigError` when this process may open too few files for one task with state; warns when too few for all of them.
-
-    The limit is raised first as far as this process may.
-    """
+    """Raises `ConfigError` when this process may open too few files for one task with state; warns when the files are too
+    few for all tasks. The limit is raised first as far as this process may."""
     raise_file_limit()
     limit = file_limit()
     if limit < files_needed(1):

@@ -42,7 +42,7 @@ _UNKNOWN_SECONDS = 30.0
 
 
 def client_id(config: StreamsConfig, role: str | None = None) -> str:
-    """The name that brokers know a client of this worker by, in logs, metrics and quotas: application, worker and role.
+    """The name of a client of this worker in the logs, metrics and quotas of brokers: application, worker and role.
 
     The worker is its ``group_instance_id``, or its host and process. ``client.id`` of the client properties stands for both.
 
@@ -119,8 +119,9 @@ def unreachable(config: StreamsConfig, exc: KafkaException) -> BrokerError:
     error: KafkaError = exc.args[0]
     protocol = config.client_properties.get("security.protocol", "PLAINTEXT")
     return BrokerError(
-        f"Kafka cannot be reached at {config.bootstrap_servers} with {protocol} ({error.str()}). Is it running, is this its address, and "
-        "does it let this client in so (docs/connecting.md)? A local one is started with: streamapp broker start"
+        f"Kafka cannot be reached at {config.bootstrap_servers} with {protocol} ({error.str()}). Is it running, is this "
+        "its address, and does it let this client in so (docs/connecting.md)? A local one is started with: streamapp "
+        "broker start"
     )
 
 

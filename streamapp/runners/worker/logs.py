@@ -1,4 +1,4 @@
-"""What a worker says on the terminal: neither what Faust says of its parts, nor what Kafka's clients repeat, nor a secret."""
+"""A worker's log without what Faust says of its parts, what Kafka's clients repeat, and secrets."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Brief(logging.Filter):
 
 
 class Crashes(logging.Filter):
-    """Has the reason of a crash said once: a `StreamsError` by the worker itself, another exception by Faust, with its traceback."""
+    """Has the reason of a crash said once: a `StreamsError` by the worker, another exception by Faust, with traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         said = str(record.msg)

@@ -22,8 +22,8 @@ __all__ = ["StreamsWorker"]
 class StreamsWorker(faust.Worker):  # type: ignore[misc]
     """Ends with exit code 1 and the message of a `StreamsError`, which names the remedy; a traceback would bury it.
 
-    Any other exception is a fault of a program and is shown as Faust shows it. Without a log level it shows what users need
-    (`Brief`); with one, all that there is at that level.
+    Any other exception is a fault of a program and is shown with its traceback. Without a log level the worker shows
+    what users need (`Brief`); with one, all that there is at that level.
     """
 
     _refused: StreamsError | None = None
