@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from streamapp.cli import main
 
-from ..processes import free_port, until
+from ..processes import free_port
 from ..secured import KEY_PASSWORD, PASSWORD, SecuredKafka, token_endpoint
 from .conftest import Cluster
 
@@ -68,9 +68,20 @@ def test_a_wrong_password_is_refused_and_not_shown(secured: SecuredKafka, tmp_pa
     environ = secured.environment("SCRAM-SHA-256") | {"STREAMAPP_SASL_PASSWORD": "planted-wr0ng"}
     try:
         worker = cluster.start("a", ("worker",), "unaddressed_app", UNADDRESSED="1", **environ)
-        worker.wait_for("Kafka cannot be reached")
-        until(lambda: "uthentication failed" in worker.text(), 60, worker.text)
+        worker.wait_for("with SASL_SSL (SASL authentication error: Authentication failed")
         assert "planted" not in worker.text()
+    finally:
+        cluster.close()
+
+
+def test_a_client_without_certificate_is_told_of_tls(secured: SecuredKafka, tmp_path: Path) -> None:
+    cluster = Cluster(secured.bootstrap_servers, tmp_path)
+    environ = secured.environment("SSL")
+    environ = {name: environ[name] for name in environ if "CERT" not in name and "KEY" not in name}
+    try:
+        worker = cluster.start("a", ("worker",), "unaddressed_app", UNADDRESSED="1", **environ)
+        worker.wait_for("with SSL (")
+        assert "SSL" in worker.text().partition("with SSL (")[2].partition(". Is it running")[0]
     finally:
         cluster.close()
 

@@ -102,7 +102,8 @@ def producer_settings(config: StreamsConfig, transactional_id: str | None = None
 
 
 def admin_client(config: StreamsConfig) -> LastingAdmin:
-    return LastingAdmin(client_settings(config, "admin"))
+    # What it would log, its requests answer.
+    return LastingAdmin({**client_settings(config, "admin"), "log_level": 0})
 
 
 def brokers_answer(admin: LastingAdmin) -> bool:
