@@ -103,7 +103,7 @@ class LastingAdmin:
             with self._lock:
                 if client is self._client:
                     self._reopen()
-            raise (KafkaException(self._refusals[0]) if self._refusals else exc) from None
+            raise next(map(KafkaException, [*self._refusals]), exc) from None
         self._refusals.clear()
         return found
 
