@@ -81,7 +81,7 @@ def test_a_bad_record_is_said_when_it_comes_and_at_the_end(cluster: Cluster, sta
     cluster.producer.flush()
     assert worker.wait() == 1
     said = lines(worker)
-    assert said[-1].startswith("Error: count (task 0_")
+    assert said[-1].startswith("Error: check (task 0_")
     assert sum("this record cannot be counted" in line for line in said) == 2, said
     assert not [line for line in said if re.search("NoneType|Crashed|crash|Traceback|Warning", line)], said
 
