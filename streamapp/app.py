@@ -20,13 +20,16 @@ from yarl import URL
 from streamapp.broker.librdkafka import check_properties
 from streamapp.callables import require_function
 from streamapp.config import StreamsConfig, check_config
+from streamapp.connection import connected, faust_of, faust_servers
 from streamapp.dsl import StreamsBuilder
 from streamapp.errors import ConfigError
 from streamapp.names import did_you_mean
+from streamapp.runners.worker.clients import client_id
 from streamapp.runners.worker.control import StreamsTransport
 from streamapp.runners.worker.process import StreamsWorker
 from streamapp.runners.worker.registry import StreamsTableManager, register
 from streamapp.runners.worker.runtime import StreamsRuntime
+from streamapp.secrets import without_user
 from streamapp.topology import Topology
 
 __all__ = ["COMMAND_LINE_DATADIR", "App"]
@@ -38,9 +41,11 @@ class App(faust.App):  # type: ignore[misc]
     ``topology`` is a `Topology` or a function that describes one on a `StreamsBuilder`. ``config`` has the
     settings of Kafka Streams (default: those that the topology was built with); ``bootstrap_servers``
     (``host:port``, several separated by commas) and ``datadir`` override what it says, and the command line's
-    ``--datadir`` overrides both. ``shutdown_timeout``: seconds that the last commit may take. ``web_allowed_hosts``: names, such as ``views.example.com`` or
-    ``*.svc.cluster.local``, under which browsers and programs ask the web server, beside those of the machine and of ``canonical_url``.
-    All other arguments are Faust's settings.
+    ``--datadir`` overrides both. The environment (``STREAMAPP_BOOTSTRAP_SERVERS`` ...) gives address and security where nothing
+    else does; all clients follow (docs/connecting.md). ``shutdown_timeout``: seconds that the last commit may take.
+    ``web_allowed_hosts``: names, such as ``views.example.com`` or ``*.svc.cluster.local``, under which browsers and programs ask
+    the web server, beside those of the machine and of ``canonical_url``. All other arguments are Faust's settings; ``broker`` is
+    another name of ``bootstrap_servers``, and refused where they differ.
 
     Raises `TopologyError` and `ConfigError` at once when topology or settings cannot be right.
 
@@ -75,8 +80,13 @@ class App(faust.App):  # type: ignore[misc]
             raise ConfigError(f"shutdown_timeout has to be a number of seconds, not {shutdown_timeout!r}")
         _check_hosts(web_allowed_hosts)
         datadir = os.environ.get(COMMAND_LINE_DATADIR) or datadir
-        self.config = _config(id, config, bootstrap_servers, datadir)
-        check_properties(self.config.client_properties)
+        config = _config(id, config, bootstrap_servers, datadir)
+        if config.bootstrap_servers is None and settings.get("broker") is not None and topology is not None:
+            config = config.replace(bootstrap_servers=faust_servers(settings["broker"]))
+        check_properties(config.client_properties)
+        self.config = connected(config)
+        if topology is not None or "broker" not in settings:
+            settings |= faust_of(self.config, settings)
         settings = {**_faust_settings(self.config), **settings}
         if datadir is not None:
             settings["datadir"] = str(datadir)
@@ -87,12 +97,6 @@ class App(faust.App):  # type: ignore[misc]
                     "table_standby_replicas=0 makes Faust bypass the assignor that keeps the partitions of a task together; "
                     "leave it at 1 (it concerns plain Faust tables only)"
                 )
-        secured = self.config.client_properties.get("security.protocol", "plaintext").lower() != "plaintext"
-        if secured and not {"broker_credentials", "ssl_context"} & settings.keys():
-            raise ConfigError(
-                "client_properties secures the clients that carry records; Faust's membership client needs the same as "
-                "broker_credentials=... (faust.SSLCredentials, faust.SASLCredentials)"
-            )
         super().__init__(id, **{"Worker": StreamsWorker, **settings})
         if topology is not None:
             self.streams = StreamsRuntime(
@@ -174,10 +178,11 @@ def _check_value(name: str, value: Any) -> None:
     try:
         converted = setting.prepare_set(None, value)
     except (ImproperlyConfigured, TypeError, ValueError) as error:
-        raise ConfigError(f"{name} cannot be {value!r}: {error}") from None
+        reason = without_user(f"{value!r}: {error}")
+        raise ConfigError(f"{name} cannot be {reason}") from None
     if name == "canonical_url" and not (isinstance(converted, URL) and converted.host):
         raise ConfigError(
-            f"canonical_url is where other workers reach this one, such as http://host:6066, not {value!r}"
+            f"canonical_url is where other workers reach this one, such as http://host:6066, not {without_user(repr(value))}"
         )
 
 
@@ -228,7 +233,8 @@ def _faust_settings(config: StreamsConfig) -> dict[str, Any]:
     if config.group_instance_id is not None:
         settings["consumer_group_instance_id"] = config.group_instance_id
     return settings | {
-        "broker": [f"kafka://{address.strip()}" for address in config.bootstrap_servers.split(",")],
+        "broker_client_id": client_id(config),
+        "worker_redirect_stdouts": False,  # a print is no warning
         "broker_session_timeout": session,
         "broker_heartbeat_interval": min(3.0, session / 3),
         "broker_request_timeout": max(90.0, session),

@@ -97,7 +97,7 @@ def open_consumer(settings: Mapping[str, Any]) -> RecordConsumer:
             return MessageConsumer(settings, logger)  # which takes callbacks in Python, too
         return ColumnConsumer(plain, logger)
 
-    with opening():
+    with opening(settings):
         return LastingConsumer(open_client)
 
 

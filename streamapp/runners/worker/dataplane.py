@@ -20,6 +20,7 @@ from streamapp.runners.worker.commit import Committer
 from streamapp.runners.worker.fetch import Fetcher
 from streamapp.runners.worker.global_stores import GlobalStores
 from streamapp.runners.worker.livetask import LiveTask, TaskOpener, now_ms
+from streamapp.runners.worker.logs import DETAIL
 from streamapp.runners.worker.membership import Member, Membership, StaleMemberError
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.producer import RecordProducer
@@ -384,7 +385,12 @@ class DataPlane(threading.Thread):
             live.task.init()
             live.running = True
             restored = self.restorer.finished(live)
-            logger.info("task %s is running%s", live.id, f", {restored} records restored" if restored else "")
+            records = f", {restored} records restored" if restored else ""
+            logger.info("task %s is running%s", live.id, records, extra=DETAIL)
+        if ready and all(live.running for live in self.tasks.values()):
+            logger.info(
+                "ready: %s here", f"{len(self.tasks)} task{'s run' if len(self.tasks) > 1 else ' runs'}"
+            )
         if ready and not self.suspended:
             self.fetcher.assign(live for live in self.tasks.values() if live.running)
 
