@@ -41,6 +41,8 @@ def counting(*, asynchronous: bool = False) -> Plan:
 
 
 class Fetcher:
+    at_end = True
+
     def __init__(self, *_: Any) -> None:
         self.assigned: set[TaskId] = set()
         self.arrived: dict[TaskId, int] = {}
@@ -114,6 +116,7 @@ class Anything:
     """Producer, group, global stores: says yes to everything and notes what it was asked."""
 
     ready = True
+    unacknowledged_bytes = 0
 
     def __init__(self) -> None:
         self.asked: list[str] = []
