@@ -164,7 +164,9 @@ class Failures:
         )
         key, value = task.raw_record
         timestamp = task.timestamp
-        if isinstance(error, ResultRefused):  # for its timestamp, it may be: that of its letter brokers have to take
+        if isinstance(
+            error, ResultRefused
+        ):  # for its timestamp, it may be: that of its letter brokers have to take
             timestamp = min(timestamp, task.wall_clock_ms())
         task.collector.send(topic, key, value, timestamp, task.headers + added, None)
 

@@ -48,7 +48,12 @@ class FaultyKafka(LocalKafka):
         java = find_java()
         command = [java, "-cp", f"{kafka_jars(java)}/*", "kafka.admin.ConfigCommand", "--alter"]
         command += ["--bootstrap-server", self.bootstrap_servers, "--entity-type", "clients"]
-        command += ["--entity-name", client_id, "--add-config", ",".join(f"{k}={v}" for k, v in limits.items())]
+        command += [
+            "--entity-name",
+            client_id,
+            "--add-config",
+            ",".join(f"{k}={v}" for k, v in limits.items()),
+        ]
         subprocess.run(command, check=True, capture_output=True, timeout=120)
 
     def dropped_markers(self, application: str) -> str | None:

@@ -53,7 +53,8 @@ def dead_letter_topic_missing(run: Run) -> None:
 
 
 @scenario(
-    37, fault="the output topic takes no record of this size: the worker names the record and ends, nothing is skipped"
+    37,
+    fault="the output topic takes no record of this size: the worker names the record and ends, nothing is skipped",
 )
 def output_too_large(run: Run) -> None:
     _too_large_for(
@@ -84,7 +85,9 @@ def _too_large_for(run: Run, topic: str, says: str) -> None:
     run.finish()
 
 
-@scenario(37, fault="the output topic takes single results, and no batch of two: the worker sends smaller batches")
+@scenario(
+    37, fault="the output topic takes single results, and no batch of two: the worker sends smaller batches"
+)
 def batches_too_large(run: Run) -> None:
     run.start("a")
     run.feed(100)
@@ -109,7 +112,9 @@ def timestamp_ahead(run: Run, answer: str) -> None:
     run.caught_up()
     run.feed(100, _every_20th_poisoned, ahead_ms=_HOURS_MS)
     if answer == "fail":
-        run.fails("a", rf"record of {run.source}-\d at offset \d+ gave a result that {run.sink} does not take")
+        run.fails(
+            "a", rf"record of {run.source}-\d at offset \d+ gave a result that {run.sink} does not take"
+        )
         return
     run.commits()
     run.feed(100)
