@@ -326,13 +326,6 @@ class DataPlane(threading.Thread):
         self._last_commit = time.monotonic()
         self.progress.made()
         self._pace.committed(waiting, self._last_commit - began)
-        logger.info(
-            "PACE waited %d for %.2f s, limit %d weight %d",
-            waiting,
-            self._last_commit - began,
-            self._pace._limit,
-            self._pace._weight,
-        )
 
     # Tasks come and go.
 

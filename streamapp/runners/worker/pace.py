@@ -7,9 +7,9 @@ __all__ = ["Pace"]
 _FIRST_BYTES = 256 * 1024
 _FIRST_WEIGHT = 16_384.0
 """Bytes that a record gives, until it is known."""
-_GROWTH = 1.25
-"""Brokers with a quota take the tenfold of a second at once before they slow down. What grows no faster than this is a fifth of all
-that was sent, so two seconds' worth by then."""
+_GROWTH = 1.15
+"""Brokers with a quota take ten seconds' worth at once before they slow down. A limit that grows like this is then an eighth of all that
+was sent, so little more than a second's worth."""
 _IN_TIME = 0.25
 """Of a transaction's time-out: the rest is for brokers that become slower."""
 

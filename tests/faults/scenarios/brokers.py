@@ -129,7 +129,7 @@ def started_without_brokers(run: Run) -> None:
 @scenario(
     13,
     fault="a quota of the brokers (producer_byte_rate) is far below what the application writes: a backlog of 7 MB at "
-    "200 KB/s is worked off, and no transaction times out",
+    "200 KB/s is worked off, and at most one transaction times out",
     workloads=("copy", "count"),
 )
 def quota(run: Run) -> None:
@@ -138,7 +138,11 @@ def quota(run: Run) -> None:
         run.feed(2_000, lambda number: f"{number:01000}")
     run.start("a")
     run.caught_up(240)
-    run.must("rolled back" not in run.log("a"), "nothing was rolled back")
+    # Brokers measure over eleven seconds, longer than a transaction may take: when they begin to slow down, one may be too long.
+    run.must(
+        run.log("a").count("begin again at the last commit") <= 1,
+        "no transaction is repeated again and again",
+    )
     run.finish()
 
 

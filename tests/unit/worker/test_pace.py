@@ -45,7 +45,7 @@ def test_no_transaction_outlives_its_time_out_under_a_quota(rate: int, weight: i
 
 def test_with_fast_brokers_a_poll_is_soon_taken_as_a_whole() -> None:
     pace = Pace(10_000, MOST)
-    commits(pace, Brokers(1e12), 30, 500)
+    commits(pace, Brokers(1e12), 60, 500)
     assert pace.records(0) > 10_000
 
 
@@ -53,7 +53,7 @@ def test_it_grows_again_when_brokers_are_fast_again() -> None:
     pace = Pace(10_000, MOST)
     commits(pace, Brokers(100_000), 100, 500)
     slow = pace.records(0)
-    commits(pace, Brokers(1e12), 30, 500)
+    commits(pace, Brokers(1e12), 60, 500)
     assert pace.records(0) > 50 * slow
 
 
