@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from math import inf
 
 from confluent_kafka import KafkaError
 
@@ -31,6 +32,7 @@ _OF_THE_BATCH = {
     KafkaError.MSG_SIZE_TOO_LARGE: _SMALLER,
     KafkaError.RECORD_LIST_TOO_LARGE: _SMALLER,
     KafkaError.INVALID_MSG_SIZE: _SMALLER,
+    KafkaError.POLICY_VIOLATION: "A policy of the brokers forbids this record",
 }
 """Of several records in a batch these do not say which one is to blame, or whether one is."""
 _OF_THE_RECORD = {
@@ -40,7 +42,6 @@ _OF_THE_RECORD = {
     KafkaError._UNKNOWN_PARTITION: "The topic does not have this partition",
 }
 _OF_THE_TOPIC = {
-    KafkaError.POLICY_VIOLATION: "A policy of the brokers forbids this",
     KafkaError.UNKNOWN_TOPIC_OR_PART: _NO_TOPIC,
     KafkaError._UNKNOWN_TOPIC: _NO_TOPIC,
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client WRITE on the topic",
@@ -79,7 +80,7 @@ class Refusals:
         self._topics: dict[str, KafkaError] = {}
         self._records: dict[tuple[str, bytes | None, bytes | None], list[tuple[int, KafkaError]]] = {}
         self.batch_bytes: int | None = None
-        """Batches have to be smaller than this: one of so many bytes was refused as a whole."""
+        """Batches have to be smaller than this, since larger ones were refused as a whole."""
 
     def __bool__(self) -> bool:
         return bool(self._topics or self._records)
@@ -106,12 +107,8 @@ class Refusals:
                 together[TopicPartition(each.topic, each.partition)].append(each)
             else:
                 self._remember(each)
-        for several in together.values():
-            if len(several) == 1:
-                self._remember(several[0])
-            else:
-                size = sum(len(each.key or b"") + len(each.value or b"") for each in several)
-                self.batch_bytes = max(1, min(size, self.batch_bytes or size) // 4)
+        for batch in together.values():
+            self._look_for_those_to_blame(batch)
         return ResultsRefused(_story(failures))
 
     def find(
@@ -129,9 +126,22 @@ class Refusals:
         self._topics.clear()
         self._records.clear()
 
+    def _look_for_those_to_blame(self, batch: list[Failure]) -> None:
+        """Of a batch, or several. What fills a batch alone is to blame; what had company is sent in smaller batches."""
+        alone = [each for each in batch if len(batch) == 1 or _size(each) >= (self.batch_bytes or inf)]
+        for each in alone:
+            self._remember(each)
+        if not alone:
+            size = sum(map(_size, batch))
+            self.batch_bytes = max(1, min(size, self.batch_bytes or size) // 4)
+
     def _remember(self, failure: Failure) -> None:
         where = failure.topic, failure.key, failure.value
         self._records.setdefault(where, []).append((failure.timestamp, failure.error))
+
+
+def _size(failure: Failure) -> int:
+    return max(1, len(failure.key or b"") + len(failure.value or b""))
 
 
 def _story(failures: Iterable[Failure]) -> str:
