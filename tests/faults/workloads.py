@@ -1,8 +1,8 @@
 """The application that the fault runs start in processes of their own, told by its environment what to be.
 
 Beside the topology it can misbehave on a record: ``HANG_AT=id`` never returns from it, ``SLOW_AT=id:seconds``
-takes that long for the first record from there on, ``BUSY=seconds`` blocks the event loop. With ``ON_PRODUCTION`` poison
-can be processed, and the brokers refuse the result.
+takes that long for the first record from there on, ``BUSY=seconds`` blocks the event loop. With ``ON_PRODUCTION``
+poison can be processed, and the brokers refuse the result.
 """
 
 from __future__ import annotations

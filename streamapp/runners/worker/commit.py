@@ -68,7 +68,8 @@ class Committer:
             self._outputs.hurry()
 
     def begin(self) -> None:
-        """Before the tasks are flushed: their changelog records belong to a transaction, which does not wait for earlier outputs."""
+        """Before the tasks are flushed: their changelog records belong to a transaction. Earlier outputs are waited for
+        before that, since a transaction has no time for them."""
         if self._outputs is not self._ledger:
             self.waits = True
             self._outputs.flush(PATIENCE_SECONDS, self._abandoned)

@@ -8,14 +8,15 @@ _FIRST_BYTES = 256 * 1024
 _FIRST_WEIGHT = 16_384.0
 """Bytes that a record gives, until it is known."""
 _GROWTH = 1.15
-"""Brokers with a quota take ten seconds' worth at once before they slow down. A limit that grows like this is then an eighth of all that
-was sent, so little more than a second's worth."""
+"""Brokers with a quota take ten seconds' worth at once before they slow down. A limit that grows like this is then an
+eighth of all that was sent, so little more than a second's worth."""
 _IN_TIME = 0.25
 """Of a transaction's time-out: the rest is for brokers that become slower."""
 
 
 class Pace:
-    """A limit to the bytes that wait for brokers: results that are not acknowledged, and changes of state that the next commit sends.
+    """A limit to the bytes that wait for brokers: results that are not acknowledged, and changes of state that the next
+    commit sends.
 
     It shrinks when a commit took long, and grows while it is what holds the worker back.
     """
@@ -32,14 +33,15 @@ class Pace:
         return max(1, int((self._limit - waiting_bytes) / self._weight))
 
     def exceeded(self, waiting_bytes: int) -> bool:
-        """What waits has to be committed before more is taken."""
-        if waiting_bytes < self._limit:
+        """What waits has to be committed before more is taken: half of the limit, so that until then there is
+        room for a turn of some size."""
+        if waiting_bytes < self._limit / 2:
             return False
         self._binding = True
         return True
 
     def taken(self, records: int, more_bytes: int) -> None:
-        """Records were processed, and so many bytes wait that did not before; those on their way that arrived meanwhile are missing."""
+        """Records were processed, and so many bytes wait that did not before. Those that arrived meanwhile are missing."""
         self._weight = max(1.0, more_bytes / records, 0.75 * self._weight)
 
     def committed(self, waiting_bytes: int, seconds: float) -> None:

@@ -52,8 +52,8 @@ class ChangelogRefused(ProductionError):
 
     def __init__(self, store: str, changelog: TopicPartition, refused: ResultRefused) -> None:
         super().__init__(
-            f"the store {store} has a change that its changelog {changelog} does not take: {refused}. State cannot be without a "
-            f"change, so no exception handler is asked. {refused.remedy}"
+            f"the store {store} has a change that its changelog {changelog} does not take: {refused}. State cannot be "
+            f"without a change, so no exception handler is asked. {refused.remedy}"
         )
         self.changelog = changelog
 
@@ -61,7 +61,8 @@ class ChangelogRefused(ProductionError):
 class RecordProducer:
     """A `streamapp.engine.Collector` on top of a librdkafka producer, with transactions if it is given a name for them.
 
-    ``stores`` has the store of each changelog. Only failures are reported back record by record; that everything else has arrived is what `flush` waits for.
+    ``stores`` has the store of each changelog. Only failures are reported back record by record; that everything else has
+    arrived is what `flush` waits for.
     """
 
     def __init__(
@@ -298,8 +299,8 @@ class RecordProducer:
         self._failed(failed)
 
     def _raise_failure(self, *, wait: bool = False) -> None:
-        """Raises the first failure, or the reason of it. ``wait``: results that were refused are of no haste, more of them may
-        follow."""
+        """Raises the first failure, or the reason of it. ``wait``: results that were refused are of no haste, more of
+        them may follow."""
         if isinstance(self._failure, ProductionError):
             raise self._failure
         if not wait and (refused := self._refusals.take()) is not None:

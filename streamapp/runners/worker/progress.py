@@ -36,8 +36,8 @@ class Progress:
         self._rollbacks += 1
         if self._rollbacks >= _IN_A_ROW and now - self._since > PATIENCE_SECONDS:
             raise NoProgressError(
-                f"nothing could be committed for {now - self._since:.0f} s: {self._rollbacks} attempts in a row were rolled back, "
-                f"the last for this reason: {self._reason}"
+                f"nothing could be committed for {now - self._since:.0f} s: {self._rollbacks} attempts in a row were "
+                f"rolled back, the last for this reason: {self._reason}"
             ) from reason
 
     def made(self) -> None:

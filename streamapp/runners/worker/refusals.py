@@ -1,8 +1,8 @@
 """Results that brokers refuse: which they are, and what may help.
 
-A refusal comes long after the record that gave the result, and a transaction cannot be committed without the result. So the worker
-rolls back and begins again at the last commit. The same result then meets its refusal in the call of its operator, where
-source record and operator are known: the production exception handler decides there.
+A refusal comes long after the record that gave the result, and a transaction cannot be committed without the result. So
+the worker rolls back and begins again at the last commit. The same result then meets its refusal in the call of its
+operator, where source record and operator are known: the production exception handler decides there.
 """
 
 from __future__ import annotations

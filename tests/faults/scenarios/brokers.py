@@ -138,7 +138,7 @@ def quota(run: Run) -> None:
         run.feed(2_000, lambda number: f"{number:01000}")
     run.start("a")
     run.caught_up(240)
-    # Brokers measure over eleven seconds, longer than a transaction may take: when they begin to slow down, one may be too long.
+    # Brokers measure over eleven seconds, longer than a transaction may take: one may time out when they slow down first.
     run.must(
         run.log("a").count("begin again at the last commit") <= 1,
         "no transaction is repeated again and again",

@@ -57,6 +57,15 @@ def test_it_grows_again_when_brokers_are_fast_again() -> None:
     assert pace.records(0) > 50 * slow
 
 
+def test_until_a_commit_is_due_there_is_room_for_a_turn_of_some_size() -> None:
+    pace = Pace(10_000, MOST)
+    whole = pace.records(0)
+    waiting = 0
+    while not pace.exceeded(waiting):
+        assert pace.records(waiting) > whole // 2 - 1
+        waiting += 1_000
+
+
 def test_what_does_not_hold_it_back_does_not_grow() -> None:
     pace = Pace(10_000, MOST)
     before = pace.records(0)
