@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from streamapp.errors import StreamsError
+from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import Headers
 
-__all__ = ["Collector", "NoWayOut"]
+__all__ = ["Collector", "NoWayOut", "ResultRefused"]
+
+
+class ResultRefused(BrokerError):
+    """Brokers do not take a result, however often it is sent. ``remedy`` says what may help. ``final``: no exception
+    handler can go on without the result."""
+
+    def __init__(self, reason: str, remedy: str, *, final: bool = False) -> None:
+        super().__init__(reason)
+        self.remedy, self.final = remedy, final
 
 
 class Collector(Protocol):
@@ -22,7 +31,8 @@ class Collector(Protocol):
         headers: Headers,
         partition: int | None,
     ) -> None:
-        """Takes one record; ``partition`` None means Kafka's default partitioner."""
+        """Takes one record; ``partition`` None means Kafka's default partitioner. Raises `ResultRefused` where it is
+        known that brokers do not take this record."""
 
     def partition_count(self, topic: str) -> int:
         """How many partitions a topic has."""

@@ -7,6 +7,7 @@ import traceback
 from types import CodeType, TracebackType
 
 from streamapp.config import ErrorContext, ExceptionHandler
+from streamapp.engine.collector import ResultRefused
 from streamapp.engine.running_task import RunningTask
 from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
 from streamapp.records import Headers
@@ -83,7 +84,23 @@ class Failures:
             "check the serdes given to to(), or set production_exception_handler",
         )
 
+    def refused(self, error: ResultRefused, node: str, topic: str) -> None:
+        """Brokers do not take a result."""
+        self._ask(
+            "fail" if error.final else self._config.production_exception_handler,
+            error,
+            node,
+            f"gave a result that {topic} does not take",
+            error.remedy,
+        )
+        self._task.metrics.dropped_results += 1
+
     def _handle(self, handler: ExceptionHandler, error: Exception, node: str, what: str, remedy: str) -> None:
+        self._ask(handler, error, node, what, remedy)
+        self._task.drop()
+
+    def _ask(self, handler: ExceptionHandler, error: Exception, node: str, what: str, remedy: str) -> None:
+        """Raises `ProcessingFailed` unless the handler says to go on."""
         failure = self._message(error, node, what)
         message = f"{failure}; {remedy}"
         response = handler
@@ -103,7 +120,6 @@ class Failures:
             self._send_dead_letter(dead_letters, error)
         if response == "fail":
             raise ProcessingFailed(message) from error
-        self._task.drop()
         # The reason often quotes the record, so that no two lines are the same: the kind is what a runner limits their rate by.
         logger.warning(
             "%s; going on without it%s",
@@ -136,6 +152,9 @@ class Failures:
             ("__streams.errors.partition", str(partition).encode()),
             ("__streams.errors.offset", str(offset).encode()),
         )
+        if isinstance(error, ResultRefused):
+            # The timestamp may be the reason; brokers have to take the letter.
+            timestamp = min(timestamp, self._task.wall_clock_ms())
         self._task.collector.send(topic, key, value, timestamp, headers + added, None)
 
 

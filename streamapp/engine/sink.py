@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from streamapp.engine.collector import ResultRefused
 from streamapp.engine.failures import Failures
 from streamapp.engine.operator import ProcessFn
 from streamapp.engine.running_task import RunningTask
@@ -37,7 +38,10 @@ def bind_sink(node: SinkNode, task: RunningTask, failures: Failures) -> ProcessF
             except Exception as error:
                 failures.production(error, name, bound_to)
                 return
-            send(bound_to, raw_key, raw_value, timestamp, headers, None)
+            try:
+                send(bound_to, raw_key, raw_value, timestamp, headers, None)
+            except ResultRefused as error:
+                failures.refused(error, name, bound_to)
 
         return sink
 
@@ -66,7 +70,10 @@ def bind_sink(node: SinkNode, task: RunningTask, failures: Failures) -> ProcessF
                 raise ValueError(
                     f"the partitioner of {name} chose partition {partition} of {topic}, which has {count}"
                 )
-        send(topic, raw_key, raw_value, timestamp, headers, partition)
+        try:
+            send(topic, raw_key, raw_value, timestamp, headers, partition)
+        except ResultRefused as error:
+            failures.refused(error, name, topic)
 
     return choosing_sink
 

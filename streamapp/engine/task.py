@@ -42,6 +42,8 @@ class TaskMetrics:
 
     processed: int = 0
     dropped_records: int = 0
+    dropped_results: int = 0
+    """Those that brokers refused and an exception handler went on without."""
 
 
 class Task(CurrentRecord):

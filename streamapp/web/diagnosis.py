@@ -57,7 +57,7 @@ def _worker(sampler: Sampler) -> Iterator[Finding]:
                 "worker",
                 f"Something holds the worker up{because}.",
                 "User code that does not come back within max_poll_interval_ms ends the worker, and its log shows where it is; "
-                "brokers and the consumer group are waited for.",
+                "brokers and the consumer group are waited for; rollbacks without a commit end it after 5 minutes.",
             )
         case "rebalancing" | "starting" if seconds >= _REBALANCE_SECONDS:
             doing = "rebalancing" if status.state == "rebalancing" else "starting"

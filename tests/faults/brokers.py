@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
 
 from streamapp.broker import LocalKafka
+from streamapp.broker.distribution import find_java, kafka_jars
 
 from ..processes import free_port
 from .proxy import Link, Proxy
@@ -40,6 +42,19 @@ class FaultyKafka(LocalKafka):
     @property
     def numbers(self) -> range:
         return range(1, len(self.status().brokers) + 1)
+
+    def set_quota(self, client_id: str, **limits: int) -> None:
+        """Limits what a client may ask of each broker, in Kafka's names (``producer_byte_rate``: bytes each second)."""
+        java = find_java()
+        command = [java, "-cp", f"{kafka_jars(java)}/*", "kafka.admin.ConfigCommand", "--alter"]
+        command += ["--bootstrap-server", self.bootstrap_servers, "--entity-type", "clients"]
+        command += [
+            "--entity-name",
+            client_id,
+            "--add-config",
+            ",".join(f"{k}={v}" for k, v in limits.items()),
+        ]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
 
     def dropped_markers(self, application: str) -> str | None:
         """The line of a broker's log that says it skipped the markers of one of this application's transactions."""

@@ -97,9 +97,10 @@ class Run:
 
     # Input.
 
-    def feed(self, count: int, value: Callable[[int], str] = str) -> None:
-        """Sends records and waits until the brokers have them."""
-        self._feed.send(count, value)
+    def feed(self, count: int, value: Callable[[int], str] = str, *, ahead_ms: int | None = None) -> None:
+        """Sends records and waits until the brokers have them. ``ahead_ms``: so far ahead of the clock are those that
+        ``value`` poisons, or all without a ``value``."""
+        self._feed.send(count, value, ahead_ms)
 
     def feeding(self, per_second: int = 40) -> AbstractContextManager[None]:
         """Sends records all the time."""

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 
 from .history import History
+from .models import POISON
 from .watch import LogReader, text
 
 __all__ = ["KEYS", "PARTITIONS", "Feed"]
 
 PARTITIONS, KEYS = 4, 40
 _BASE_MS = 1_700_000_000_000
+_MOST = 50_000
+"""Records that are on their way at a time."""
 
 
 class Feed:
@@ -37,10 +41,10 @@ class Feed:
         self.ends: dict[str, int] = {}
         """``topic-partition`` -> the offset after the last record that brokers have acknowledged."""
 
-    def send(self, count: int, value: Callable[[int], str] = str) -> None:
-        """Sends records and waits until the brokers have them."""
+    def send(self, count: int, value: Callable[[int], str] = str, ahead_ms: int | None = None) -> None:
+        """Sends records and waits until the brokers have them; see `Run.feed`."""
         for _ in range(count):
-            self._send(value)
+            self._send(value, ahead_ms)
         self._producer.flush()
 
     @contextmanager
@@ -79,16 +83,25 @@ class Feed:
                 self._note(message)
         reader.close()
 
-    def _send(self, value: Callable[[int], str]) -> None:
+    def _send(self, value: Callable[[int], str], ahead_ms: int | None = None) -> None:
         number = self._number
         self._number += 1
         # Mostly in order, some late but in time, some too late for any window.
         late = 8_000 if number % 10 == 3 else 60_000 if number % 37 == 5 else 0
+        content = value(number)
+        timestamp = _BASE_MS + max(0, number * 100 - late)
+        if ahead_ms is not None and (content.startswith(POISON) or value is str):
+            timestamp = int(time.time() * 1000) + ahead_ms
+        self._produce(content, f"k{number * 7919 % KEYS}", timestamp)
+
+    def _produce(self, value: str, key: str, timestamp: int) -> None:
+        while len(self._producer) > _MOST:
+            self._producer.poll(0.01)
         self._producer.produce(
             self._topic,
-            value(number),
-            f"k{number * 7919 % KEYS}",
-            timestamp=_BASE_MS + max(0, number * 100 - late),
+            value,
+            key,
+            timestamp=timestamp,
             on_delivery=self._on_delivery,
         )
 

@@ -1,7 +1,8 @@
 """The application that the fault runs start in processes of their own, told by its environment what to be.
 
 Beside the topology it can misbehave on a record: ``HANG_AT=id`` never returns from it, ``SLOW_AT=id:seconds``
-takes that long for the first record from there on, ``BUSY=seconds`` blocks the event loop.
+takes that long for the first record from there on, ``BUSY=seconds`` blocks the event loop. With ``ON_PRODUCTION``
+poison can be processed, and the brokers refuse the result.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def describe(builder: StreamsBuilder, workload: str, source: str, sink: str) -> 
     records = builder.stream(source, key_serde=TEXT, value_serde=TEXT).peek(misbehave)
     match workload:
         case "copy":
-            results = records.filter(lambda key, value: int(value) % 3 != 0)
+            results = records.filter(lambda key, value: value.startswith(POISON) or int(value) % 3 != 0)
         case "count":
             results = counted(records)
         case "window" | "final":
@@ -103,7 +104,7 @@ def stored(name: str) -> Materialized:
 
 
 def misbehave(key: str, value: str) -> None:
-    if value.startswith(POISON):
+    if value.startswith(POISON) and "ON_PRODUCTION" not in os.environ:
         raise ValueError(f"{value} cannot be processed")
     if value == os.environ.get("HANG_AT"):
         while True:
@@ -125,6 +126,7 @@ def _application(env: os._Environ[str]) -> App:
         statestore_cache_max_bytes=0,
         processing_exception_handler=env.get("ON_ERROR", "fail"),  # type: ignore[arg-type]
         deserialization_exception_handler=env.get("ON_ERROR", "fail"),  # type: ignore[arg-type]
+        production_exception_handler=env.get("ON_PRODUCTION", "fail"),  # type: ignore[arg-type]
         dead_letter_queue_topic=env.get("DEAD_LETTERS"),
     )
     app = App(

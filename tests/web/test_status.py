@@ -61,6 +61,16 @@ async def test_status_answers_in_every_state(serve: Serve, state: Any) -> None:
         assert (await client.get(path)).status == 200
 
 
+def test_why_a_worker_is_stuck_is_the_first_finding() -> None:
+    worker = Watched(task(), state="stuck")
+    reason = "3 attempts in a row were rolled back; the last for this reason: no"
+    worker.source.worker = dataclasses.replace(worker.source.worker, reason=reason)
+    worker.after(1)
+    first = worker.found()[0]
+    assert (first.severity, first.subject) == ("error", "worker")
+    assert reason in first.message
+
+
 async def test_not_ready_says_what_is_missing(serve: Serve) -> None:
     source = ExampleSource()
     source.restore(50)

@@ -1,11 +1,12 @@
 """The counting application with any setting of `StreamsConfig`, as JSON in the environment. With HANGS each record
-is handled for ten minutes."""
+is handled for ten minutes, with RANDOM each result is another one whenever it is made."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
+import uuid
 
 from streamapp.app import App
 from streamapp.config import StreamsConfig
@@ -19,6 +20,11 @@ def hangs(builder: StreamsBuilder) -> None:
     stream.peek(lambda key, value: print("in hand", flush=True)).foreach(lambda key, value: time.sleep(600))
 
 
+def random(builder: StreamsBuilder) -> None:
+    stream = builder.stream(os.environ["SOURCE"], key_serde=TEXT, value_serde=TEXT)
+    stream.map_values(lambda value: uuid.uuid4().hex).to(os.environ["SINK"], key_serde=TEXT, value_serde=TEXT)
+
+
 if "APP_ID" in os.environ:
     env = os.environ
     config = StreamsConfig(
@@ -29,6 +35,8 @@ if "APP_ID" in os.environ:
     topology = (
         hangs
         if "HANGS" in env
+        else random
+        if "RANDOM" in env
         else counting(env["SOURCE"], env["SINK"], persistent=env.get("STORE", "rocksdb") == "rocksdb")
     )
     app = App(

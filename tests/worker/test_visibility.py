@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 import urllib.request
+
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from ..processes import until
 from .conftest import Cluster
@@ -46,3 +49,42 @@ def test_a_worker_that_is_stuck_says_so_and_its_lag_grows(cluster: Cluster) -> N
     assert sum_of(worker, "input_lag") == 501
     assert worker.status()["state"] == "stuck"
     assert worker.worker.text().count("this worker is stuck") == 1
+
+
+def take_any_time(cluster: Cluster, topic: str) -> None:
+    entry = ConfigEntry(
+        "message.timestamp.after.max.ms", str(2**63 - 1), incremental_operation=AlterConfigOpType.SET
+    )
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    for future in cluster.admin.incremental_alter_configs([resource]).values():
+        future.result()
+
+
+def test_a_worker_that_is_rolled_back_again_and_again_is_not_ready_and_says_why(cluster: Cluster) -> None:
+    """Its results are too far ahead of time, and others each time, so that none is known when it comes again."""
+    take_any_time(cluster, cluster.source)
+    worker = Member(
+        cluster,
+        "a",
+        env={"RANDOM": "yes"},
+        processing_guarantee="exactly_once_v2",
+        production_exception_handler="continue",
+    )
+    until(lambda: worker.ask("/health/ready")[0] == 200, 60, worker.status)
+    cluster.producer.produce(
+        cluster.source, b"v", b"k", timestamp=int(time.time() * 1000) + 3 * 3_600_000, partition=0
+    )
+    cluster.producer.flush()
+
+    until(
+        lambda: worker.ask("/health/ready")[0] == 503 and worker.status().get("state") == "stuck",
+        60,
+        worker.status,
+    )
+    status = worker.status()
+    for text in (status["reason"], status["findings"][0]["message"]):
+        assert "attempts in a row were rolled back" in text
+        assert f"brokers refused 1 results for {cluster.sink}" in text
+    take_any_time(cluster, cluster.sink)
+    until(lambda: worker.ask("/health/ready")[0] == 200, 60, worker.status)
+    assert worker.status()["reason"] is None

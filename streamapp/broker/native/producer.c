@@ -16,18 +16,18 @@ typedef struct {
     Client *client;
     Topic *topics;
     int count, room;
+    long long records, bytes; /* that were taken since it was opened */
 } Producer;
 
 /* Called by librdkafka inside poll, flush and purge, which let go of Python's lock. */
 static void keep_failure(rd_kafka_t *client, const rd_kafka_message_t *message, void *opaque) {
     if (!message->err)
         return;
-    int kind;
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *failure =
         Py_BuildValue("(NsiNNL)", make_error(message->err, NULL), rd_topic_name(message->rkt), (int)message->partition,
                       bytes_or_none(message->key, message->key_len), bytes_or_none(message->payload, message->len),
-                      (long long)rd_message_timestamp(message, &kind));
+                      (long long)(intptr_t)message->_private); /* librdkafka forgets the timestamp */
     if (failure == NULL || PyList_Append(((Client *)opaque)->failures, failure) < 0)
         PyErr_WriteUnraisable(NULL);
     Py_XDECREF(failure);
@@ -132,8 +132,8 @@ static int set_bytes(rd_kafka_vu_t *into, int vtype, PyObject *given) {
 
 /* produce(topic, value, key, partition, timestamp, headers) */
 static PyObject *producer_produce(Producer *self, PyObject *const *args, Py_ssize_t count) {
-    rd_kafka_vu_t parts[7];
-    int used = 6;
+    rd_kafka_vu_t parts[8];
+    int used = 7;
     if (!client_is_open(self->client))
         return NULL;
     if (count != 6) {
@@ -151,23 +151,28 @@ static PyObject *producer_produce(Producer *self, PyObject *const *args, Py_ssiz
     parts[4].u.i64 = PyLong_AsLongLong(args[4]);
     parts[5].vtype = VTYPE_MSGFLAGS;
     parts[5].u.i = MSG_F_COPY;
+    parts[6].vtype = VTYPE_OPAQUE;
+    parts[6].u.ptr = (void *)(intptr_t)parts[4].u.i64; /* for `keep_failure` */
     if (PyErr_Occurred())
         return NULL;
     int filled = PyObject_IsTrue(args[5]);
     if (filled < 0)
         return NULL;
     if (filled) {
-        parts[6].vtype = VTYPE_HEADERS;
-        parts[6].u.headers = make_headers(args[5]);
-        if (parts[6].u.headers == NULL)
+        parts[7].vtype = VTYPE_HEADERS;
+        parts[7].u.headers = make_headers(args[5]);
+        if (parts[7].u.headers == NULL)
             return NULL;
-        used = 7;
+        used = 8;
     }
     rd_kafka_error_t *error = rd_produceva(self->client->client, parts, (size_t)used);
-    if (error == NULL)
+    if (error == NULL) {
+        self->records++;
+        self->bytes += (long long)(parts[1].u.mem.size + parts[2].u.mem.size);
         Py_RETURN_NONE;
+    }
     if (filled)
-        rd_headers_destroy(parts[6].u.headers); /* librdkafka owns them only if it took the record */
+        rd_headers_destroy(parts[7].u.headers); /* librdkafka owns them only if it took the record */
     if (rd_error_code(error) != ERR_QUEUE_FULL)
         return raise_if(error);
     PyErr_SetString(PyExc_BufferError, rd_error_string(error));
@@ -216,6 +221,8 @@ static PyObject *producer_purge(Producer *self, PyObject *unused) {
 }
 
 static Py_ssize_t producer_length(Producer *self) { return self->client ? rd_outq_len(self->client->client) : 0; }
+
+static PyObject *producer_taken(Producer *self, PyObject *unused) { return Py_BuildValue("(LL)", self->records, self->bytes); }
 
 static PyObject *producer_take_failures(Producer *self, PyObject *unused) {
     if (!client_is_open(self->client))
@@ -309,6 +316,7 @@ static PyMethodDef producer_methods[] = {
     {"poll", (PyCFunction)producer_poll, METH_VARARGS, NULL},
     {"flush", (PyCFunction)producer_flush, METH_VARARGS, NULL},
     {"purge", (PyCFunction)producer_purge, METH_NOARGS, NULL},
+    {"taken", (PyCFunction)producer_taken, METH_NOARGS, NULL},
     {"take_failures", (PyCFunction)producer_take_failures, METH_NOARGS, NULL},
     {"take_log", (PyCFunction)producer_take_log, METH_NOARGS, NULL},
     {"init_transactions", (PyCFunction)producer_init_transactions, METH_VARARGS, NULL},

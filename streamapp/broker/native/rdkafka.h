@@ -55,6 +55,7 @@ typedef struct {
     int vtype;
     union {
         rd_kafka_topic_t *rkt;
+        void *ptr;
         int i;
         int32_t i32;
         int64_t i64;

@@ -19,7 +19,7 @@ from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, brokers_answer, list_offsets
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.membership import Member, Membership, Position
-from streamapp.runners.worker.producer import RecordProducer
+from streamapp.runners.worker.producer import ChangelogRefused, ProductionError, RecordProducer
 from streamapp.runners.worker.purge import RepartitionPurge
 
 __all__ = ["Committer"]
@@ -68,17 +68,28 @@ class Committer:
             self._outputs.hurry()
 
     def begin(self) -> None:
-        """Before the tasks are flushed: their changelog records belong to a transaction."""
+        """Before the tasks are flushed: their changelog records belong to a transaction. Earlier outputs are waited for
+        before that, since a transaction has no time for them."""
         if self._outputs is not self._ledger:
+            self.waits = True
+            self._outputs.flush(PATIENCE_SECONDS, self._abandoned)
             self._ledger.begin()
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """About so many bytes are on their way."""
+        return self._outputs.unacknowledged_bytes
 
     def commit(self, tasks: Sequence[LiveTask], member: Member) -> None:
         """Commits tasks that were flushed."""
         self.waits = True
         failpoints.hit("state-flushed")
-        self._outputs.flush(PATIENCE_SECONDS, self._abandoned)
-        if self._outputs is not self._ledger:
-            self._ledger.flush(PATIENCE_SECONDS, self._abandoned)
+        try:
+            self._outputs.flush(PATIENCE_SECONDS, self._abandoned)
+            if self._outputs is not self._ledger:
+                self._ledger.flush(PATIENCE_SECONDS, self._abandoned)
+        except ChangelogRefused as exc:
+            raise self._naming_records(exc, tasks) from exc
         failpoints.hit("outputs-acknowledged")
         positions = {tp: position for live in tasks for tp, position in live.commit_positions().items()}
         # Asked for before the commit: after it, another worker may have taken over, and its records are not in this
@@ -90,6 +101,7 @@ class Committer:
         )
         failpoints.hit("offsets-committed")
         self.waits = False
+        self._outputs.accepted()
         for live in tasks:
             live.task.persist({tp: ends[tp] for tp in live.changelogs if tp in ends})
         failpoints.hit("state-persisted")
@@ -131,3 +143,14 @@ class Committer:
     def _begin_outputs(self) -> None:
         if self._outputs is self._ledger:
             self._ledger.begin()
+
+    def _naming_records(self, refused: ChangelogRefused, tasks: Sequence[LiveTask]) -> ProductionError:
+        """The change is of one of several records: the changelog gets the last value of each key."""
+        for live in tasks:
+            if refused.changelog in live.changelogs:
+                began = live.starts | {tp: position.offset for tp, position in self._committed.items()}
+                read = ", ".join(
+                    f"{tp} at offsets {began[tp]} to {end - 1}" for tp, end in live.task.positions.items()
+                )
+                return ProductionError(f"task {live.id}, after records of {read}: {refused}")
+        return refused

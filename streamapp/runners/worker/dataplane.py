@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -22,8 +21,10 @@ from streamapp.runners.worker.global_stores import GlobalStores
 from streamapp.runners.worker.livetask import LiveTask, TaskOpener, now_ms
 from streamapp.runners.worker.logs import DETAIL
 from streamapp.runners.worker.membership import Member, Membership, StaleMemberError
+from streamapp.runners.worker.pace import Pace
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.producer import RecordProducer
+from streamapp.runners.worker.progress import Progress
 from streamapp.runners.worker.restore import Restorer
 from streamapp.runners.worker.standby import Standbys
 from streamapp.runners.worker.transactions import TransactionAborted
@@ -78,16 +79,21 @@ class DataPlane(threading.Thread):
         self._stopping = self._ended = False
         self._abandoned = threading.Event()
         self._current: LiveTask | None = None
-        self._outputs = outputs
         self._metrics: dict[TaskId, TaskMetrics] = {}
         """Of all tasks that were here, as they are or were last."""
         self._repaired: set[TaskId] = set()
         self._last_commit = self._last_punctuation = self._last_look = self._last_hurry = time.monotonic()
         self._committer = Committer(config, admin, outputs, ledger, membership, self._abandoned.is_set)
+        self._pace = Pace(config.transaction_timeout_ms, config.state_memory_bytes // 2)
+        self._waiting = 0
+        """Bytes that waited for a commit after the last turn."""
+        self._held_back = False
+        """The pace has left records where they were in the last turn."""
         self._done = 0
         """Records that were processed in the last turn."""
         self._draining = False
         """A commit is due and waits for asynchronous steps, which take no more records until then."""
+        self.progress = Progress()
         self.fetcher = Fetcher(config, admin)
         self.restorer = Restorer(config, admin)
         self.standbys = Standbys(config, admin, open_task, self._close_task, membership.rejoin)
@@ -159,7 +165,7 @@ class DataPlane(threading.Thread):
     @property
     def dropped_results(self) -> int:
         """Those that brokers refused and the production exception handler went on without."""
-        return self._outputs.dropped
+        return sum(metrics.dropped_results for metrics in list(self._metrics.values()))
 
     def look_beside(self) -> None:
         """For another thread, now and then: the lag has to grow while this one is held up."""
@@ -198,17 +204,22 @@ class DataPlane(threading.Thread):
                 self._work()
         except StaleMemberError as exc:
             logger.warning("%s; its tasks are dropped until the group gives it new ones", exc)
-            self._committer.roll_back()
+            self._roll_back(exc)
             self._suspend()
             self._drop(list(self.tasks))
         except TransactionAborted as exc:
             logger.warning("%s; its tasks begin again at the last commit", exc)
-            self._committer.roll_back()
+            self._roll_back(exc)
             if not self._stopping:
                 self._reopen()
         except StateDamagedError as exc:
             if not self._repair(exc):
                 raise
+
+    def _roll_back(self, exc: BaseException) -> None:
+        self.progress.rolled_back(exc)
+        self._committer.roll_back()
+        self._pace.rolled_back()
 
     def _work(self) -> None:
         self._global_stores.poll(0 if self._global_stores.ready else _IDLE_SECONDS)
@@ -221,17 +232,20 @@ class DataPlane(threading.Thread):
         self.standbys.poll()
         self._look()
         if self.suspended or self.paused or not runs:
+            if not self.suspended and not self.tasks:
+                self.progress.made()
             self._committer.poll()
             return
-        idle = _ASYNC_SECONDS if self._waiting() else _IDLE_SECONDS
-        self.fetcher.poll(0 if self._done or self.restorer.active else idle)
+        idle = _ASYNC_SECONDS if self._in_steps() else _IDLE_SECONDS
+        if not self._held_back:
+            self.fetcher.poll(0 if self._done or self.restorer.active else idle)
         failpoints.hit("batch-polled")
         self._process()
         failpoints.hit("records-processed")
         self._send_in_time()
         self._committer.poll()
         if self._commit_is_due():
-            self._draining = bool(self._waiting())
+            self._draining = bool(self._in_steps())
             if not self._draining:
                 self._commit()
 
@@ -241,7 +255,7 @@ class DataPlane(threading.Thread):
             self._last_hurry = now
             self._committer.hurry()
 
-    def _waiting(self) -> list[LiveTask]:
+    def _in_steps(self) -> list[LiveTask]:
         """The running tasks with records in asynchronous steps, which cannot be committed."""
         return [live for live in self.tasks.values() if live.running and live.task.pending]
 
@@ -249,9 +263,12 @@ class DataPlane(threading.Thread):
         if time.monotonic() - self._last_commit >= self._config.commit_interval / 1000:
             return True
         running = [live.task for live in self.tasks.values() if live.running]
-        return any(task.commit_requested for task in running) or (
-            sum(task.dirty_bytes for task in running) > self._config.state_memory_bytes // 4
-        )
+        return any(task.commit_requested for task in running) or self._pace.exceeded(self._waiting)
+
+    def _waiting_bytes(self) -> int:
+        """About so many bytes the next commit has to wait for."""
+        dirty = sum(live.task.dirty_bytes for live in self.tasks.values() if live.running)
+        return dirty + self._committer.unacknowledged_bytes
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -264,17 +281,25 @@ class DataPlane(threading.Thread):
         punctuate = now - self._last_punctuation >= _PUNCTUATE_SECONDS
         if punctuate:
             self._last_punctuation = now
+        running = [live for live in self.tasks.values() if live.running]
+        waiting = self._waiting_bytes()
+        share = max(1, self._pace.records(waiting) // len(running))
         done = 0
-        for live in self.tasks.values():
-            if live.running:
-                self._current = live
-                most = 0 if self._draining and live.task.asynchronous else sys.maxsize
-                done += live.task.process(most, self.fetcher.caught_up(live))
-                if punctuate:
-                    live.task.punctuate_wall_clock(now_ms())
+        self._held_back = False
+        for live in running:
+            self._current = live
+            most = 0 if self._draining and live.task.asynchronous else share
+            taken = live.task.process(most, self.fetcher.caught_up(live))
+            done += taken
+            self._held_back |= taken == share
+            if punctuate:
+                live.task.punctuate_wall_clock(now_ms())
         self._current = None
         self.processed += done
         self._done = done
+        self._waiting = self._waiting_bytes()
+        if done:
+            self._pace.taken(done, self._waiting - waiting)
         self.fetcher.apply_back_pressure()
 
     # The commit.
@@ -282,7 +307,7 @@ class DataPlane(threading.Thread):
     def _commit_to_the_end(self) -> None:
         """Commits after what is in asynchronous steps has come out; what does not come out in time is begun again."""
         deadline = time.monotonic() + _DRAIN_SECONDS
-        while waiting := self._waiting():
+        while waiting := self._in_steps():
             if time.monotonic() > deadline or self._abandoned.is_set():
                 listed = ", ".join(str(live.id) for live in waiting)
                 raise TransactionAborted(f"asynchronous steps of tasks {listed} have not ended in time")
@@ -295,7 +320,10 @@ class DataPlane(threading.Thread):
         self._last_commit = time.monotonic()
         tasks = [live for live in self.tasks.values() if live.running and live.task.commit_needed]
         if not tasks or self._member is None:
+            if self.fetcher.at_end:
+                self.progress.made()
             return
+        began, waiting = time.monotonic(), self._waiting_bytes()
         self._committer.begin()
         for live in tasks:
             self._current = live
@@ -304,6 +332,8 @@ class DataPlane(threading.Thread):
         self._committer.commit(tasks, self._member)
         self.commits += 1
         self._last_commit = time.monotonic()
+        self.progress.made()
+        self._pace.committed(waiting, self._last_commit - began)
 
     # Tasks come and go.
 
@@ -373,6 +403,7 @@ class DataPlane(threading.Thread):
             # A counter does not fall because a task is opened anew.
             if live.id in self._metrics:
                 live.task.metrics.dropped_records = self._metrics[live.id].dropped_records
+                live.task.metrics.dropped_results = self._metrics[live.id].dropped_results
             self._metrics[live.id] = live.task.metrics
         self.restorer.add(opened)
         self._start_restored()

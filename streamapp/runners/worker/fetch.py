@@ -114,6 +114,11 @@ class Fetcher:
             return None
         return self._at_end
 
+    @property
+    def at_end(self) -> bool:
+        """Everything there is was fetched."""
+        return all(self._next[tp] >= self.ends.get(tp, -1) for tp in self._task_of)
+
     def apply_back_pressure(self) -> None:
         """Pauses inputs of which too much waits, because another input of the task, or an asynchronous step, holds them
         back."""

@@ -8,18 +8,19 @@ together in a short transaction at each commit, so that state is exact whatever 
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException
 
-from streamapp.config import ErrorContext, StreamsConfig
+from streamapp.config import StreamsConfig
+from streamapp.engine.collector import ResultRefused
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import NO_HEADERS, Headers, TopicPartition, create_time
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, producer_settings
 from streamapp.runners.worker.membership import Member, Position
+from streamapp.runners.worker.refusals import NO_TOPIC, Refusals, is_refusal, refusal
 from streamapp.runners.worker.sender import FLUSH_STEP_SECONDS, Failure, open_sender
 from streamapp.runners.worker.transactions import (
     OffsetsNotAnswered,
@@ -29,22 +30,11 @@ from streamapp.runners.worker.transactions import (
     open_transactions,
 )
 
-__all__ = ["ProductionError", "RecordProducer"]
+__all__ = ["ChangelogRefused", "ProductionError", "RecordProducer"]
 
-logger = logging.getLogger(__name__)
 _FULL_SECONDS = 0.01
 _LAST_SECONDS = 2.0
-_NO_TOPIC = "Create it: streamapp topic create {topic} --partitions 4"
 _NO_CHANGELOG = "It is a changelog that was deleted: restore it, or, to compute the tables anew, stop all workers and run `streamapp reset`"
-_FAULTS_OF_THE_RECORD = {
-    KafkaError.MSG_SIZE_TOO_LARGE: "Raise max.message.bytes of the topic, or write less into a record",
-    KafkaError.INVALID_RECORD: "A compacted topic takes no records without a key",
-    KafkaError.UNKNOWN_TOPIC_OR_PART: _NO_TOPIC,
-    KafkaError._UNKNOWN_TOPIC: _NO_TOPIC,
-    KafkaError._UNKNOWN_PARTITION: "The topic does not have this partition",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client WRITE on the topic",
-}
-"""A new attempt would fail like this one; what may help."""
 _OUT_OF_STEP = (
     KafkaError._FATAL,
     KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -58,28 +48,49 @@ class ProductionError(BrokerError):
     """A record could not be written. Nothing that came after the last commit is committed."""
 
 
+class ChangelogRefused(ProductionError):
+    """Brokers refused a change of a store. Its state cannot be without the change, so no handler is asked."""
+
+    def __init__(self, store: str, changelog: TopicPartition, refused: ResultRefused) -> None:
+        remedy = _NO_CHANGELOG if refused.remedy is NO_TOPIC else refused.remedy
+        super().__init__(
+            f"the store {store} has a change that its changelog {changelog} does not take: {refused}. State cannot be "
+            f"without a change, so no exception handler is asked. {remedy}"
+        )
+        self.changelog = changelog
+
+
 class RecordProducer:
     """A `streamapp.engine.Collector` on top of a librdkafka producer, with transactions if it is given a name for them.
 
-    Only failures are reported back record by record; that everything else has arrived is what `flush` waits for.
+    ``stores`` has the store of each changelog. Only failures are reported back record by record; that everything else has
+    arrived is what `flush` waits for.
     """
 
     def __init__(
-        self, config: StreamsConfig, partitions: Mapping[str, int], transactional_id: str | None = None
+        self,
+        config: StreamsConfig,
+        partitions: Mapping[str, int],
+        transactional_id: str | None = None,
+        stores: Mapping[str, str] | None = None,
     ) -> None:
         self._config = config
         self._transactional = transactional_id is not None
-        self._handler = config.production_exception_handler
+        self._patient = not self._transactional and config.production_exception_handler != "fail"
+        """Results that were refused may be dropped, and nothing is spoilt by others that follow them."""
+        self._stores = stores or {}
         self._partitions = dict(partitions)
         self._failure: StreamsError | None = None
         self._in_transaction = False
-        self.dropped = 0
-        """Records that the production exception handler said to go on without."""
+        self._refusals = Refusals()
+        self._knows_refusals = False
         self._settings = producer_settings(config, transactional_id)
         self._renew()
 
     def _renew(self) -> None:
-        self.client = open_sender(self._settings, self._on_failure)
+        smaller = self._refusals.batch_bytes
+        batches = {} if smaller is None else {"batch.size": smaller}
+        self.client = open_sender(self._settings | batches, self._on_failure)
         self._produce = self.client.produce
         self._failure = None
         self._in_transaction = False
@@ -133,9 +144,13 @@ class RecordProducer:
         With a new client, whose first request ends what the old one has left: after an error nobody knows what that one
         still waits for, and aborting with it was seen to take minutes.
         """
+        with contextlib.suppress(KafkaException):
+            self.client.poll(0)  # what is known of refusals
         if self._in_transaction:
             abandon_transaction(self.client)
         self.client.purge()
+        self._refusals.take()
+        self._knows_refusals = bool(self._refusals)
         self._renew()
         if self._transactional:
             self.open()
@@ -153,12 +168,15 @@ class RecordProducer:
     ) -> None:
         number = -1 if partition is None else partition
         at = timestamp or create_time(timestamp)
+        if self._knows_refusals and (refused := self._refusals.find(topic, key, value, at)) is not None:
+            raise refused
         try:
-            self._produce(topic, value, key, number, at, headers)
-        except BufferError:
-            self._send_when_there_is_room(partial(self._produce, topic, value, key, number, at, headers))
+            try:
+                self._produce(topic, value, key, number, at, headers)
+            except BufferError:
+                self._send_when_there_is_room(partial(self._produce, topic, value, key, number, at, headers))
         except KafkaException as exc:
-            self._failed(Failure(exc.args[0], topic, number, key, value, at), headers)
+            self._not_taken(Failure(exc.args[0], topic, number, key, value, at))
 
     def partition_count(self, topic: str) -> int:
         count = self._partitions.get(topic)
@@ -170,11 +188,10 @@ class RecordProducer:
         return count
 
     def poll(self) -> None:
-        """Lets failures be reported, and raises the first that was not handled."""
+        """Lets failures be reported, and raises the first."""
         with self._naming_errors():
             self.client.poll(0)
-        if self._failure is not None:
-            raise self._failure
+        self._raise_failure(wait=self._patient)
 
     def hurry(self) -> None:
         """Sends what would wait for more records (``linger.ms``)."""
@@ -185,13 +202,31 @@ class RecordProducer:
         """Returns when the brokers have acknowledged every record. Raises `ProductionError` or `BrokerError`."""
         deadline = time.monotonic() + timeout
         with self._naming_errors():
-            while self.client.flush(FLUSH_STEP_SECONDS) and self._failure is None:
+            while self.client.flush(FLUSH_STEP_SECONDS) and not self._spoilt:
                 if cancelled() or time.monotonic() > deadline:
                     raise BrokerError(
                         f"{len(self.client)} records are still not acknowledged after {timeout:.0f} s"
                     )
-        if self._failure is not None:
-            raise self._failure
+        self._raise_failure()
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """About so many bytes of keys and values are on their way."""
+        waiting = len(self.client)
+        if not waiting:
+            return 0
+        records, size = self.client.taken()
+        return waiting * size // max(1, records)
+
+    def accepted(self) -> None:
+        """Everything is committed: results that were refused have met their handler."""
+        if self._knows_refusals:
+            self._refusals.clear()
+            self._knows_refusals = False
+
+    @property
+    def _spoilt(self) -> bool:
+        return self._failure is not None or (self._refusals.new and not self._patient)
 
     def close(self) -> None:
         """Gives up what is still on its way, after a moment if it needs no commit: the dead letter of the record that ends the
@@ -205,7 +240,7 @@ class RecordProducer:
             self.client.flush(1.0)
 
     def _send_when_there_is_room(self, produce: Callable[[], None]) -> None:
-        while self._failure is None:  # which the next `poll` or `flush` raises
+        while not self._spoilt:  # which the next `poll` or `flush` raises
             with self._naming_errors():
                 self.client.poll(_FULL_SECONDS)
             try:
@@ -236,29 +271,41 @@ class RecordProducer:
         if failure.error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
             self._failed(failure)
 
-    def _failed(self, failed: Failure, headers: Headers = NO_HEADERS) -> None:
+    def _failed(self, failed: Failure) -> None:
         error, topic, partition, key, value, timestamp = failed
-        if error.code() in _OUT_OF_STEP or (
-            self._transactional and error.code() not in _FAULTS_OF_THE_RECORD
-        ):
-            self._failure = self._failure or TransactionAborted(f"the producer has failed: {error.str()}")
-            return
-        size = len(key or b"") + len(value or b"")
-        remedy = _FAULTS_OF_THE_RECORD.get(error.code())
-        if remedy is _NO_TOPIC:
-            deleted = topic.startswith(f"{self._config.application_id}-") and topic.endswith("-changelog")
-            remedy = _NO_CHANGELOG if deleted else remedy.format(topic=topic)
-        failure = ProductionError(
-            f"a record could not be written to {topic}: {error.str()} (key and value: {size:,} bytes)"
-            + (f". {remedy}" if remedy else "")
-        )
-        decision = self._handler
-        if callable(decision):
-            context = ErrorContext(topic, partition, -1, timestamp, headers, "sink", "", key, value)
-            decision = decision(context, failure)
-        # The transaction that a record is missing from cannot be committed, whatever the handler says.
-        if decision == "continue" and not self._transactional:
-            self.dropped += 1
-            logger.warning("%s; going on without it", failure)
-        elif not isinstance(self._failure, ProductionError):
-            self._failure = failure  # also when the transaction has failed: this is why, and it would again
+        if error.code() == KafkaError._INVALID_DIFFERENT_RECORD:
+            return  # it comes again with those that were refused
+        if not is_refusal(error):
+            if self._transactional or error.code() in _OUT_OF_STEP:
+                failure: StreamsError = TransactionAborted(f"the producer has failed: {error.str()}")
+            else:
+                failure = ProductionError(f"a record could not be written to {topic}: {error.str()}")
+            self._failure = self._failure or failure
+        elif topic in self._stores or topic == self._config.dead_letter_queue_topic:
+            # Also when the transaction has failed: this is why, and it would again.
+            self._failure = self._fault(topic, partition, refusal(error, key, value, timestamp))
+        else:
+            self._refusals.add(failed)
+
+    def _fault(self, topic: str, partition: int, refused: ResultRefused) -> ProductionError:
+        """The error for a refusal that no handler is asked about."""
+        if topic in self._stores:
+            return ChangelogRefused(self._stores[topic], TopicPartition(topic, partition), refused)
+        return ProductionError(f"a dead letter could not be written to {topic}: {refused}. {refused.remedy}")
+
+    def _not_taken(self, failed: Failure) -> None:
+        """librdkafka itself did not take a record, so that no transaction misses the record."""
+        error, topic, _, key, value, timestamp = failed
+        if is_refusal(error) and topic not in self._stores and topic != self._config.dead_letter_queue_topic:
+            raise refusal(error, key, value, timestamp)
+        self._failed(failed)
+
+    def _raise_failure(self, *, wait: bool = False) -> None:
+        """Raises the first failure, or the reason of it. ``wait``: results that were refused are of no haste, more of
+        them may follow."""
+        if isinstance(self._failure, ProductionError):
+            raise self._failure
+        if not wait and (refused := self._refusals.take()) is not None:
+            raise refused
+        if self._failure is not None:
+            raise self._failure

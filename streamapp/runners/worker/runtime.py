@@ -102,7 +102,12 @@ class StreamsRuntime(WorkerView):
         )
         self._on_disk = await self._loop.run_in_executor(None, offsets_on_disk, self.plan, self._directory)
         transactional_id = f"{self.plan.application_id}-{_process_id(self._directory)}"
-        ledger = RecordProducer(self.config, topics.partitions, transactional_id)
+        stores = {
+            topic.name: name
+            for sub in self.plan.subtopologies
+            for name, topic in sub.changelog_topics.items()
+        }
+        ledger = RecordProducer(self.config, topics.partitions, transactional_id, stores)
         outputs = ledger if self.config.exactly_once else RecordProducer(self.config, topics.partitions)
         self._global_stores = GlobalStores(self.plan, admin, topics)
         self._plane = DataPlane(

@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
@@ -47,7 +48,7 @@ class Failure(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp: int
-    """-1: librdkafka does not tell."""
+    """0: that of sending."""
 
 
 class Sender(Protocol):
@@ -79,6 +80,9 @@ class Sender(Protocol):
 
     def __len__(self) -> int:
         """How many records are not acknowledged."""
+
+    def taken(self) -> tuple[int, int]:
+        """How many records, and bytes of keys and values, it was given since it was opened."""
 
     def init_transactions(self, timeout: float) -> None: ...
 
@@ -115,6 +119,7 @@ class NativeSender:
         self._hurries: SimpleQueue[_native.Producer | None] = SimpleQueue()
         self._hurrier: threading.Thread | None = None
         self.produce = self._client.produce
+        self.taken = self._client.taken
         self.init_transactions = self._client.init_transactions
         self.begin_transaction = self._client.begin_transaction
         self.commit_transaction = self._client.commit_transaction
@@ -171,7 +176,8 @@ class ConfluentSender:
 
     def __init__(self, settings: Mapping[str, Any], on_failure: Callable[[Failure], None]) -> None:
         self._on_failure = on_failure
-        self._client = Producer({**settings, "on_delivery": self._on_delivery, "error_cb": _log_error})
+        self._client = Producer({**settings, "error_cb": _log_error})
+        self._records = self._bytes = 0
         self.init_transactions = self._client.init_transactions
         self.begin_transaction = self._client.begin_transaction
         self.commit_transaction = self._client.commit_transaction
@@ -187,10 +193,16 @@ class ConfluentSender:
         headers: Headers,
         /,
     ) -> None:
+        report = partial(self._on_delivery, timestamp)  # librdkafka forgets the timestamp
         if headers:
-            self._client.produce(topic, value, key, partition, None, None, timestamp, list(headers))
+            self._client.produce(topic, value, key, partition, report, None, timestamp, list(headers))
         else:
-            self._client.produce(topic, value, key, partition, None, None, timestamp)
+            self._client.produce(topic, value, key, partition, report, None, timestamp)
+        self._records += 1
+        self._bytes += len(key or b"") + len(value or b"")
+
+    def taken(self) -> tuple[int, int]:
+        return self._records, self._bytes
 
     def poll(self, timeout: float) -> None:
         self._client.poll(timeout)
@@ -215,7 +227,7 @@ class ConfluentSender:
         offsets = [RdTopicPartition(*tp, *position) for tp, position in positions.items()]
         self._client.send_offsets_to_transaction(offsets, group_metadata(group, member), timeout)
 
-    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, timestamp: int, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self._on_failure(
                 Failure(
@@ -224,7 +236,7 @@ class ConfluentSender:
                     message.partition() or 0,
                     message.key(),
                     message.value(),
-                    message.timestamp()[1],
+                    timestamp,
                 )
             )
 

@@ -66,7 +66,7 @@ class WorkerView:
             return "stopping"
         if plane is None or self._global_stores is None or not self._global_stores.ready:
             return "starting"
-        if self._watchdog is not None and self._watchdog.stuck:
+        if self._stuck:
             return "stuck"
         if plane.suspended:
             return "rebalancing"
@@ -81,8 +81,13 @@ class WorkerView:
     def reason(self) -> str | None:
         """Why the worker has failed, or what it is stuck at."""
         if self._failure is None:
-            return None if self._watchdog is None else self._watchdog.stuck
+            return self._stuck
         return f"{type(self._failure).__name__}: {self._failure}"
+
+    @property
+    def _stuck(self) -> str | None:
+        held_up = None if self._watchdog is None else self._watchdog.stuck
+        return held_up or (None if self._plane is None else self._plane.progress.stuck)
 
     @property
     def url(self) -> str:

@@ -126,6 +126,26 @@ def started_without_brokers(run: Run) -> None:
     run.finish()
 
 
+@scenario(
+    13,
+    fault="a quota of the brokers (producer_byte_rate) is far below what the application writes: a backlog of 7 MB at "
+    "200 KB/s is worked off, and at most one transaction times out",
+    workloads=("copy", "count"),
+)
+def quota(run: Run) -> None:
+    run.kafka.set_quota(run.id, producer_byte_rate=200_000)
+    for _ in range(5):
+        run.feed(2_000, lambda number: f"{number:01000}")
+    run.start("a")
+    run.caught_up(240)
+    # Brokers measure over eleven seconds, longer than a transaction may take: one may time out when they slow down first.
+    run.must(
+        run.log("a").count("begin again at the last commit") <= 1,
+        "no transaction is repeated again and again",
+    )
+    run.finish()
+
+
 def _end(run: Run, number: int, how: str) -> None:
     run.history.add("fault", what=f"{how} broker {number}")
     if how == "kill":

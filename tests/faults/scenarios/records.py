@@ -52,31 +52,101 @@ def dead_letter_topic_missing(run: Run) -> None:
     run.fails("a", f"{run.id}-nowhere")
 
 
-@scenario(37, fault="the output topic takes no record of this size: the worker stops, nothing is skipped")
+@scenario(
+    37,
+    fault="the output topic takes no record of this size: the worker names the record and ends, nothing is skipped",
+)
 def output_too_large(run: Run) -> None:
-    _too_large_for(run, run.sink)
+    _too_large_for(
+        run, run.sink, rf"record of {run.source}-\d at offset \d+ gave a result that {run.sink} does not take"
+    )
 
 
 @scenario(
     37,
-    fault="the changelog takes no record of this size: the worker stops, nothing is skipped",
+    fault="the changelog takes no record of this size: the worker names store and topic and ends, nothing is skipped",
     guarantees=(EOS,),
 )
 def changelog_too_large(run: Run) -> None:
-    _too_large_for(run, f"{run.id}-counts-changelog")
+    changelog = f"{run.id}-counts-changelog"
+    _too_large_for(run, changelog, rf"store counts .* changelog {changelog}-\d does not take")
 
 
-def _too_large_for(run: Run, topic: str) -> None:
+def _too_large_for(run: Run, topic: str, says: str) -> None:
     run.start("a")
     run.feed(100)
     run.caught_up()
-    # Less than a batch of two, more than a transaction marker, without which no transaction ends.
-    set_config(run, topic, "max.message.bytes", "100")
-    run.feed(100)
-    run.fails("a", f"a record could not be written to {topic}")
+    # More than a transaction marker, without which no transaction ends.
+    set_config(run, topic, "max.message.bytes", "300")
+    run.feed(100, lambda number: f"{number:0500}")
+    run.fails("a", says)
     set_config(run, topic, "max.message.bytes", "1000000")
     run.start("a")
     run.finish()
+
+
+@scenario(
+    37, fault="the output topic takes single results, and no batch of two: the worker sends smaller batches"
+)
+def batches_too_large(run: Run) -> None:
+    run.start("a")
+    run.feed(100)
+    run.caught_up()
+    set_config(run, run.sink, "max.message.bytes", "100")
+    run.feed(100)
+    run.finish()
+
+
+@scenario(
+    37,
+    fault="results are further ahead of time than their topic takes: with fail the worker names the record and ends, "
+    "with continue each is a dead letter, and the others are answered",
+    workloads=("copy",),
+    dead_letters=True,
+    each={"answer": ("fail", "continue")},
+)
+def timestamp_ahead(run: Run, answer: str) -> None:
+    _takes_any_time(run, run.source)
+    run.start("a", ON_PRODUCTION=answer)
+    run.feed(100)
+    run.caught_up()
+    run.feed(100, _every_20th_poisoned, ahead_ms=_HOURS_MS)
+    if answer == "fail":
+        run.fails(
+            "a", rf"record of {run.source}-\d at offset \d+ gave a result that {run.sink} does not take"
+        )
+        return
+    run.commits()
+    run.feed(100)
+    run.finish()
+
+
+@scenario(
+    37,
+    fault="the changelog takes no record that is so far ahead of time: the worker names store and topic, and ends "
+    "under either answer",
+    each={"answer": ("fail", "continue")},
+)
+def changelog_timestamp_ahead(run: Run, answer: str) -> None:
+    _takes_any_time(run, run.source)
+    _takes_any_time(run, run.sink)
+    run.start("a", ON_PRODUCTION=answer)
+    run.feed(100)
+    run.caught_up()
+    run.feed(1, ahead_ms=_HOURS_MS)
+    changelog = f"{run.id}-counts-changelog"
+    run.fails("a", rf"store counts .* changelog {changelog}-\d")
+    _takes_any_time(run, changelog)
+    run.start("a")
+    run.finish()
+
+
+_HOURS_MS = 3 * 3_600_000
+"""Brokers take what is one hour ahead (``message.timestamp.after.max.ms``)."""
+
+
+def _takes_any_time(run: Run, topic: str) -> None:
+    set_config(run, topic, "message.timestamp.after.max.ms", str(2**63 - 1))
 
 
 @scenario(

@@ -22,10 +22,11 @@ from streamapp import (
     TopicPartition,
     Topology,
 )
+from streamapp.engine.collector import ResultRefused
 from streamapp.errors import BrokerError, ProcessorStateError
 from streamapp.records import RecordBatch
 from streamapp.state.backend import MemoryBackend
-from tests.unit.engine.support import TEXT, TEXTS, commit, feed, task_of
+from tests.unit.engine.support import TEXT, TEXTS, Sent, commit, feed, task_of
 
 LEFT, RIGHT = TopicPartition("left", 0), TopicPartition("right", 0)
 COUNTS: Any = Materialized("counts", key_serde=TEXT, value_serde=LongSerde())
@@ -320,6 +321,61 @@ class TestFailures:
                 ):
                     task.process()
                 assert not sent.records
+
+    def refusing(
+        self, config: StreamsConfig, *, final: bool = False, direct: bool = False
+    ) -> tuple[Any, Sent]:
+        """Brokers take no result "late"; the clock says 1000."""
+
+        class Refusing(Sent):
+            def send(
+                self, topic: str, key: Any, value: Any, timestamp: Any, headers: Any, partition: Any
+            ) -> None:
+                if topic == "out" and value == b"late":
+                    raise ResultRefused("ahead of time", "look at the clock", final=final)
+                super().send(topic, key, value, timestamp, headers, partition)
+
+        builder = StreamsBuilder()
+        target: Any = "out" if direct else lambda key, value, context: "out"
+        builder.stream("in", **TEXTS).to(target, name="sink", **TEXTS)
+        task, sent = task_of(builder, config=config, collector=Refusing(), now=[1_000])
+        feed(task, "in", [("k", "a", 1), ("k", "late", 5_000), ("k", "b", 2)], offset=7)
+        return task, sent
+
+    @pytest.mark.parametrize("direct", [True, False])
+    def test_a_result_that_brokers_refuse_is_named_with_its_record(self, direct: bool) -> None:
+        task, sent = self.refusing(StreamsConfig("app"), direct=direct)
+        with pytest.raises(
+            StreamsError,
+            match=r"sink \(task 0_0\): record of in-0 at offset 8 gave a result that out does not take: "
+            "ResultRefused: ahead of time; look at the clock",
+        ):
+            task.process()
+        assert values(sent) == ["a"]
+
+    def test_a_handler_goes_on_without_a_result_that_brokers_refuse(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        asked = []
+
+        def handler(context: Any, error: Exception) -> Any:
+            asked.append((context.processor, context.topic, context.offset, context.value, str(error)))
+            return "continue"
+
+        config = StreamsConfig("app", production_exception_handler=handler, dead_letter_queue_topic="dead")
+        task, sent = self.refusing(config)
+        assert task.process() == 3
+        assert asked == [("sink", "in", 8, b"late", "ahead of time")]
+        assert [value for _, value, _ in sent.to("out")] == ["a", "b"]
+        assert sent.to("dead") == [("k", "late", 1_000)]  # which brokers take
+        assert (task.metrics.dropped_results, task.metrics.dropped_records) == (1, 0)
+        (line,) = caplog.messages
+        assert "offset 8 gave a result that out does not take" in line
+
+    def test_a_refusal_may_be_no_handler_s_business(self) -> None:
+        task, _ = self.refusing(StreamsConfig("app", production_exception_handler="continue"), final=True)
+        with pytest.raises(StreamsError, match="out does not take"):
+            task.process()
 
     @pytest.mark.parametrize("error", [ProcessorStateError("the disk"), BrokerError("the brokers")])
     def test_what_is_not_the_record_s_fault_goes_past_the_handler(self, error: StreamsError) -> None:

@@ -14,11 +14,12 @@ from streamapp.dsl import Materialized, StreamsBuilder
 from streamapp.engine.task import Task
 from streamapp.errors import StreamsError
 from streamapp.records import RecordBatch, TopicPartition
-from streamapp.runners.worker import commit, dataplane
+from streamapp.runners.worker import commit, dataplane, progress
 from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.membership import Member, Position
 from streamapp.runners.worker.placement import TaskId
+from streamapp.runners.worker.progress import NoProgressError
 from streamapp.runners.worker.transactions import TransactionAborted
 from streamapp.serdes import LongSerde, StringSerde
 from streamapp.state.backend import MemoryBackend
@@ -42,6 +43,8 @@ def counting(*, asynchronous: bool = False) -> Plan:
 
 
 class Fetcher:
+    at_end = True
+
     def __init__(self, *_: Any) -> None:
         self.assigned: set[TaskId] = set()
         self.arrived: dict[TaskId, int] = {}
@@ -117,6 +120,7 @@ class Anything:
     """Producer, group, global stores: says yes to everything and notes what it was asked."""
 
     ready = True
+    unacknowledged_bytes = 0
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -265,6 +269,70 @@ def test_the_counters_of_dropped_records_do_not_fall(plane: Plane) -> None:
     plane.given(4, ONE, standbys={TWO: False})
     plane.given(5, ONE, TWO)  # comes back, by way of a standby
     assert dropping(1, ONE, TWO) == {"0_0": 6, "0_1": 4}
+
+
+def refuse_commits(plane: Plane, reason: str) -> None:
+    def commit(*_: Any) -> None:
+        raise TransactionAborted(reason)
+
+    plane.ledger.commit = commit
+
+
+def commit_of(plane: Plane, records: int) -> None:
+    plane.fetcher.arrived = {ONE: records}  # type: ignore[attr-defined]
+    plane._turn()
+    plane.tasks[ONE].task.commit_requested = True
+    plane._turn()
+
+
+def test_rollbacks_in_a_row_are_told_until_something_is_committed(plane: Plane) -> None:
+    plane.given(1, ONE)
+    refuse_commits(plane, "nobody takes this")
+    commit_of(plane, 1)
+    assert plane.progress.stuck is None
+    commit_of(plane, 1)
+    assert "nobody takes this" in str(plane.progress.stuck)
+    del plane.ledger.commit
+    commit_of(plane, 1)
+    assert plane.progress.stuck is None
+
+
+def test_rollbacks_are_forgotten_when_there_is_nothing_to_commit(plane: Plane) -> None:
+    plane.given(1, ONE)
+    refuse_commits(plane, "no")
+    commit_of(plane, 1)
+    commit_of(plane, 1)
+    plane.fetcher.at_end = False  # type: ignore[misc]
+    plane._commit()
+    assert plane.progress.stuck is not None  # what was rolled back has not come again
+    plane.fetcher.at_end = True  # type: ignore[misc]
+    plane._commit()
+    assert plane.progress.stuck is None
+
+
+def test_rollbacks_in_a_row_end_the_worker(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
+    plane.given(1, ONE)
+    refuse_commits(plane, "nobody takes this")
+    commit_of(plane, 1)
+    with pytest.raises(NoProgressError, match="nobody takes this"):
+        commit_of(plane, 1)
+
+
+def test_what_brokers_do_not_take_in_time_is_taken_in_slices_by_each_task(plane: Plane) -> None:
+    plane.given(1, ONE, TWO)
+    for _ in range(50):
+        plane._pace.rolled_back()
+    plane.fetcher.arrived = {ONE: 3, TWO: 3}  # type: ignore[attr-defined]
+    plane._turn()
+    assert [plane.tasks[id].task.metrics.processed for id in (ONE, TWO)] == [1, 1]
+    plane.fetcher.arrived = {ONE: 1}  # type: ignore[attr-defined]
+    plane._turn()
+    assert plane.fetcher.arrived  # type: ignore[attr-defined]  # nothing more is fetched until these are done
+    for _ in range(10):
+        plane._turn()
+    assert [plane.tasks[id].task.metrics.processed for id in (ONE, TWO)] == [4, 3]
+    assert plane.commits > 2  # what is taken is committed before more is
 
 
 def test_the_lag_is_looked_after_from_beside_only_while_the_thread_is_held_up(

@@ -9,8 +9,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from streamapp.config import StreamsConfig
+from streamapp.engine.collector import ResultRefused
 from streamapp.runners.worker import producer
-from streamapp.runners.worker.producer import ProductionError, RecordProducer
+from streamapp.runners.worker.producer import ChangelogRefused, ProductionError, RecordProducer
+from streamapp.runners.worker.refusals import ResultsRefused
 from streamapp.runners.worker.sender import Failure
 from streamapp.runners.worker.transactions import TransactionAborted
 
@@ -35,7 +37,12 @@ class Client:
 
     produce = poll = flush = _call
 
+    waiting = 0
+
     def purge(self) -> None: ...
+
+    def __len__(self) -> int:
+        return self.waiting
 
 
 @pytest.fixture
@@ -87,14 +94,128 @@ def test_what_a_new_one_would_meet_again_ends_the_worker(outputs: RecordProducer
         outputs.poll()
 
 
-def test_a_record_that_is_refused_is_named_with_what_helps(outputs: RecordProducer) -> None:
-    error = KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "too large"))
-    outputs.client.error = error  # type: ignore[attr-defined]
-    with pytest.raises(
-        ProductionError,
-        match=r"could not be written to out: too large \(key and value: 2 bytes\)\. Raise max.message.bytes",
-    ):
-        send(outputs)
+def too_large() -> KafkaError:
+    return KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "too large")
+
+
+def too_late() -> KafkaError:
+    return KafkaError(KafkaError.INVALID_TIMESTAMP, "ahead of time")
+
+
+def test_a_result_that_librdkafka_does_not_take_is_refused_in_the_call_of_its_operator(
+    outputs: RecordProducer,
+) -> None:
+    outputs.client.error = KafkaException(too_large())  # type: ignore[attr-defined]
+    with pytest.raises(ResultRefused, match=r"too large \(key and value: 2 bytes, timestamp 1\)") as caught:
+        outputs.send("out", b"k", b"v", 0)
+    assert caught.value.remedy.startswith("Raise max.message.bytes")
+    assert not caught.value.final
+    outputs.client.error = None  # type: ignore[attr-defined]
+    outputs.poll()  # nothing is missing from a transaction: nothing has to be begun again
+
+
+def test_a_result_that_brokers_refuse_is_named_when_it_is_sent_again_and_the_others_are_not(
+    outputs: RecordProducer,
+) -> None:
+    outputs._on_failure(Failure(too_late(), "out", 0, b"k", b"v", 500))
+    mate = KafkaError(KafkaError._INVALID_DIFFERENT_RECORD, "in bad company")
+    outputs._on_failure(Failure(mate, "out", 0, b"k", b"w", 500))
+    with pytest.raises(ResultsRefused, match="brokers refused 1 results for out: ahead of time"):
+        outputs.poll()
+    outputs.roll_back()
+    with pytest.raises(ResultRefused, match=r"ahead of time .* timestamp 500") as caught:
+        outputs.send("out", b"k", b"v", 500)
+    assert "timestamp_extractor" in caught.value.remedy
+    outputs.send("out", b"k", b"v", 400)  # the same, but for what it was refused for
+    outputs.send("out", b"k", b"w", 500)
+    outputs.poll()
+    outputs.accepted()
+    outputs.send("out", b"k", b"v", 500)
+
+
+def test_without_transactions_all_that_may_be_dropped_are_found_before_anything_is_begun_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(producer, "open_sender", Client)
+    outputs = RecordProducer(CONFIG.replace(production_exception_handler="continue"), {"out": 1})
+    for value in (b"v", b"w"):
+        outputs._on_failure(Failure(too_late(), "out", 0, b"k", value, 500))
+        outputs.poll()
+    with pytest.raises(ResultsRefused, match="2 results"):
+        flush(outputs)
+
+
+def test_a_batch_that_is_too_large_is_sent_in_smaller_ones_before_anybody_is_blamed(
+    outputs: RecordProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        producer, "open_sender", lambda given, on_failure: settings.append(given) or Client(given, on_failure)
+    )
+    for value in (b"v" * 39, b"w" * 39):
+        outputs._on_failure(Failure(too_large(), "out", 0, b"k", value, 500))
+    with pytest.raises(ResultsRefused):
+        outputs.poll()
+    outputs.roll_back()
+    assert settings[-1]["batch.size"] == 80 // 4
+    outputs.send("out", b"k", b"v" * 39, 500)
+    for value in (b"v" * 39, b"w" * 39):  # each in a batch of its own this time
+        outputs._on_failure(Failure(too_large(), "out", 0, b"k", value, 500))
+    outputs.roll_back()
+    assert settings[-1]["batch.size"] == 80 // 4
+    for value in (b"v" * 39, b"w" * 39):
+        with pytest.raises(ResultRefused):
+            outputs.send("out", b"k", value, 500)
+
+
+@pytest.mark.parametrize(
+    ("code", "final"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, True),
+        (KafkaError.TOPIC_EXCEPTION, True),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, False),
+    ],
+)
+def test_what_is_refused_for_its_topic_is_so_whatever_is_in_it(
+    outputs: RecordProducer, code: int, final: bool
+) -> None:
+    outputs._on_failure(Failure(KafkaError(code, "no"), "out", 0, b"k", b"v", 500))
+    with pytest.raises(TransactionAborted):
+        outputs.poll()
+    outputs.roll_back()
+    with pytest.raises(ResultRefused) as caught:
+        outputs.send("out", b"other", b"other", 1)
+    assert caught.value.final is final
+    outputs.send("elsewhere", b"k", b"v", 500)
+
+
+def test_changes_of_stores_and_dead_letters_have_nobody_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer, "open_sender", Client)
+    config = CONFIG.replace(production_exception_handler="continue", dead_letter_queue_topic="dead")
+    ledger = RecordProducer(config, {}, "app-1", {"app-counts-changelog": "counts"})
+    ledger._on_failure(Failure(KafkaError(KafkaError._STATE, "aborted"), "out", 0, b"k", b"v", 500))
+    ledger._on_failure(Failure(too_late(), "app-counts-changelog", 3, b"k", b"v", 500))
+    with pytest.raises(ChangelogRefused, match="the store counts .* changelog app-counts-changelog-3"):
+        ledger.poll()
+    outputs = RecordProducer(config, {})
+    outputs._on_failure(Failure(too_late(), "dead", 0, b"k", b"v", 500))
+    with pytest.raises(ProductionError, match="a dead letter could not be written to dead: ahead of time"):
+        outputs.poll()
+
+
+def test_why_a_transaction_failed_is_the_result_that_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer, "open_sender", Client)
+    ledger = RecordProducer(CONFIG, {}, "app-1")
+    ledger._on_failure(Failure(KafkaError(KafkaError._STATE, "aborted"), "out", 0, b"k", b"w", 500))
+    ledger._on_failure(Failure(too_late(), "out", 0, b"k", b"v", 500))
+    with pytest.raises(ResultsRefused, match="ahead of time"):
+        ledger.poll()
+
+
+def test_about_as_many_bytes_are_on_their_way_as_records(outputs: RecordProducer) -> None:
+    outputs.client.waiting = 3  # type: ignore[attr-defined]
+    outputs.client.taken = lambda: (10, 1_000)  # type: ignore[method-assign]
+    assert outputs.unacknowledged_bytes == 300
 
 
 def test_the_first_millisecond_of_1970_is_not_written_as_now(outputs: RecordProducer) -> None:

@@ -128,13 +128,14 @@ def test_a_record_that_is_too_large_is_refused_at_once(opened: Open, broker: dic
 
 def test_what_could_not_be_written_in_time_is_told_as_it_was_sent(opened: Open) -> None:
     sender, failures = opened(NOBODY, message_timeout_ms=1)
-    sender.produce("delays", b"v", None, 2, 77, ())
+    sender.produce("delays", b"v", None, 2, 77, (("trace", b"1"),))
     for _ in range(100):
         sender.poll(0.1)
         if failures:
             break
     (failure,) = failures
-    assert failure[1:5] == ("delays", 2, None, b"v")
+    assert failure[1:] == ("delays", 2, None, b"v", 77)
+    assert sender.taken() == (1, 1)
     assert failure.error.code() == KafkaError._MSG_TIMED_OUT
 
 

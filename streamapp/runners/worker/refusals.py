@@ -1,0 +1,150 @@
+"""Results that brokers refuse: which they are, and what may help.
+
+A refusal comes long after the record that gave the result, and a transaction cannot be committed without the result. So
+the worker rolls back and begins again at the last commit. The same result then meets its refusal in the call of its
+operator, where source record and operator are known: the production exception handler decides there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from math import inf
+
+from confluent_kafka import KafkaError
+
+from streamapp.engine.collector import ResultRefused
+from streamapp.records import TopicPartition
+from streamapp.runners.worker.sender import Failure
+from streamapp.runners.worker.transactions import TransactionAborted
+
+__all__ = ["NO_TOPIC", "Refusals", "ResultsRefused", "is_refusal", "refusal"]
+
+NO_TOPIC = "Create the topic: streamapp topic create TOPIC --partitions N"
+_SMALLER = "Raise max.message.bytes of the topic, or write less into a record"
+_TIMESTAMPS = (
+    "No topic takes timestamps that are further from the clock than its message.timestamp.after.max.ms (an hour) and "
+    "message.timestamp.before.max.ms say: change these, or give the source a timestamp_extractor"
+)
+_OF_THE_BATCH = {
+    KafkaError.MSG_SIZE_TOO_LARGE: _SMALLER,
+    KafkaError.RECORD_LIST_TOO_LARGE: _SMALLER,
+    KafkaError.INVALID_MSG_SIZE: _SMALLER,
+    KafkaError.POLICY_VIOLATION: "A policy of the brokers forbids this record",
+}
+"""Of several records in a batch these do not say which one is to blame, or whether one is."""
+_OF_THE_RECORD = {
+    KafkaError.INVALID_RECORD: f"A compacted topic takes no records without a key. {_TIMESTAMPS}",
+    KafkaError.INVALID_TIMESTAMP: _TIMESTAMPS,
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: "",
+    KafkaError._UNKNOWN_PARTITION: "The topic does not have this partition",
+}
+_OF_THE_TOPIC = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART: NO_TOPIC,
+    KafkaError._UNKNOWN_TOPIC: NO_TOPIC,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client WRITE on the topic",
+    KafkaError.TOPIC_EXCEPTION: "Its name is not valid, or only brokers write to it",
+}
+"""Any other record would be refused too."""
+_FINAL = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION)
+"""What ends Kafka Streams as well, whatever its handler says (``RecordCollectorImpl.isFatalException``)."""
+_REMEDIES = _OF_THE_BATCH | _OF_THE_RECORD | _OF_THE_TOPIC
+
+
+class ResultsRefused(TransactionAborted):
+    """Brokers refused results; `Refusals` knows them when they are sent again."""
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Whether a new attempt would fail like this one."""
+    return error.code() in _REMEDIES
+
+
+def refusal(error: KafkaError, key: bytes | None, value: bytes | None, timestamp: int) -> ResultRefused:
+    """The error for a result that was refused."""
+    size = len(key or b"") + len(value or b"")
+    when = f", timestamp {timestamp}" if timestamp > 0 else ""
+    code = error.code()
+    return ResultRefused(
+        f"{error.str()} (key and value: {size:,} bytes{when})", _REMEDIES[code], final=code in _FINAL
+    )
+
+
+class Refusals:
+    """The results that were refused since the last commit. Empty, and false, nearly always."""
+
+    def __init__(self) -> None:
+        self._new: list[Failure] = []
+        self._topics: dict[str, KafkaError] = {}
+        self._records: dict[tuple[str, bytes | None, bytes | None], list[tuple[int, KafkaError]]] = {}
+        self.batch_bytes: int | None = None
+        """Batches have to be smaller than this, since larger ones were refused as a whole."""
+
+    def __bool__(self) -> bool:
+        return bool(self._topics or self._records)
+
+    @property
+    def new(self) -> bool:
+        """Something was added since `take`."""
+        return bool(self._new)
+
+    def add(self, failure: Failure) -> None:
+        """A result was refused."""
+        self._new.append(failure)
+
+    def take(self) -> ResultsRefused | None:
+        """From now on `find` knows what was added; the reason to roll back, if anything was."""
+        failures, self._new = self._new, []
+        if not failures:
+            return None
+        together: dict[TopicPartition, list[Failure]] = defaultdict(list)
+        for each in failures:
+            if each.error.code() in _OF_THE_TOPIC:
+                self._topics[each.topic] = each.error
+            elif each.error.code() in _OF_THE_BATCH:
+                together[TopicPartition(each.topic, each.partition)].append(each)
+            else:
+                self._remember(each)
+        for batch in together.values():
+            self._look_for_those_to_blame(batch)
+        return ResultsRefused(_story(failures))
+
+    def find(
+        self, topic: str, key: bytes | None, value: bytes | None, timestamp: int
+    ) -> ResultRefused | None:
+        """The refusal of a result that is sent again."""
+        error = self._topics.get(topic)
+        if error is None:
+            known = self._records.get((topic, key, value), ())
+            error = next((error for at, error in known if at == timestamp), None)
+        return None if error is None else refusal(error, key, value, timestamp)
+
+    def clear(self) -> None:
+        """After a commit: what was refused was answered."""
+        self._topics.clear()
+        self._records.clear()
+
+    def _look_for_those_to_blame(self, batch: list[Failure]) -> None:
+        """Of a batch, or several. What fills a batch alone is to blame; what had company is sent in smaller batches."""
+        alone = [each for each in batch if len(batch) == 1 or _size(each) >= (self.batch_bytes or inf)]
+        for each in alone:
+            self._remember(each)
+        if not alone:
+            size = sum(map(_size, batch))
+            self.batch_bytes = max(1, min(size, self.batch_bytes or size) // 4)
+
+    def _remember(self, failure: Failure) -> None:
+        where = failure.topic, failure.key, failure.value
+        self._records.setdefault(where, []).append((failure.timestamp, failure.error))
+
+
+def _size(failure: Failure) -> int:
+    return max(1, len(failure.key or b"") + len(failure.value or b""))
+
+
+def _story(failures: Iterable[Failure]) -> str:
+    counts: dict[tuple[str, str], int] = defaultdict(int)
+    for each in failures:
+        counts[each.topic, each.error.str()] += 1
+    listed = "; ".join(f"{count:,} results for {topic}: {why}" for (topic, why), count in counts.items())
+    return f"brokers refused {listed}"
