@@ -7,18 +7,16 @@ import struct
 from collections.abc import Callable, Collection
 from datetime import date, datetime, time
 from decimal import Decimal
-from io import BytesIO
 from typing import Any, TypeVar
 from uuid import UUID
 
-import fastavro
 import msgspec
-from fastavro.validation import ValidationError, validate
 
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.avro_codegen import is_flat, make_writer
 from streamapp.serdes.avro_reader import make_reader
-from streamapp.serdes.avro_schema import Parsed, SchemaRefused, default_of, kind_of, parse
+from streamapp.serdes.avro_schema import Parsed, SchemaRefused, check_size, kind_of, parse
+from streamapp.serdes.avro_writer import make_any_writer
 from streamapp.serdes.base import Serde
 from streamapp.serdes.registry import LocalSchemaRegistry, Schema, SchemaRegistry
 from streamapp.serdes.types import excerpt, int_fields, is_immutable, record_fields, required_fields
@@ -27,7 +25,7 @@ __all__ = ["AvroSerde"]
 
 T = TypeVar("T")
 
-_BUILTIN = (bytes, date, datetime, time, Decimal, UUID)  # what fastavro takes and gives as it is
+_BUILTIN = (bytes, date, datetime, time, Decimal, UUID)  # what Avro has by itself
 _FAILED = (
     ArithmeticError,
     AttributeError,
@@ -92,6 +90,7 @@ class AvroSerde(Serde[T]):
         self._flat = is_flat(self._own) and (type is None or self._attributes is not None)
         self._readers: dict[bytes, Callable[[bytes], Any]] = {}
         self._header = b""
+        self._write_any = make_any_writer(self._parsed)
         self._write = self._writer()
         self.immutable = self.schema in _IMMUTABLE if type is None else is_immutable(type)
 
@@ -100,14 +99,17 @@ class AvroSerde(Serde[T]):
         return self._with_subject(f"{topic}-{'key' if is_key else 'value'}")
 
     def serialize(self, value: T) -> bytes:
+        header = self._header or self._registered()
         try:
-            return self._write(value, self._header or self._registered())
-        except KeyError as error:
-            if not self._flat:
-                raise self._unwritable(value, error) from error
+            return self._write(value, header)
+        except _FAILED:
+            pass
+        # It fills in defaults, and says which part does not fit.
+        try:
+            return self._write_any(self._plain(value), header)
         except (*_FAILED, msgspec.MsgspecError) as error:
-            raise self._unwritable(value, error) from error
-        return self._write_completed(value)
+            why = error.args[0] if isinstance(error, KeyError) and error.args else error
+            raise SerializationError(f"cannot write {excerpt(value)} as {self._name}: {why}") from error
 
     def deserialize(self, data: bytes) -> T:
         read = self._readers.get(data[:5]) or self._reader(data)
@@ -159,36 +161,12 @@ class AvroSerde(Serde[T]):
         if self._flat and self._attributes is not None and len(self._kept) == len(self._own["fields"]):
             return make_writer(self._own, self._attributes)
 
-        def write(value: Any, header: bytes) -> bytes:
-            out = BytesIO(header)
-            out.seek(len(header))
-            fastavro.schemaless_writer(out, self._parsed.root, self._plain(value), strict_allow_default=True)
-            return out.getvalue()
-
-        return write
+        if self.type is None:
+            return self._write_any
+        return lambda value, header: self._write_any(self._plain(value), header)
 
     def _plain(self, value: Any) -> Any:
         return value if self.type is None else msgspec.to_builtins(value, builtin_types=_BUILTIN)
-
-    def _write_completed(self, value: Any) -> bytes:
-        """Write a flat record that lacks fields with the schema's defaults, or say what does not fit."""
-        record = self._plain(value)
-        if not isinstance(record, dict):
-            raise self._unwritable(value, TypeError(f"{value.__class__.__name__} is not a record"))
-        defaults = {
-            field["name"]: default_of(self._parsed, field["type"], field["default"])
-            for field in self._own["fields"]
-            if "default" in field
-        }
-        names = {field["name"] for field in self._own["fields"]}
-        if unknown := record.keys() - names:
-            raise self._unwritable(value, KeyError(f"the schema has no fields {sorted(unknown, key=str)}"))
-        if missing := names - record.keys() - defaults.keys():
-            raise self._unwritable(value, KeyError(f"the fields {sorted(missing)} are missing"))
-        try:
-            return make_writer(self._own, None)({**defaults, **record}, self._header)
-        except _FAILED as error:
-            raise self._unwritable(value, error) from error
 
     def _reader(self, data: bytes) -> Callable[[bytes], Any]:
         """The function for bytes that begin as these do; kept for the next ones."""
@@ -202,7 +180,9 @@ class AvroSerde(Serde[T]):
         try:
             read = self._made_reader(parse(_without_logical(schema, self._ints)))
         except (*_FAILED, MemoryError) as error:
-            read = _refusing(f"it cannot be read from what their schema describes: {excerpt(error, size=300)}")
+            read = _refusing(
+                f"it cannot be read from what their schema describes: {excerpt(error, size=300)}"
+            )
         self._readers[data[:5]] = read
         return read
 
@@ -212,16 +192,6 @@ class AvroSerde(Serde[T]):
             return make_reader(written, self._parsed, fields, self.type, self._attributes)
         read, type_ = make_reader(written, self._parsed, fields), self.type
         return lambda data: msgspec.convert(read(data), type_, builtin_types=_BUILTIN)
-
-    def _unwritable(self, value: Any, error: Exception) -> SerializationError:
-        why = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
-        try:
-            validate(self._plain(value), self._parsed.root, raise_errors=True)
-        except ValidationError as invalid:
-            why = f"{why} ({'; '.join(str(detail) for detail in invalid.errors)})"
-        except Exception:
-            pass
-        return SerializationError(f"cannot write {excerpt(value)} as {self._name}: {why}")
 
     def _unreadable(self, data: bytes, why: str) -> SerializationError:
         return SerializationError(f"cannot read {self._name} from {len(data)} bytes {excerpt(data)}: {why}")
@@ -238,6 +208,7 @@ def _as_json(schema: Schema) -> Any:
     try:
         if isinstance(schema, str) and schema.lstrip()[:1] in ("{", "[", '"'):
             return json.loads(schema)
+        check_size(schema)
         return json.loads(json.dumps(schema))
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"an Avro schema is JSON, got {excerpt(schema)}: {error}") from error

@@ -1,8 +1,7 @@
 """Writers of flat Avro records, generated for one schema.
 
-fastavro walks the schema for every record. Here the walk is done once, and its result is a Python function
-without a loop. What is not flat (see `is_flat`) is left to fastavro. The format is that of the Avro 1.11
-specification, "Binary Encoding"; values are those that fastavro takes and gives.
+The walk over the schema is done once, and its result is a Python function without a loop. `avro_writer` writes all that is not flat
+(see `is_flat`). The format is that of the Avro 1.11 specification, "Binary Encoding"; values are those that fastavro takes.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 
 from streamapp.serdes.avro_schema import EPOCH, EPOCH_DAY, unnulled
 
-__all__ = ["is_flat", "make_writer"]
+__all__ = ["encode_int", "encode_long", "is_flat", "make_writer"]
 
 _MILLI, _MICRO = timedelta(milliseconds=1), timedelta(microseconds=1)
 
@@ -91,7 +90,9 @@ def _write_value(schema: Any, n: int, names: dict[str, Any]) -> list[str]:
         case "bytes":
             return [f"a{n} = x; n = len(x)", f"l{n} = small[n + n] if n < 8192 else long(n)"]
         case "enum":
-            names[f"symbols{n}"] = {symbol: _long(index) for index, symbol in enumerate(schema["symbols"])}
+            names[f"symbols{n}"] = {
+                symbol: encode_long(index) for index, symbol in enumerate(schema["symbols"])
+            }
             return [f"a{n} = symbols{n}[x]"]
         case "timestamp-millis":
             return [f"a{n} = long(millis(x))"]
@@ -117,7 +118,8 @@ _SMALL = tuple(_encode(z) for z in range(1 << 14))
 _MORE = tuple(bytes((z & 127 | 128, z >> 7 | 128)) for z in range(1 << 14))
 
 
-def _long(x: int) -> bytes:
+def encode_long(x: int) -> bytes:
+    """A number as a varint of its zigzag form; OverflowError beyond 64 bits."""
     z = x << 1 if x >= 0 else ~(x << 1)
     if z < 16384:
         return _SMALL[z]
@@ -130,10 +132,11 @@ def _long(x: int) -> bytes:
     return _MORE[z & 16383] + _MORE[z >> 14 & 16383] + _MORE[z >> 28 & 16383] + _encode(z >> 42)
 
 
-def _integer(x: int) -> bytes:
+def encode_int(x: int) -> bytes:
+    """As `encode_long`; OverflowError beyond 32 bits."""
     if not -0x80000000 <= x <= 0x7FFFFFFF:
         raise OverflowError(f"{x} has more than 32 bits")
-    return _long(x)
+    return encode_long(x)
 
 
 def _since_epoch(x: Any, unit: timedelta) -> Any:
@@ -151,8 +154,8 @@ def _days(x: Any) -> Any:
 _WRITER_NAMES: dict[str, Any] = {
     "join": b"".join,
     "small": _SMALL,
-    "long": _long,
-    "integer": _integer,
+    "long": encode_long,
+    "integer": encode_int,
     "float_": struct.Struct("<f").pack,
     "double": struct.Struct("<d").pack,
     "millis": lambda x: _since_epoch(x, _MILLI),

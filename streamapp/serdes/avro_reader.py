@@ -100,7 +100,10 @@ class _Compiler:
         self._free: dict[int, bool] = {}
 
     def reader(
-        self, fields: Collection[str] | None, cls: Callable[..., Any] | None, attributes: Mapping[str, str] | None
+        self,
+        fields: Collection[str] | None,
+        cls: Callable[..., Any] | None,
+        attributes: Mapping[str, str] | None,
     ) -> Callable[[bytes], Any]:
         lines = ["def read(d):", f" p = 5; k = {VALUE_DEPTH}; s = [{FREE_VALUES}]"]
         written, wanted = self._written.root, self._wanted.root
@@ -263,7 +266,9 @@ class _Compiler:
 
     def _default(self, field: Any, record: Any) -> str:
         if "default" not in field:
-            raise _Unresolvable(f"field {field['name']!r} of {record['name']} was not written and has no default")
+            raise _Unresolvable(
+                f"field {field['name']!r} of {record['name']} was not written and has no default"
+            )
         try:
             value = default_of(self._wanted, field["type"], field["default"])
         except (ValueError, TypeError, KeyError, OverflowError) as error:
@@ -272,7 +277,7 @@ class _Compiler:
         return f"copied({name})" if isinstance(value, dict | list) else name
 
     def _branches(self, w: Any, r: Any) -> list[str]:
-        table = []
+        table: list[str] = []
         for branch in w:
             try:
                 lines = self._value(branch, r, 0)
@@ -301,7 +306,9 @@ class _Compiler:
         if r is not None:
             item.append("append(v0)" if kind == "array" else "out[v1] = v0")
         free = kind == "array" and self._is_free(w_item)
-        made = {"array": ["out = []; append = out.append"], "map": ["out = {}"]}[kind] if r is not None else []
+        made = (
+            {"array": ["out = []; append = out.append"], "map": ["out = {}"]}[kind] if r is not None else []
+        )
         return [
             *made,
             "z = len(d)",

@@ -20,9 +20,9 @@ __all__ = [
     "PRIMITIVES",
     "Parsed",
     "SchemaRefused",
+    "check_size",
     "decimal_reader",
     "default_of",
-    "is_recursive",
     "kind_of",
     "parse",
     "unnulled",
@@ -78,7 +78,7 @@ def parse(schema: Any) -> Parsed:
     >>> parse({"type": "array", "items": "int"}).root["items"]
     'int'
     """
-    _check_size(schema)
+    check_size(schema)
     names: dict[str, Any] = {}
     try:
         _check(schema)
@@ -110,32 +110,6 @@ def unnulled(schema: Any) -> tuple[Any, int | None]:
         null = schema.index("null")
         return schema[1 - null], null
     return schema, None
-
-
-def is_recursive(parsed: Parsed) -> bool:
-    """Whether a type contains itself, so that values may be nested deeper than the schema."""
-    open_, done = set[str](), set[str]()
-
-    def visit(schema: Any) -> bool:
-        schema = parsed.follow(schema)
-        if isinstance(schema, list):
-            return any([visit(branch) for branch in schema])
-        if isinstance(schema, str):
-            return False
-        if schema["type"] in ("array", "map"):
-            return visit(schema["items" if schema["type"] == "array" else "values"])
-        name = schema.get("name")
-        if schema.get("fields") is None or name in done:
-            return False
-        if name in open_:
-            return True
-        open_.add(name)
-        found = any([visit(field["type"]) for field in schema["fields"]])
-        open_.remove(name)
-        done.add(name)
-        return found
-
-    return visit(parsed.root)
 
 
 def decimal_reader(schema: dict[str, Any]) -> Callable[[bytes], Decimal]:
@@ -224,20 +198,19 @@ def _is(kind: Any, value: Any) -> Any:
     return value
 
 
-def _check_size(schema: Any) -> None:
-    """Nothing may recurse into a schema before this."""
-    waiting, count = [(schema, 1)], 0
+def check_size(schema: Any) -> None:
+    """Raises `SchemaRefused` for JSON that is too deep or large for a schema. Nothing may recurse into one before this."""
+    waiting, count = [(schema, 1)], 1
     while waiting:
         value, depth = waiting.pop()
-        count += 1
-        if depth > MAX_DEPTH:
-            raise SchemaRefused(f"the schema is nested more than {MAX_DEPTH} levels deep")
+        if not isinstance(value, dict | list):
+            continue
+        count += len(value)
         if count > MAX_VALUES:
             raise SchemaRefused(f"the schema has more than {MAX_VALUES:,} parts")
-        if isinstance(value, dict):
-            waiting += [(item, depth + 1) for item in value.values()]
-        elif isinstance(value, list):
-            waiting += [(item, depth + 1) for item in value]
+        if depth > MAX_DEPTH:
+            raise SchemaRefused(f"the schema is nested more than {MAX_DEPTH} levels deep")
+        waiting += [(item, depth + 1) for item in (value.values() if isinstance(value, dict) else value)]
 
 
 def _check(schema: Any) -> None:
