@@ -34,7 +34,7 @@ VALUE_DEPTH = 200
 """Records, arrays and maps within each other. A recursive type has no limit of its own."""
 FREE_VALUES = 1_000_000
 """Items and fields of one value that take no bytes: nulls of an array, fields with their default."""
-_MAX_STEPS = 50_000
+_MAX_STEPS = 20_000
 """Fields, items and branches that are resolved for one reader."""
 
 _PROMOTED: dict[tuple[str, str], str] = {
@@ -111,6 +111,7 @@ class _Compiler:
             self._check_names(written, wanted)
             body = self._fields(written, wanted, frozenset(fields), cls, attributes)
             whole = len(fields) == len(wanted["fields"])
+            lines[1] = f" p = 5; k = {VALUE_DEPTH - 1}; s = [{FREE_VALUES}]"
         else:
             body, whole = [*self._value(written, wanted, 0), "made = v0"], True
         lines += [f" {line}" for line in body]
@@ -315,17 +316,17 @@ class _Compiler:
             "while True:",
             *(f" {line}" for line in _VARINT),
             " if n == 0: " + ("return p" if r is None else "return out, p"),
-            " e = None",
+            " h = None",
             " c = (n >> 1) ^ -(n & 1)",
             " if c < 0:",
             "  c = -c",
             *(f"  {line}" for line in _LENGTH),
-            "  e = p + (n >> 1)",
+            "  h = p + (n >> 1)",
             *([" spend(s, c)"] if free else []),
             " for _ in range(c):",
             *(f"  {line}" for line in item or ["pass"]),
             "  if p > z: raise IndexError",
-            " if e is not None and p != e: wrong_block()",
+            " if h is not None and p != h: wrong_block()",
         ]
 
     def _is_free(self, schema: Any) -> bool:

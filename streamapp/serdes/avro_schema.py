@@ -30,7 +30,7 @@ __all__ = [
 
 MAX_DEPTH = 200
 """Levels of JSON in a schema; a record in a record is three of them."""
-MAX_VALUES = 50_000
+MAX_VALUES = 20_000
 """JSON values in a schema; a field is about four of them."""
 MAX_PRECISION = 4_000
 """Digits of a decimal. The time to convert one grows with their square."""

@@ -147,8 +147,14 @@ SCHEMAS: dict[str, Any] = {
     "a deep chain of types": chain(),
     "another type": "string",
     "another name": record("int") | {"name": "Other"},
-    "a name that is code": {"type": "record", "name": "R", "fields": [{"name": "'+exit(9)+'", "type": "int"}]},
-    "100 unions of 400": record(*[[record(*["int"]) | {"name": f"U{a}_{b}"} for b in range(100)] for a in range(90)]),
+    "a name that is code": {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "'+exit(9)+'", "type": "int"}],
+    },
+    "100 unions of 400": record(
+        *[[record(*["int"]) | {"name": f"U{a}_{b}"} for b in range(100)] for a in range(90)]
+    ),
 }
 """Schemas of a writer from which no record with an int ``f0`` can be read."""
 
@@ -193,7 +199,9 @@ def run(name: str) -> None:
     if kind == "bytes":
         schema, data = BYTES[case]
         for wanted in (schema, record("int")):  # the same type, and another, for which it is stepped over
-            around = record("int") | {"fields": [{"name": "skipped", "type": schema}, *record("int")["fields"]]}
+            around = record("int") | {
+                "fields": [{"name": "skipped", "type": schema}, *record("int")["fields"]]
+            }
             serde = AvroSerde[Any](wanted, registry=Registry(schema if wanted is schema else around))
             try:
                 serde.deserialize(b"\0\0\0\0\1" + data)
