@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush, nlargest
 from itertools import islice
 from typing import Any, NamedTuple
 
 from streamapp.records import Windowed
 from streamapp.serdes import BytesSerde, Serde
+from streamapp.state.lenient import Unreadable, lenient
 from streamapp.web.query import Position, Query, family
 from streamapp.web.source import TableInfo
 from streamapp.web.values import key_to_json, to_json
@@ -49,15 +50,15 @@ class Page(NamedTuple):
 def read_page(store: Any, table: TableInfo, partition: int, query: Query) -> Page:
     """One page of a listing; rows are read only as far as the page needs."""
     rows = _rows(store, table, partition, query)
-    if query.newest:
-        seen = list(islice(rows, NEWEST_SCAN + 1))
-        return Page(
-            nlargest(query.limit, seen[:NEWEST_SCAN], key=lambda row: row.time), len(seen) > NEWEST_SCAN
-        )
-    if query.after is not None:
-        after = query.after
-        rows = (row for row in rows if row.position > after)
-    found = list(islice(rows, query.limit + 1))
+    with lenient(store):
+        if query.newest:
+            seen = list(islice(rows, NEWEST_SCAN + 1))
+            newest = nlargest(query.limit, seen[:NEWEST_SCAN], key=lambda row: row.time)
+            return Page(newest, len(seen) > NEWEST_SCAN)
+        if query.after is not None:
+            after = query.after
+            rows = (row for row in rows if row.position > after)
+        found = list(islice(rows, query.limit + 1))
     return Page(found[: query.limit], len(found) > query.limit)
 
 
@@ -65,7 +66,11 @@ def get(store: Any, table: TableInfo, partition: int, query: Query) -> Row | Non
     """One key of a key-value table, or one version of it."""
     assert query.key is not None
     key, data = query.key
-    found = store.get(key) if query.as_of is None else store.get(key, query.as_of)
+    try:
+        found = store.get(key) if query.as_of is None else store.get(key, query.as_of)
+    except Exception as error:  # whatever the serde says of the stored bytes
+        why = Unreadable(b"", f"{type(error).__name__}: {error}")
+        return Row(Position(0, data, partition=partition), key, why, None)
     if found is None:
         return None
     position = Position(0, data, partition=partition)
@@ -121,20 +126,21 @@ def _in_order(rows: Iterator[Row], disorder: int) -> Iterator[Row]:
 def _key_value_rows(store: Any, table: TableInfo, partition: int, query: Query) -> Iterator[Row]:
     # The key bytes are the order of the store, so a cursor is a lower bound and a prefix is a run of keys.
     serde = _key_serde(table)
+    data_of = _data_of(table)
     low, high = query.prefix or query.low, query.high
     start = None if low is None else low.value
     if query.after is not None and (low is None or query.after.key > low.data):
         start = serde.deserialize(query.after.key)
     prefix = query.prefix.data if query.prefix is not None else b""
     for key, found in store.range(start, None if high is None else high.value):
-        data = serde.serialize(key)
+        data = data_of(key)
         if not data.startswith(prefix):
             return
         yield Row(Position(0, data, partition=partition), key, *_timed(table, found))
 
 
 def _window_rows(store: Any, table: TableInfo, partition: int, query: Query) -> Iterator[Row]:
-    serialize = _key_serde(table).serialize
+    serialize = _data_of(table)
     begin = query.time_from if query.after is None else max(query.time_from, query.after.time)
     if query.key is not None:
         key, size = query.key.value, table.window_size_ms
@@ -153,7 +159,7 @@ def _window_rows(store: Any, table: TableInfo, partition: int, query: Query) -> 
 
 
 def _session_rows(store: Any, table: TableInfo, partition: int, query: Query) -> Iterator[Row]:
-    serialize = _key_serde(table).serialize
+    serialize = _data_of(table)
     begin = query.time_from if query.after is None else max(query.time_from, query.after.time)
     if query.key is not None:
         key = query.key.value
@@ -176,6 +182,12 @@ def _version_rows(store: Any, partition: int, query: Query) -> Iterator[Row]:
 def _timed(table: TableInfo, found: Any) -> tuple[Any, int | None]:
     """Value and timestamp of what a key-value store returned; a plain one has no timestamps."""
     return found if table.kind == "timestamped" else (found, None)
+
+
+def _data_of(table: TableInfo) -> Callable[[Any], bytes]:
+    """A key's bytes."""
+    serialize = _key_serde(table).serialize
+    return lambda key: key.data if isinstance(key, Unreadable) else serialize(key)
 
 
 def _key_serde(table: TableInfo) -> Serde[Any]:

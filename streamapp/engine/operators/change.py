@@ -7,6 +7,7 @@ from typing import Any
 from streamapp.engine.operator import Change
 from streamapp.errors import SerializationError
 from streamapp.serdes.base import Serde
+from streamapp.serdes.types import excerpt
 
 __all__ = ["ChangeSerde"]
 
@@ -53,7 +54,7 @@ class ChangeSerde(Serde[Change]):
         if flag == _BOTH:
             length, start = _read_varint(data)
             return decode(data[start : start + length]), decode(data[start + length : end]), latest
-        raise SerializationError(f"unknown flag {data[-1]} at the end of a table's change: {data!r:.60}")
+        raise SerializationError(f"unknown flag {data[-1]} at the end of a table's change: {excerpt(data)}")
 
     def bind(self, topic: str, is_key: bool) -> ChangeSerde:
         inner = self.inner.bind(topic, is_key)

@@ -22,6 +22,7 @@ from streamapp.engine.operators.views import TableView
 from streamapp.errors import SerializationError
 from streamapp.records import Headers
 from streamapp.serdes.base import Serde
+from streamapp.serdes.types import excerpt
 
 __all__ = [
     "ForeignTableJoin",
@@ -103,6 +104,8 @@ class SubscriptionSerde(Serde[Subscription]):
         return SubscriptionSerde(self.primary_key.bind(f"{topic}{PRIMARY_KEY}", True))
 
     def deserialize(self, data: bytes) -> Subscription:
+        if len(data) < 2:
+            raise SerializationError(f"expected a subscription, got {excerpt(data)}")
         version = data[0] & ~_NO_HASH
         if version > _SUBSCRIPTION_VERSION:
             raise SerializationError(
@@ -110,6 +113,10 @@ class SubscriptionSerde(Serde[Subscription]):
             )
         start = 2 if data[0] & _NO_HASH else 18
         end = len(data) - (_INT.size if version else 0)
+        if end < start:
+            raise SerializationError(
+                f"expected a subscription of at least {start} bytes, got {excerpt(data)}"
+            )
         return Subscription(
             data[2:18] if start == 18 else None,
             data[1],
@@ -135,12 +142,18 @@ class SubscriptionResponseSerde(Serde[SubscriptionResponse]):
         return SubscriptionResponseSerde(self.inner.bind(topic, is_key))
 
     def deserialize(self, data: bytes) -> SubscriptionResponse:
+        if not data:
+            raise SerializationError("expected a subscription response, got no bytes")
         version = data[0] & ~_NO_HASH
         if version != _RESPONSE_VERSION:
             raise SerializationError(
                 f"subscription response of version {version}; this version of streamapp reads {_RESPONSE_VERSION}"
             )
         start = 1 if data[0] & _NO_HASH else 17
+        if len(data) < start:
+            raise SerializationError(
+                f"expected a subscription response of at least 17 bytes, got {excerpt(data)}"
+            )
         value = self.inner.deserialize(data[start:]) if len(data) > start else None
         return SubscriptionResponse(data[1:17] if start == 17 else None, value)
 
