@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamapp import StreamsBuilder, StreamsConfig, StringSerde, TopologyTestDriver
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes import AvroSerde, LocalSchemaRegistry
 from streamapp.serdes.avro_reader import FREE_VALUES, VALUE_DEPTH
@@ -143,6 +144,29 @@ def test_defaults_are_values_of_their_type_and_nobody_shares_them() -> None:
     assert serde.deserialize(b"\0\0\0\0\1\x02") == expected
     own = AvroSerde[Any](wanted)
     assert own.deserialize(own.serialize({})) == expected
+
+
+def test_the_handler_is_asked_and_the_next_record_is_processed() -> None:
+    registry = Registry(NODE)
+    config = StreamsConfig(
+        "app",
+        deserialization_exception_handler="continue",
+        dead_letter_queue_topic="dead",
+        statestore_cache_max_bytes=0,
+    )
+    builder = StreamsBuilder(config)
+    serdes: dict[str, Any] = {
+        "key_serde": StringSerde(),
+        "value_serde": AvroSerde[Any](NODE, registry=registry),
+    }
+    builder.stream("in", **serdes).to("out", **serdes)
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.pipe_raw("in", b"k", b"\0\0\0\0\1" + b"\x02" * 60_000 + b"\0", 0)
+        driver.pipe_raw("in", b"k", b"\0\0\0\0\1\x02\0", 1)
+        assert driver.dropped_records == 1
+        assert [record.value for record in driver.produced["out"]] == [b"\0\0\0\0\1\x02\0"]
+        (dead,) = driver.produced["dead"]
+        assert b"SerializationError" in dict(dead.headers)["__streams.errors.exception"]
 
 
 LEAVES: list[tuple[Any, st.SearchStrategy[Any]]] = [
