@@ -87,6 +87,21 @@ async def test_rows_that_cannot_be_read_are_among_the_others(serve: Any, values:
     assert shown[2][1] == 7
 
 
+async def test_pages_go_on_behind_keys_that_cannot_be_read(serve: Any) -> None:
+    rows = dict.fromkeys((b"a", b"b\xff", b"b\xff\xff", b"c"), b"1")
+    source = FakeSource(partitions=1)
+    source.add_table("t", "key_value", {0: opened("key_value", JsonSerde(), rows)})
+    client = await serve(source)
+    path, found = "/tables/t?limit=1", 0
+    while path:
+        body = await (await client.get(path)).json()
+        found += len(body["entries"])
+        path = body["next"]
+    assert found == 4
+    (table,) = (await (await client.get("/tables/")).json())["tables"]
+    assert table["entries"] == {"count": 4, "exact": True}
+
+
 async def test_a_key_whose_value_cannot_be_read_says_so(serve: Any) -> None:
     store = opened("key_value", JsonSerde(), {b"b": b"{no"})
     body = await listed(serve, "key_value", store, "/tables/t/b")
