@@ -102,7 +102,7 @@ class AvroSerde(Serde[T]):
         header = self._header or self._registered()
         try:
             return self._write(value, header)
-        except _FAILED:
+        except (*_FAILED, msgspec.MsgspecError):
             pass
         # It fills in defaults, and says which part does not fit.
         try:
@@ -194,7 +194,8 @@ class AvroSerde(Serde[T]):
         return lambda data: msgspec.convert(read(data), type_, builtin_types=_BUILTIN)
 
     def _unreadable(self, data: bytes, why: str) -> SerializationError:
-        return SerializationError(f"cannot read {self._name} from {len(data)} bytes {excerpt(data)}: {why}")
+        cut = why if len(why) <= 500 else f"{why[:500]}..."
+        return SerializationError(f"cannot read {self._name} from {len(data)} bytes {excerpt(data)}: {cut}")
 
 
 def _rebuilt(
