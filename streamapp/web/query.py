@@ -95,11 +95,11 @@ class Position(NamedTuple):
             if (
                 version != _CURSOR_VERSION
                 or len(rest) != 3
-                or not all(isinstance(n, int) for n in (time, *rest))
+                or not all(isinstance(n, int) and abs(n) < 2**63 for n in (time, *rest))
             ):
                 raise ValueError("unknown form")
             return cls(time, base64.b64decode(key, validate=True), *rest)
-        except (ValueError, TypeError, binascii.Error) as error:
+        except (ValueError, TypeError, RecursionError, binascii.Error) as error:
             raise BadParameter(
                 "cursor", "the cursor is not one of ours: pass the cursor of the page before, unchanged"
             ) from error
@@ -204,7 +204,7 @@ def _prefix(table: TableInfo, text: str, parameter: str) -> TypedKey:
 
 
 def _limit(text: str, parameter: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_LIMIT:
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= MAX_LIMIT:
         raise BadParameter(
             parameter, f"limit={text!r:.20}: expected 1 to {MAX_LIMIT}", example=str(DEFAULT_LIMIT)
         )
@@ -219,7 +219,7 @@ def _flag(text: str, parameter: str) -> bool:
 
 def _time(text: str, parameter: str) -> int:
     """Milliseconds since the epoch, or ISO 8601; a time without an offset is UTC."""
-    if _WHOLE_NUMBER.fullmatch(text):
+    if len(text) <= 20 and _WHOLE_NUMBER.fullmatch(text):
         return int(text)
     try:
         # In a query, "+" is a space: an offset that was not escaped arrives as one.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import struct
 from dataclasses import dataclass
 from decimal import Decimal
@@ -182,6 +184,36 @@ async def test_digits_that_python_does_not_print_are_shown(serve: Any) -> None:
 
     body = await listed(serve, "key_value", opened("key_value", Digits(), {b"a": b"\x10" * 4000}))
     assert body["entries"][0]["value"] == {"$int": "0x" + "10" * 4000}
+
+
+def cursor(*parts: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode()
+
+
+@pytest.mark.parametrize("kind", ["key_value", "window", "session", "versioned"])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"limit": "9" * 5000},
+        {"from": "9" * 5000, "to": "1"},
+        {"from": "-" + "9" * 30},
+        {"from": "0", "to": "9" * 30},
+        {"key": "a", "from": "9" * 30},
+        {"key": "a", "as_of": "9" * 30},
+        {"cursor": base64.urlsafe_b64encode(b"[" * 5000).decode()},
+        {"cursor": cursor(1, "YQ==", 10**30, 0, 0, 0)},
+        {"cursor": cursor(1, "YQ==", 0, 10**30, -5, 10**30)},
+        {"newest": "true", "from": "9" * 19},
+    ],
+    ids=str,
+)
+async def test_odd_parameters_are_answered(serve: Any, kind: Any, parameters: dict[str, str]) -> None:
+    store = opened(kind, JsonSerde(), {}, retention_ms=1000, window_size_ms=10)
+    source = FakeSource(partitions=1)
+    source.add_table("t", kind, {0: store}, window_size_ms=10, disorder_ms=1000)
+    client = await serve(source)
+    response = await client.get("/tables/t", params=parameters)
+    assert response.status in (200, 400, 404), await response.text()
 
 
 @dataclass
