@@ -82,7 +82,7 @@ def join_on_foreign_key(
         named("-subscription-registration-processor", _REGISTRATION),
         _VersionedStep(
             lambda versioned: SubscriptionSend(
-                extractor, is_left_join, foreign_key_serde, value_serde, versioned
+                extractor, is_left_join, registration_topic, foreign_key_serde, value_serde, versioned
             )
         ),
         checks_versions=True,
@@ -110,13 +110,17 @@ def join_on_foreign_key(
         kind="subscription",
         key_serde=BytesSerde(),
         value_serde=subscription_serde,
+        serde_topic=registration_topic,
         persistent=context.config.dsl_store_type == "rocksdb",
         keeps_headers=keeps_headers(context.config, context.config.dsl_store_type),
     )
     context.stores[subscriptions.name] = subscriptions
     receive = ProcessorNode(
         named("-subscription-receive", _PROCESSOR),
-        Fixed(SubscriptionReceive(subscriptions.name, foreign_key_serde, key_serde), subscriptions),
+        Fixed(
+            SubscriptionReceive(subscriptions.name, registration_topic, foreign_key_serde, key_serde),
+            subscriptions,
+        ),
     )
     graph.add(receive, registration_source)
     right_view = right._step.view()
@@ -129,7 +133,9 @@ def join_on_foreign_key(
     foreign_join = ProcessorNode(
         named("-foreign-join-subscription", _PROCESSOR),
         _VersionedStep(
-            lambda versioned: ForeignTableJoin(subscriptions.name, foreign_key_serde, key_serde, versioned),
+            lambda versioned: ForeignTableJoin(
+                subscriptions.name, registration_topic, foreign_key_serde, key_serde, versioned
+            ),
             subscriptions,
         ),
         checks_versions=True,
@@ -155,7 +161,7 @@ def join_on_foreign_key(
     left_view = left._step.view()
     resolve = ProcessorNode(
         named("-subscription-response-resolver", _RESOLVER),
-        Fixed(ResponseJoin(left_view, joiner, is_left_join, value_serde)),
+        Fixed(ResponseJoin(left_view, joiner, is_left_join, registration_topic, value_serde)),
         left_view.store_names,
     )
     graph.add(resolve, response_source)

@@ -13,9 +13,7 @@ from streamapp.engine.operators.change import ChangeSerde
 from streamapp.engine.operators.stateless import DropNullKeys, PassThrough
 from streamapp.engine.timestamps import fail_on_invalid_timestamp
 from streamapp.errors import TopologyError
-from streamapp.partitioning import partition_for
 from streamapp.serdes.base import Serde
-from streamapp.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamapp.state.spec import StoreSpec
 from streamapp.topology import Topology
 
@@ -184,8 +182,6 @@ class SinkNode(Node):
         self._topic, self._internal = topic, internal
         self._key_serde, self._value_serde = key_serde, value_serde
         self._partitioner = partitioner
-        if partitioner is None and isinstance(key_serde, TimeWindowedSerde | SessionWindowedSerde):
-            self._partitioner = WindowedPartitioner(key_serde.inner)
 
     def write(self, topology: Topology) -> None:
         if self._internal:
@@ -199,16 +195,6 @@ class SinkNode(Node):
             value_serde=self._value_serde,
             partitioner=self._partitioner,
         )
-
-
-class WindowedPartitioner:
-    """Sends all windows of a key to the key's partition, as Kafka Streams does."""
-
-    def __init__(self, inner: Serde[Any]) -> None:
-        self._inner = inner
-
-    def __call__(self, topic: str, key: Any, value: Any, partitions: int) -> int | None:
-        return None if key is None else partition_for(self._inner.serialize(key.key), partitions)
 
 
 class RepartitionNode(Node):

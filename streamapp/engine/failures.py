@@ -17,6 +17,9 @@ __all__ = ["Failures", "ProcessingFailed", "error_headers"]
 logger = logging.getLogger(__name__)
 
 
+_MOST_TEXT = 16_000
+"""Characters of a header of a dead letter."""
+
 _NO_FAULT_OF_THE_RECORD = (ProcessorStateError, BrokerError)
 """The disk's or the brokers': no handler's business."""
 
@@ -165,6 +168,13 @@ def error_headers(error: Exception) -> Headers:
     stack = "".join(traceback.format_exception(error))
     return (
         ("__streams.errors.exception", name.encode()),
-        ("__streams.errors.stacktrace", stack.encode(errors="replace")),
-        ("__streams.errors.message", str(error).encode(errors="replace")),
+        ("__streams.errors.stacktrace", _cut(stack)),
+        ("__streams.errors.message", _cut(str(error))),
     )
+
+
+def _cut(text: str) -> bytes:
+    """Beginning and end of a text: with all of a deep recursion a dead letter may be larger than its topic takes."""
+    if len(text) > _MOST_TEXT:
+        text = f"{text[: _MOST_TEXT // 2]}\n...\n{text[-_MOST_TEXT // 2 :]}"
+    return text.encode(errors="replace")

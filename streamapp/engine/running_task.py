@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from streamapp.engine.collector import Collector
@@ -12,7 +13,17 @@ from streamapp.engine.queues import RecordQueue
 from streamapp.records import RecordBatch
 from streamapp.topology.plan import Plan
 
-__all__ = ["RunningTask"]
+__all__ = ["RunningTask", "TaskMetrics"]
+
+
+@dataclass
+class TaskMetrics:
+    """What a task has counted since it was created; a runner may go on with the drops of the one before it."""
+
+    processed: int = 0
+    dropped_records: int = 0
+    dropped_results: int = 0
+    """Those that brokers refused and an exception handler went on without."""
 
 
 class RunningTask(TaskContext, Protocol):
@@ -21,6 +32,7 @@ class RunningTask(TaskContext, Protocol):
     plan: Plan
     collector: Collector
     global_stores: Mapping[str, Any]
+    metrics: TaskMetrics
     batch: RecordBatch | None
     """The batch that has the bytes of the current record."""
 

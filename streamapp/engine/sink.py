@@ -11,25 +11,34 @@ from streamapp.engine.operator import ProcessFn
 from streamapp.engine.running_task import RunningTask
 from streamapp.partitioning import partition_for
 from streamapp.records import Headers
+from streamapp.serdes.base import Serde
 from streamapp.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamapp.topology.nodes import SinkNode
 
 __all__ = ["bind_sink"]
 
 Partitioner = Callable[[str, Any, Any, int], "int | None"]
+Bound = tuple[Callable[[Any], bytes], Callable[[Any], bytes], Partitioner | None]
+"""Bytes of keys and of values, and the partitioner, for one topic."""
 
 
 def bind_sink(node: SinkNode, task: RunningTask, failures: Failures) -> ProcessFn:
     """The function that serializes a record and hands it to the collector."""
     send = task.collector.send
     name, target = node.name, node.topic
-    static = isinstance(target, str)
-    bound_to = target if isinstance(target, str) else ""
-    key_bytes = node.key_serde.bind(bound_to, True).serialize
-    value_bytes = node.value_serde.bind(bound_to, False).serialize
-    partitioner = node.partitioner or _windowed_partitioner(node)
+    bound: dict[str, Bound] = {}
 
-    if static and partitioner is None:
+    def bind_to(topic: str) -> Bound:
+        key_serde = node.key_serde.bind(topic, True)
+        partitioner = node.partitioner or _windowed_partitioner(key_serde)
+        bound[topic] = key_serde.serialize, node.value_serde.bind(topic, False).serialize, partitioner
+        return bound[topic]
+
+    if isinstance(target, str):
+        key_bytes, value_bytes, partitioner = bind_to(target)
+        bound_to = target
+
+    if isinstance(target, str) and partitioner is None:
 
         def sink(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             try:
@@ -57,6 +66,7 @@ def bind_sink(node: SinkNode, task: RunningTask, failures: Failures) -> ProcessF
                     f"the topic function of {name} gave {topic!r}: it has to give the name of a topic"
                 )
         try:
+            key_bytes, value_bytes, partitioner = bound.get(topic) or bind_to(topic)
             raw_key = None if key is None else key_bytes(key)
             raw_value = None if value is None else value_bytes(value)
         except Exception as error:
@@ -78,10 +88,9 @@ def bind_sink(node: SinkNode, task: RunningTask, failures: Failures) -> ProcessF
     return choosing_sink
 
 
-def _windowed_partitioner(node: SinkNode) -> Partitioner | None:
+def _windowed_partitioner(serde: Serde[Any]) -> Partitioner | None:
     """Windowed keys go where their inner key goes, so that all windows of a key stay together
     (Kafka Streams' WindowedStreamPartitioner)."""
-    serde = node.key_serde
     if not isinstance(serde, (TimeWindowedSerde, SessionWindowedSerde)):
         return None
     inner = serde.inner.serialize

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from typing import Any, ClassVar
@@ -25,6 +24,7 @@ from streamapp.engine.partition_group import PartitionGroup
 from streamapp.engine.processor import Processor, ProcessorContext, PunctuationType
 from streamapp.engine.punctuation import NEVER, Punctuations, Schedule
 from streamapp.engine.queues import RecordQueue
+from streamapp.engine.running_task import TaskMetrics
 from streamapp.engine.task_stores import TaskStores
 from streamapp.engine.timestamps import fail_on_invalid_timestamp
 from streamapp.errors import InvalidStoreError, StreamsError
@@ -33,17 +33,7 @@ from streamapp.state.backend import StateBackend
 from streamapp.state.cache import RecordCache
 from streamapp.topology.plan import Plan, Subtopology
 
-__all__ = ["Task", "TaskMetrics"]
-
-
-@dataclass
-class TaskMetrics:
-    """What a task has counted since it was created; a runner may go on with the drops of the one before it."""
-
-    processed: int = 0
-    dropped_records: int = 0
-    dropped_results: int = 0
-    """Those that brokers refused and an exception handler went on without."""
+__all__ = ["Task"]
 
 
 class Task(CurrentRecord):

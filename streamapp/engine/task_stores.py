@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from typing import Any
 
 from streamapp.engine.collector import Collector
+from streamapp.errors import ProcessorStateError, SerializationError
 from streamapp.records import Headers, RecordBatch, TopicPartition
 from streamapp.state.backend import MemoryBackend, StateBackend, WriteSet
 from streamapp.state.cache import RecordCache
@@ -47,7 +49,13 @@ class TaskStores:
             return
         store = self.by_name[name]
         writes = WriteSet()
-        store.restore(batch, writes)
+        try:
+            store.restore(batch, writes)
+        except (SerializationError, LookupError, ValueError, struct.error, OverflowError) as error:
+            raise ProcessorStateError(
+                f"the changelog {self._changelogs.get(name, name)} has records between the offsets {batch.offsets[0]} and "
+                f"{batch.offsets[-1]} that are none of store {name!r}: {error}"
+            ) from error
         writes.offsets[name] = batch.offsets[-1] + 1
         (self._backend if store.spec.persistent else self._memory).write(writes)
 

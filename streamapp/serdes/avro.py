@@ -7,18 +7,16 @@ import struct
 from collections.abc import Callable, Collection
 from datetime import date, datetime, time
 from decimal import Decimal
-from io import BytesIO
 from typing import Any, TypeVar
 from uuid import UUID
 
-import fastavro
 import msgspec
-from fastavro.read import SchemaResolutionError
-from fastavro.schema import SchemaParseException, UnknownType
-from fastavro.validation import ValidationError, validate
 
 from streamapp.errors import ConfigError, SerializationError
-from streamapp.serdes.avro_codegen import is_flat, make_reader, make_writer
+from streamapp.serdes.avro_codegen import is_flat, make_writer
+from streamapp.serdes.avro_reader import make_reader
+from streamapp.serdes.avro_schema import Parsed, SchemaRefused, check_size, kind_of, parse
+from streamapp.serdes.avro_writer import make_any_writer
 from streamapp.serdes.base import Serde
 from streamapp.serdes.registry import LocalSchemaRegistry, Schema, SchemaRegistry
 from streamapp.serdes.types import excerpt, int_fields, is_immutable, record_fields, required_fields
@@ -27,9 +25,18 @@ __all__ = ["AvroSerde"]
 
 T = TypeVar("T")
 
-_BUILTIN = (bytes, date, datetime, time, Decimal, UUID)  # what fastavro takes and gives as it is
-_FAILED = (AttributeError, EOFError, LookupError, OverflowError, TypeError, ValueError, struct.error)
-_UNREADABLE = (*_FAILED, SchemaResolutionError, msgspec.MsgspecError)
+_BUILTIN = (bytes, date, datetime, time, Decimal, UUID)  # what Avro has by itself
+_FAILED = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
+_UNREADABLE = (*_FAILED, msgspec.MsgspecError)
 _IMMUTABLE = ("null", "boolean", "int", "long", "float", "double", "string", "bytes")
 
 
@@ -76,8 +83,8 @@ class AvroSerde(Serde[T]):
         self.subject = subject
         self._attributes = None if type is None else record_fields(type)
         self._ints = frozenset() if self._attributes is None else int_fields(type)
+        self._parsed = _parsed(_as_json(schema), self._ints)
         self._own = _without_logical(self.schema, self._ints)
-        self._parsed = _parsed(self._own)
         self._name = (
             self._own["name"] if isinstance(self._own, dict) and "name" in self._own else "the schema"
         )
@@ -85,6 +92,7 @@ class AvroSerde(Serde[T]):
         self._flat = is_flat(self._own) and (type is None or self._attributes is not None)
         self._readers: dict[bytes, Callable[[bytes], Any]] = {}
         self._header = b""
+        self._write_any = make_any_writer(self._parsed)
         self._write = self._writer()
         self.immutable = self.schema in _IMMUTABLE if type is None else is_immutable(type)
 
@@ -93,14 +101,17 @@ class AvroSerde(Serde[T]):
         return self._with_subject(f"{topic}-{'key' if is_key else 'value'}")
 
     def serialize(self, value: T) -> bytes:
+        header = self._header or self._registered()
         try:
-            return self._write(value, self._header or self._registered())
-        except KeyError as error:
-            if not self._flat:
-                raise self._unwritable(value, error) from error
+            return self._write(value, header)
+        except (*_FAILED, msgspec.MsgspecError):
+            pass
+        # It fills in defaults, and says which part does not fit.
+        try:
+            return self._write_any(self._plain(value), header)
         except (*_FAILED, msgspec.MsgspecError) as error:
-            raise self._unwritable(value, error) from error
-        return self._write_completed(value)
+            why = error.args[0] if isinstance(error, KeyError) and error.args else error
+            raise SerializationError(f"cannot write {excerpt(value)} as {self._name}: {why}") from error
 
     def deserialize(self, data: bytes) -> T:
         read = self._readers.get(data[:5]) or self._reader(data)
@@ -152,32 +163,12 @@ class AvroSerde(Serde[T]):
         if self._flat and self._attributes is not None and len(self._kept) == len(self._own["fields"]):
             return make_writer(self._own, self._attributes)
 
-        def write(value: Any, header: bytes) -> bytes:
-            out = BytesIO(header)
-            out.seek(len(header))
-            fastavro.schemaless_writer(out, self._parsed, self._plain(value), strict_allow_default=True)
-            return out.getvalue()
-
-        return write
+        if self.type is None:
+            return self._write_any
+        return lambda value, header: self._write_any(self._plain(value), header)
 
     def _plain(self, value: Any) -> Any:
         return value if self.type is None else msgspec.to_builtins(value, builtin_types=_BUILTIN)
-
-    def _write_completed(self, value: Any) -> bytes:
-        """Write a flat record that lacks fields with the schema's defaults, or say what does not fit."""
-        record = self._plain(value)
-        if not isinstance(record, dict):
-            raise self._unwritable(value, TypeError(f"{value.__class__.__name__} is not a record"))
-        defaults = {field["name"]: field["default"] for field in self._own["fields"] if "default" in field}
-        names = {field["name"] for field in self._own["fields"]}
-        if unknown := record.keys() - names:
-            raise self._unwritable(value, KeyError(f"the schema has no fields {sorted(unknown, key=str)}"))
-        if missing := names - record.keys() - defaults.keys():
-            raise self._unwritable(value, KeyError(f"the fields {sorted(missing)} are missing"))
-        try:
-            return make_writer(self._own, None)({**defaults, **record}, self._header)
-        except _FAILED as error:
-            raise self._unwritable(value, error) from error
 
     def _reader(self, data: bytes) -> Callable[[bytes], Any]:
         """The function for bytes that begin as these do; kept for the next ones."""
@@ -188,38 +179,25 @@ class AvroSerde(Serde[T]):
         if isinstance(self.registry, LocalSchemaRegistry):
             self._registered()  # a registry without a server knows only what it was told
         schema = self.registry.schema_of(int.from_bytes(data[1:5], "big"))
-        written = _without_logical(schema, self._ints)
-        if self._flat and written == self._own:
-            read = make_reader(self._own, self._kept, self.type, self._attributes or {})
-        else:
-            read = self._resolving_reader(_parsed(written))
+        try:
+            read = self._made_reader(parse(_without_logical(schema, self._ints)))
+        except (*_FAILED, MemoryError) as error:
+            read = _refusing(
+                f"it cannot be read from what their schema describes: {excerpt(error, size=300)}"
+            )
         self._readers[data[:5]] = read
         return read
 
-    def _resolving_reader(self, written: Any) -> Callable[[bytes], Any]:
-        wanted = self._parsed
-        if self._kept:
-            kept = [field for field in self._own["fields"] if field["name"] in self._kept]
-            wanted = _parsed({**self._own, "fields": kept})
-
-        def read(data: bytes) -> Any:
-            record = fastavro.schemaless_reader(BytesIO(data[5:]), written, wanted)
-            return record if self.type is None else msgspec.convert(record, self.type, builtin_types=_BUILTIN)
-
-        return read
-
-    def _unwritable(self, value: Any, error: Exception) -> SerializationError:
-        why = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
-        try:
-            validate(self._plain(value), self._parsed, raise_errors=True)
-        except ValidationError as invalid:
-            why = f"{why} ({'; '.join(str(detail) for detail in invalid.errors)})"
-        except Exception:
-            pass
-        return SerializationError(f"cannot write {excerpt(value)} as {self._name}: {why}")
+    def _made_reader(self, written: Parsed) -> Callable[[bytes], Any]:
+        fields = self._kept if kind_of(self._parsed.root) == "record" else None
+        if self.type is None or (self._flat and self._attributes is not None):
+            return make_reader(written, self._parsed, fields, self.type, self._attributes)
+        read, type_ = make_reader(written, self._parsed, fields), self.type
+        return lambda data: msgspec.convert(read(data), type_, builtin_types=_BUILTIN)
 
     def _unreadable(self, data: bytes, why: str) -> SerializationError:
-        return SerializationError(f"cannot read {self._name} from {len(data)} bytes {excerpt(data)}: {why}")
+        cut = why if len(why) <= 500 else f"{why[:500]}..."
+        return SerializationError(f"cannot read {self._name} from {len(data)} bytes {excerpt(data)}: {cut}")
 
 
 def _rebuilt(
@@ -233,18 +211,24 @@ def _as_json(schema: Schema) -> Any:
     try:
         if isinstance(schema, str) and schema.lstrip()[:1] in ("{", "[", '"'):
             return json.loads(schema)
+        check_size(schema)
         return json.loads(json.dumps(schema))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"an Avro schema is JSON, got {excerpt(schema)}: {error}") from error
 
 
-def _parsed(schema: Any) -> Any:
+def _parsed(schema: Any, ints: Collection[str]) -> Parsed:
     try:
-        if isinstance(schema, dict) and schema.get("type") == "record":
-            schema["fields"]
-        return fastavro.parse_schema(schema)
-    except (SchemaParseException, UnknownType, LookupError, TypeError, ValueError) as error:
-        raise ConfigError(f"{excerpt(schema)} is not an Avro schema: {error!r}") from error
+        return parse(_without_logical(schema, ints))
+    except (SchemaRefused, LookupError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{excerpt(schema)} is not an Avro schema: {error}") from error
+
+
+def _refusing(why: str) -> Callable[[bytes], Any]:
+    def refuse(data: bytes) -> Any:
+        raise ValueError(why)
+
+    return refuse
 
 
 def _without_logical(schema: Any, names: Collection[str]) -> Any:

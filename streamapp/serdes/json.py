@@ -68,7 +68,7 @@ class JsonSerde(Serde[T]):
     def deserialize(self, data: bytes) -> T:
         try:
             return self._decode(data)  # type: ignore[no-any-return]
-        except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, RecursionError) as error:
+        except Exception as error:  # a type of the application's may raise anything
             raise self._unreadable(data, error) from error
 
     def decoder(self) -> Callable[[bytes], T]:

@@ -16,6 +16,7 @@ from streamapp.serdes.primitives import (
     ShortSerde,
     UUIDSerde,
 )
+from streamapp.serdes.types import excerpt
 
 __all__ = ["ListSerde"]
 
@@ -58,7 +59,7 @@ class ListSerde(Serde[list[T | None]]):
 
     def serialize(self, value: Iterable[T | None]) -> bytes:
         if not isinstance(value, list | tuple):
-            raise SerializationError(f"expected a list, got {value!r:.60} ({type(value).__name__})")
+            raise SerializationError(f"expected a list, got {excerpt(value)} ({type(value).__name__})")
         write = self.inner.serialize
         items = [None if item is None else write(item) for item in value]
         if self._size is None:
@@ -72,11 +73,11 @@ class ListSerde(Serde[list[T | None]]):
         try:
             return self._read(data)
         except (struct.error, IndexError, TypeError) as error:
-            raise SerializationError(f"expected a list as Kafka writes it, got {data!r:.60}") from error
+            raise SerializationError(f"expected a list as Kafka writes it, got {excerpt(data)}") from error
 
     def _read(self, data: bytes) -> list[T | None]:
         if data[0] not in (_CONSTANT, _VARIABLE):
-            raise SerializationError(f"expected a list, which begins with 0 or 1, got {data!r:.60}")
+            raise SerializationError(f"expected a list, which begins with 0 or 1, got {excerpt(data)}")
         at, nulls = 1, frozenset[int]()
         if data[0] == _CONSTANT:
             if self._size is None:
@@ -89,6 +90,10 @@ class ListSerde(Serde[list[T | None]]):
             at += 4 + 4 * count
         count = _count(data, at)
         at += 4
+        if any(not 0 <= number < count for number in nulls):
+            raise SerializationError(
+                f"a list of {count} items has a null item that is none of them: {excerpt(data)}"
+            )
         items: list[T | None] = []
         for number in range(count):
             size = self._size if data[0] == _CONSTANT else None
@@ -99,9 +104,11 @@ class ListSerde(Serde[list[T | None]]):
                 items.append(None)
                 continue
             if size < 0 or at + size > len(data):
-                raise SerializationError(f"item {number} of a list is cut off: {data!r:.60}")
+                raise SerializationError(f"item {number} of a list is cut off: {excerpt(data)}")
             items.append(self.inner.deserialize(data[at : at + size]))
             at += size
+        if at != len(data):
+            raise SerializationError(f"{len(data) - at} bytes follow the list: {excerpt(data)}")
         return items
 
     def bind(self, topic: str, is_key: bool) -> ListSerde[T]:
@@ -112,5 +119,5 @@ class ListSerde(Serde[list[T | None]]):
 def _count(data: bytes, at: int) -> int:
     count: int = _INT.unpack_from(data, at)[0]
     if count < 0:
-        raise SerializationError(f"a list cannot have {count} items: {data!r:.60}")
+        raise SerializationError(f"a list cannot have {count} items: {excerpt(data)}")
     return count

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from streamapp.errors import SerializationError
 from streamapp.serdes.base import Serde
+from streamapp.serdes.types import excerpt
 
 __all__ = [
     "BooleanSerde",
@@ -32,17 +33,12 @@ _encode = str.encode
 
 
 def _cannot_serialize(expected: str, value: Any) -> SerializationError:
-    return SerializationError(f"expected {expected}, got {_shortened(value)} ({type(value).__name__})")
+    return SerializationError(f"expected {expected}, got {excerpt(value)} ({type(value).__name__})")
 
 
 def _cannot_deserialize(expected: str, data: Any) -> SerializationError:
     size = f"{len(data)} bytes" if isinstance(data, bytes) else type(data).__name__
-    return SerializationError(f"expected {expected}, got {size}: {_shortened(data)}")
-
-
-def _shortened(value: Any, limit: int = 60) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[:limit]}..."
+    return SerializationError(f"expected {expected}, got {size}: {excerpt(data)}")
 
 
 def _packed(format: str, value: str, data: str) -> tuple[Any, Any]:
@@ -215,7 +211,7 @@ class UUIDSerde(Serde[UUID]):
             groups = data.decode("ascii").split("-")
             if [len(group) for group in groups] != _UUID_GROUPS:
                 raise ValueError
-            return UUID("".join(groups))
+            return UUID(bytes=bytes.fromhex("".join(groups)))
         except (AttributeError, ValueError) as error:
             raise _cannot_deserialize("the text of a UUID", data) from error
 

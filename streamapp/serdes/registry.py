@@ -99,5 +99,5 @@ class LocalSchemaRegistry:
             return json.loads((folder / f"{schema_id}.avsc").read_bytes())  # type: ignore[no-any-return]
         except FileNotFoundError:
             return None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise SerializationError(f"{folder / f'{schema_id}.avsc'} is not JSON: {error}") from error

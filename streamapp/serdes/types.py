@@ -78,13 +78,44 @@ def int_fields(type_: Any) -> frozenset[str]:
 
 
 def excerpt(data: Any, around: int = 0, size: int = 60) -> str:
-    """The bytes, or the value's repr, cut to ``size`` around a position."""
+    """The bytes, or the value's repr, cut to ``size`` around a position. It never fails, and looks at little of a large value.
+
+    >>> excerpt([10**5000, "JFK"])
+    "[<int of more than 4300 digits>, 'JFK']"
+    """
     if not isinstance(data, bytes):
-        text = repr(data)
+        text = _shown(data, size, 4)
         return text if len(text) <= size else f"{text[:size]}..."
     start = max(0, min(around - size // 2, len(data) - size))
     cut = data[start : start + size]
     return f"{'...' if start else ''}{cut!r}{'...' if start + size < len(data) else ''}"
+
+
+def _shown(value: Any, size: int, depth: int) -> str:
+    """About ``size`` characters of a value's repr."""
+    kind = type(value)
+    if kind in (str, bytes, bytearray):
+        return repr(value[: size + 1])
+    if kind is int and value.bit_length() > 14_000:  # Python refuses to print it
+        return "<int of more than 4300 digits>"
+    if kind in (list, tuple, dict, set, frozenset) and value:
+        opening, closing = "[]" if kind is list else "()" if kind is tuple else "{}"
+        if depth == 0:
+            return f"{opening}...{closing}"
+        parts: list[str] = []
+        room = size
+        for item in value.items() if kind is dict else value:
+            if room <= 0:
+                parts.append("...")
+                break
+            part = ": ".join(_shown(each, room, depth - 1) for each in (item if kind is dict else (item,)))
+            parts.append(part)
+            room -= len(part) + 2
+        return f"{opening}{', '.join(parts)}{',' if kind is tuple and len(parts) == 1 else ''}{closing}"
+    try:
+        return repr(value)
+    except Exception as error:  # a class of the application's, or one with such values inside
+        return f"<{kind.__name__} whose repr fails: {type(error).__name__}>"
 
 
 def _fields(type_: Any) -> tuple[mi.Field, ...]:

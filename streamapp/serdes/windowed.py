@@ -8,6 +8,7 @@ from typing import TypeVar
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.records import Windowed
 from streamapp.serdes.base import Serde, check_serde
+from streamapp.serdes.types import excerpt
 
 __all__ = ["SessionWindowedSerde", "TimeWindowedSerde"]
 
@@ -95,9 +96,9 @@ class SessionWindowedSerde(Serde[Windowed]):
 
 def _not_windowed(value: object) -> SerializationError:
     return SerializationError(
-        f"expected Windowed(key, start, end), times in ms, got {value!r:.60} ({type(value).__name__})"
+        f"expected Windowed(key, start, end), times in ms, got {excerpt(value)} ({type(value).__name__})"
     )
 
 
 def _too_short(expected: str, data: bytes) -> SerializationError:
-    return SerializationError(f"expected {expected}, got {data!r:.60}")
+    return SerializationError(f"expected {expected}, got {excerpt(data)}")

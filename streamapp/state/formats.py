@@ -142,6 +142,8 @@ class LeftOrRightSerde(Serde["tuple[bool, Any]"]):
         )
 
     def deserialize(self, data: bytes) -> tuple[bool, Any]:
+        if not data:
+            raise SerializationError("expected a value of one side of a join, got no bytes")
         if data[0]:
             return True, self.left.deserialize(data[1:])
         return False, self.right.deserialize(data[1:])
@@ -163,7 +165,7 @@ def pack_list(entries: Iterable[bytes]) -> bytes:
 def unpack_list(data: bytes) -> list[bytes]:
     """The inverse of `pack_list`."""
     reader = _Reader(data, 1)
-    return [reader.sized() or b"" for _ in range(reader.integer())]
+    return [reader.sized() or b"" for _ in range(reader.count())]
 
 
 def sized(data: bytes | None) -> bytes:
@@ -256,24 +258,33 @@ class _Reader:
         self._data, self._at = data, at
 
     def long(self) -> int:
-        self._at += 8
-        return int.from_bytes(self._data[self._at - 8 : self._at], "big", signed=True)
+        return int.from_bytes(self._next(8), "big", signed=True)
 
     def integer(self) -> int:
-        self._at += 4
-        return int.from_bytes(self._data[self._at - 4 : self._at], "big", signed=True)
+        return int.from_bytes(self._next(4), "big", signed=True)
+
+    def count(self) -> int:
+        """A number of things that take at least 4 bytes each."""
+        count = self.integer()
+        if count < 0 or 4 * count > len(self._data) - self._at:
+            raise SerializationError(f"expected {count} entries in {len(self._data) - self._at} bytes")
+        return count
 
     def sized(self) -> bytes | None:
         return self.take(self.integer())
 
     def headers(self) -> Headers:
-        return tuple(((self.sized() or b"").decode(), self.sized()) for _ in range(self.integer()))
+        return tuple(((self.sized() or b"").decode(), self.sized()) for _ in range(self.count()))
 
     def rest(self) -> bytes:
         return self._data[self._at :]
 
     def take(self, length: int) -> bytes | None:
-        if length < 0:
-            return None
-        self._at += length
-        return self._data[self._at - length : self._at]
+        return None if length < 0 else self._next(length)
+
+    def _next(self, length: int) -> bytes:
+        start = self._at
+        self._at = end = start + length
+        if end > len(self._data):
+            raise SerializationError(f"expected {length} bytes from {start}, got {len(self._data)} in all")
+        return self._data[start:end]

@@ -70,6 +70,8 @@ class StoreSpec(Generic[S]):
     indexed: bool = False
     """A time-ordered window store on disk from which ranges of keys come as from others: those of sliding windows, which have an index by key
     in Kafka Streams."""
+    serde_topic: str | None = None
+    """Topic, without the application id, that the serdes are bound to; None: the store's changelog, whether or not it is written."""
     max_entries: int = 0
     ttl_ms: int = 0
     """Of a ``timestamped`` store: rows expire once stream time has passed theirs by so much; 0: never."""

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
+from streamapp.errors import SerializationError
 from streamapp.records import RecordBatch
+from streamapp.serdes.types import excerpt
 from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG
 from streamapp.state.key_image import KeyImage
@@ -173,6 +175,11 @@ class TimeBucketedStore(WriteBehindStore):
         ]
         if not rows:
             return
+        short = next((key for key, *_ in rows if len(key) < self._suffix), None)
+        if short is not None:
+            raise SerializationError(
+                f"expected a key and {self._suffix} bytes of times, got {excerpt(short)}"
+            )
         if self.spec.retain_duplicates:
             self._sequence = int.from_bytes(rows[-1][0][-4:], "big")
             if not self._exact:

@@ -10,7 +10,7 @@ from streamapp.state.spec import StoreSpec
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from streamapp.topology.plan import InternalTopic, Subtopology
 
-__all__ = ["Planner", "changelog_config", "repartition_topic"]
+__all__ = ["Planner", "bound_to", "changelog_config", "repartition_topic"]
 
 _CHANGELOG_RETENTION_MS = -1
 """See docs/decisions.md: the broker judges age by the wall clock, windows by stream time."""
@@ -40,7 +40,7 @@ class Planner:
         return Subtopology(
             id=number,
             nodes=tuple(self._planned(node) for node in nodes),
-            stores=tuple(specs.values()),
+            stores=tuple(self._bound(spec, changelogs[spec.name]) for spec in specs.values()),
             repartition_topics=tuple(
                 replace(self.internal[topic], name=self._full_name(topic))
                 for source in sources.values()
@@ -54,6 +54,12 @@ class Planner:
                 if sources.keys() >= set(group)
             ),
         )
+
+    def _bound(self, spec: StoreSpec, changelog: InternalTopic | None) -> StoreSpec:
+        """The store with serdes that know their topic: whoever reads or writes its rows gets them from the plan."""
+        if spec.serde_topic is not None:
+            return bound_to(self._full_name(spec.serde_topic), spec)
+        return bound_to(self._changelog_name(spec) if changelog is None else changelog.name, spec)
 
     def _full_name(self, topic: str) -> str:
         return f"{self.config.application_id}-{topic}" if topic in self.internal else topic
@@ -70,8 +76,20 @@ class Planner:
             return InternalTopic(self._full_name(self.source_changelogs[spec.name]), "changelog")
         if not spec.logged:
             return None
-        name = f"{self.config.application_id}-{spec.name}-changelog"
-        return InternalTopic(name, "changelog", None, changelog_config(spec))
+        return InternalTopic(self._changelog_name(spec), "changelog", None, changelog_config(spec))
+
+    def _changelog_name(self, spec: StoreSpec) -> str:
+        return f"{self.config.application_id}-{spec.name}-changelog"
+
+
+def bound_to(topic: str, spec: StoreSpec) -> StoreSpec:
+    """The store with serdes that are bound to a topic."""
+    key, value = spec.key_serde, spec.value_serde
+    return replace(
+        spec,
+        key_serde=None if key is None else key.bind(topic, True),
+        value_serde=None if value is None else value.bind(topic, False),
+    )
 
 
 def repartition_topic(name: str, partitions: int | None) -> InternalTopic:

@@ -21,7 +21,7 @@ from streamapp.topology.groups import NodeGroups
 from streamapp.topology.mermaid import to_mermaid
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from streamapp.topology.plan import GlobalStore, InternalTopic, Plan
-from streamapp.topology.planner import Planner, repartition_topic
+from streamapp.topology.planner import Planner, bound_to, repartition_topic
 
 __all__ = ["Topology"]
 
@@ -330,7 +330,8 @@ class Topology:
             raise TopologyError(
                 "the topology is empty: it has no source; add at least one stream() or table()"
             )
-        return Plan(config, subtopologies, tuple(self._global_stores.values()))
+        stores = tuple(replace(g, spec=bound_to(g.topic, g.spec)) for g in self._global_stores.values())
+        return Plan(config, subtopologies, stores)
 
     # ------------------------------------------------------------------ inside
 

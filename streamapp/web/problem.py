@@ -58,11 +58,15 @@ class Unavailable(Problem):
 
 
 def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    text = json.dumps(body, ensure_ascii=False, allow_nan=False)
+    try:
+        data = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:  # half of a pair (a surrogate), which only an escape can show
+        data = json.dumps(body, allow_nan=False).encode()
     return web.Response(
-        text=text,
+        body=data,
         status=status,
         content_type="application/json",
+        charset="utf-8",
         headers={"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"} | (headers or {}),
     )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import suppress
 from heapq import heappop, heappush, nlargest
 from itertools import islice
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import msgspec
 
 from streamapp.records import Windowed
 from streamapp.serdes import BytesSerde, Serde
+from streamapp.state.lenient import Unreadable, lenient
 from streamapp.web.query import Position, Query, family
 from streamapp.web.source import TableInfo
 from streamapp.web.values import key_to_json, to_json
@@ -68,13 +70,14 @@ def read_page(store: Any, table: TableInfo, partition: int, query: Query, share:
     """One page of a listing, for an answer of ``share`` partitions; rows are read only as far as the page needs."""
     rows = _rows(store, table, partition, query)
     most_bytes = max(_PARTITION_BYTES, PAGE_BYTES // share)
-    if query.newest:
-        seen, more = _first(rows, NEWEST_SCAN, most_bytes)
-        return Page(nlargest(query.limit, seen, key=lambda row: row.time), more, len(seen))
-    if query.after is not None:
-        after = query.after
-        rows = (row for row in rows if row.position > after)
-    found, more = _first(rows, query.limit, most_bytes)
+    with lenient(store):
+        if query.newest:
+            seen, more = _first(rows, NEWEST_SCAN, most_bytes)
+            return Page(nlargest(query.limit, seen, key=lambda row: row.time), more, len(seen))
+        if query.after is not None:
+            after = query.after
+            rows = (row for row in rows if row.position > after)
+        found, more = _first(rows, query.limit, most_bytes)
     return Page(found, more, len(found))
 
 
@@ -114,7 +117,11 @@ def get(store: Any, table: TableInfo, partition: int, query: Query) -> Row | Non
     """One key of a key-value table, or one version of it."""
     assert query.key is not None
     key, data = query.key
-    found = store.get(key) if query.as_of is None else store.get(key, query.as_of)
+    try:
+        found = store.get(key) if query.as_of is None else store.get(key, query.as_of)
+    except Exception as error:  # whatever the serde says of the stored bytes
+        why = Unreadable(b"", f"{type(error).__name__}: {error}")
+        return Row(Position(0, data, partition=partition), key, why, None)
     if found is None:
         return None
     position = Position(0, data, partition=partition)
@@ -126,7 +133,8 @@ def get(store: Any, table: TableInfo, partition: int, query: Query) -> Row | Non
 
 def count(store: Any) -> int:
     """The number of entries, or ``COUNT_LIMIT`` if there are more."""
-    return sum(1 for _ in islice(store.all(), COUNT_LIMIT))
+    with lenient(store):
+        return sum(1 for _ in islice(store.all(), COUNT_LIMIT))
 
 
 def row_to_json(table: TableInfo, row: Row) -> dict[str, Any]:
@@ -170,20 +178,23 @@ def _in_order(rows: Iterator[Row], disorder: int) -> Iterator[Row]:
 def _key_value_rows(store: Any, table: TableInfo, partition: int, query: Query) -> Iterator[Row]:
     # The key bytes are the order of the store, so a cursor is a lower bound and a prefix is a run of keys.
     serde = _key_serde(table)
+    data_of = _data_of(table)
     low, high = query.prefix or query.low, query.high
     start = None if low is None else low.value
     if query.after is not None and (low is None or query.after.key > low.data):
-        start = serde.deserialize(query.after.key)
+        # A key that cannot be read is no bound: what stands before it is read again, and left out by its position.
+        with suppress(Exception):
+            start = serde.deserialize(query.after.key)
     prefix = query.prefix.data if query.prefix is not None else b""
     for key, found in store.range(start, None if high is None else high.value):
-        data = serde.serialize(key)
+        data = data_of(key)
         if not data.startswith(prefix):
             return
         yield Row(Position(0, data, partition=partition), key, *_timed(table, found))
 
 
 def _window_rows(store: Any, table: TableInfo, partition: int, query: Query) -> Iterator[Row]:
-    serialize = _key_serde(table).serialize
+    serialize = _data_of(table)
     begin = query.time_from if query.after is None else max(query.time_from, query.after.time)
     if query.key is not None:
         key, size = query.key.value, table.window_size_ms
@@ -202,7 +213,7 @@ def _window_rows(store: Any, table: TableInfo, partition: int, query: Query) -> 
 
 
 def _session_rows(store: Any, table: TableInfo, partition: int, query: Query) -> Iterator[Row]:
-    serialize = _key_serde(table).serialize
+    serialize = _data_of(table)
     begin = query.time_from if query.after is None else max(query.time_from, query.after.time)
     if query.key is not None:
         key = query.key.value
@@ -225,6 +236,12 @@ def _version_rows(store: Any, partition: int, query: Query) -> Iterator[Row]:
 def _timed(table: TableInfo, found: Any) -> tuple[Any, int | None]:
     """Value and timestamp of what a key-value store returned; a plain one has no timestamps."""
     return found if table.kind == "timestamped" else (found, None)
+
+
+def _data_of(table: TableInfo) -> Callable[[Any], bytes]:
+    """A key's bytes."""
+    serialize = _key_serde(table).serialize
+    return lambda key: key.data if isinstance(key, Unreadable) else serialize(key)
 
 
 def _key_serde(table: TableInfo) -> Serde[Any]:

@@ -30,29 +30,45 @@ from streamapp.serdes import (
     TimeWindowedSerde,
     UUIDSerde,
 )
+from streamapp.serdes.types import excerpt
+from streamapp.state.lenient import Unreadable
 from streamapp.web.problem import BadParameter
 
 __all__ = ["key_format", "key_to_json", "parse_key", "serde_name", "to_json"]
 
+MAX_DEPTH = 100
+"""Levels of a value that are shown."""
+_PRINTED_BITS = 14_000
+"""Python prints integers of up to 4,300 digits."""
 _EXAMPLES = {"string": "JFK", "integer": "42", "double": "0.5", "hex": "00ff1a", "uuid": str(UUID(int=1))}
 
 
 def to_json(value: Any) -> Any:
-    """Any value as something ``json.dumps`` takes.
+    """Any value as something ``json.dumps`` takes; it never fails.
 
     Structs, dataclasses and named tuples become objects; bytes ``{"$base64": ...}``; NaN and the infinities
-    ``{"$float": "nan"}``; what has no JSON form ``{"$repr": ...}``.
+    ``{"$float": "nan"}``; integers that Python refuses to print ``{"$int": "0x..."}``; what has no JSON form ``{"$repr": ...}``;
+    what is nested deeper than 100 levels ``{"$deep": ...}``; what cannot be read or shown ``{"$unreadable": why}``.
 
     >>> to_json({"delay": 12, "raw": b"ab"})
     {'delay': 12, 'raw': {'$base64': 'YWI='}}
+    >>> to_json(float("inf"))
+    {'$float': 'inf'}
     """
+    try:
+        return _to_json(value, MAX_DEPTH)
+    except Exception as error:  # a class of the application's
+        return {"$unreadable": f"{type(error).__name__}: {excerpt(error, size=200)}"}
+
+
+def _to_json(value: Any, depth: int) -> Any:
     match value:
         case None | bool() | str():
             return value
         case Enum():
-            return to_json(value.value)
+            return _to_json(value.value, depth)
         case int():
-            return int(value)
+            return int(value) if value.bit_length() < _PRINTED_BITS else {"$int": hex(value)}
         case float():
             return float(value) if math.isfinite(value) else {"$float": str(float(value))}
         case bytes() | bytearray() | memoryview():
@@ -61,17 +77,27 @@ def to_json(value: Any) -> Any:
             return value.isoformat()
         case Decimal() | UUID():
             return str(value)
+        case Unreadable():
+            return {"$unreadable": value.why, "$base64": base64.b64encode(value.data).decode()}
+    if depth == 0:
+        return {"$deep": excerpt(value)}
+    depth -= 1
+    match value:
         case msgspec.Struct():
-            return {name: to_json(getattr(value, name)) for name in value.__struct_fields__}
+            return {name: _to_json(getattr(value, name), depth) for name in value.__struct_fields__}
         case Mapping():
-            return {str(to_json(key)): to_json(item) for key, item in value.items()}
+            return {_text(_to_json(key, depth)): _to_json(item, depth) for key, item in value.items()}
         case tuple() if hasattr(value, "_asdict"):
-            return {name: to_json(item) for name, item in value._asdict().items()}
+            return {name: _to_json(item, depth) for name, item in value._asdict().items()}
         case list() | tuple() | Set():
-            return [to_json(item) for item in value]
+            return [_to_json(item, depth) for item in value]
     if dataclasses.is_dataclass(value):
-        return {each.name: to_json(getattr(value, each.name)) for each in dataclasses.fields(value)}
-    return {"$repr": repr(value)}
+        return {each.name: _to_json(getattr(value, each.name), depth) for each in dataclasses.fields(value)}
+    return {"$repr": excerpt(value, size=10_000)}
+
+
+def _text(key: Any) -> str:
+    return key if isinstance(key, str) else str(key)
 
 
 def key_format(serde: Serde[Any] | None) -> str:

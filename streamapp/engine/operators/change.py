@@ -7,6 +7,7 @@ from typing import Any
 from streamapp.engine.operator import Change
 from streamapp.errors import SerializationError
 from streamapp.serdes.base import Serde
+from streamapp.serdes.types import excerpt
 
 __all__ = ["ChangeSerde"]
 
@@ -44,6 +45,8 @@ class ChangeSerde(Serde[Change]):
 
     def deserialize(self, data: bytes) -> Change:
         decode = self.inner.deserialize
+        if len(data) < 1 + (data[-1:] >= bytes((_WITH_LATEST_FLAG,))):
+            raise SerializationError(f"expected a table's change and its flag, got {excerpt(data)}")
         flag, end, latest = data[-1], len(data) - 1, True
         if flag >= _WITH_LATEST_FLAG:
             end -= 1
@@ -54,8 +57,10 @@ class ChangeSerde(Serde[Change]):
             return None, decode(data[:end]), latest
         if flag == _BOTH:
             length, start = _read_varint(data)
+            if start + length > end:
+                raise SerializationError(f"a table's change is cut off: {excerpt(data)}")
             return decode(data[start : start + length]), decode(data[start + length : end]), latest
-        raise SerializationError(f"unknown flag {data[-1]} at the end of a table's change: {data!r:.60}")
+        raise SerializationError(f"unknown flag {data[-1]} at the end of a table's change: {excerpt(data)}")
 
     def bind(self, topic: str, is_key: bool) -> ChangeSerde:
         inner = self.inner.bind(topic, is_key)
@@ -75,11 +80,9 @@ def _varint(number: int) -> bytes:
 
 def _read_varint(data: bytes) -> tuple[int, int]:
     """The number at the start of the data, and where it ends."""
-    number = shift = position = 0
-    while True:
-        byte = data[position]
-        number |= (byte & 0x7F) << shift
-        position += 1
+    number = 0
+    for position, byte in enumerate(data[:5]):
+        number |= (byte & 0x7F) << 7 * position
         if byte < 0x80:
-            return number >> 1, position
-        shift += 7
+            return number >> 1, position + 1
+    raise SerializationError(f"expected a length of at most 5 bytes in a table's change: {excerpt(data)}")

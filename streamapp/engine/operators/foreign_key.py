@@ -22,6 +22,7 @@ from streamapp.engine.operators.views import TableView
 from streamapp.errors import SerializationError
 from streamapp.records import Headers
 from streamapp.serdes.base import Serde
+from streamapp.serdes.types import excerpt
 
 __all__ = [
     "ForeignTableJoin",
@@ -40,6 +41,9 @@ _INT = struct.Struct(">i")
 _NO_HASH = 0x80
 _SUBSCRIPTION_VERSION, _RESPONSE_VERSION = 1, 0
 _SEED = 104729
+
+FOREIGN_KEY, PRIMARY_KEY, VALUE_HASH = "-fk", "-pk", "-vh"
+"""With these behind the subscription topic's name Kafka Streams names topics that do not exist, for serdes of what is no record."""
 
 
 class Instruction(IntEnum):
@@ -97,7 +101,13 @@ class SubscriptionSerde(Serde[Subscription]):
             return bytes((_SUBSCRIPTION_VERSION | _NO_HASH, value.instruction)) + tail
         return bytes((_SUBSCRIPTION_VERSION, value.instruction)) + value.hash + tail
 
+    def bind(self, topic: str, is_key: bool) -> SubscriptionSerde:
+        """With primary keys of the pseudo-topic that belongs to the subscription topic."""
+        return SubscriptionSerde(self.primary_key.bind(f"{topic}{PRIMARY_KEY}", True))
+
     def deserialize(self, data: bytes) -> Subscription:
+        if len(data) < 2:
+            raise SerializationError(f"expected a subscription, got {excerpt(data)}")
         version = data[0] & ~_NO_HASH
         if version > _SUBSCRIPTION_VERSION:
             raise SerializationError(
@@ -105,6 +115,10 @@ class SubscriptionSerde(Serde[Subscription]):
             )
         start = 2 if data[0] & _NO_HASH else 18
         end = len(data) - (_INT.size if version else 0)
+        if end < start:
+            raise SerializationError(
+                f"expected a subscription of at least {start} bytes, got {excerpt(data)}"
+            )
         return Subscription(
             data[2:18] if start == 18 else None,
             data[1],
@@ -128,13 +142,22 @@ class SubscriptionResponseSerde(Serde[SubscriptionResponse]):
             return bytes((_RESPONSE_VERSION | _NO_HASH,)) + data
         return bytes((_RESPONSE_VERSION,)) + value.hash + data
 
+    def bind(self, topic: str, is_key: bool) -> SubscriptionResponseSerde:
+        return SubscriptionResponseSerde(self.inner.bind(topic, is_key))
+
     def deserialize(self, data: bytes) -> SubscriptionResponse:
+        if not data:
+            raise SerializationError("expected a subscription response, got no bytes")
         version = data[0] & ~_NO_HASH
         if version != _RESPONSE_VERSION:
             raise SerializationError(
                 f"subscription response of version {version}; this version of streamapp reads {_RESPONSE_VERSION}"
             )
         start = 1 if data[0] & _NO_HASH else 17
+        if len(data) < start:
+            raise SerializationError(
+                f"expected a subscription response of at least 17 bytes, got {excerpt(data)}"
+            )
         value = self.inner.deserialize(data[start:]) if len(data) > start else None
         return SubscriptionResponse(data[1:17] if start == 17 else None, value)
 
@@ -142,8 +165,9 @@ class SubscriptionResponseSerde(Serde[SubscriptionResponse]):
 class _CombinedKeys:
     """Keys of the subscription store: length of the foreign key, foreign key, primary key."""
 
-    def __init__(self, foreign: Serde[Any], primary: Serde[Any]) -> None:
-        self._foreign, self._primary = foreign, primary
+    def __init__(self, topic: str, foreign: Serde[Any], primary: Serde[Any]) -> None:
+        self._foreign = foreign.bind(f"{topic}{FOREIGN_KEY}", True)
+        self._primary = primary.bind(f"{topic}{PRIMARY_KEY}", True)
 
     def prefix(self, foreign_key: Any) -> bytes:
         data = self._foreign.serialize(foreign_key)
@@ -167,13 +191,16 @@ class SubscriptionSend(Operator):
 
     extractor: Callable[[Any, Any], Any]
     left: bool
+    topic: str
     foreign_key_serde: Serde[Any]
     value_serde: Serde[Any]
     versioned: bool = False
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         extract, task, drop, forward = self.extractor, ctx.task, ctx.task.drop, ctx.forward
-        key_bytes, value_bytes = self.foreign_key_serde.serialize, self.value_serde.serialize
+        topic = f"{task.application_id}-{self.topic}"
+        key_bytes = self.foreign_key_serde.bind(f"{topic}{FOREIGN_KEY}", True).serialize
+        value_bytes = self.value_serde.bind(f"{topic}{VALUE_HASH}", False).serialize
         left, versioned = self.left, self.versioned
         delete, delete_and_tell, ask_always, ask = Instruction
 
@@ -226,12 +253,14 @@ class SubscriptionReceive(Operator):
     persistent_name = "SubscriptionReceive"
 
     store: str
+    topic: str
     foreign_key_serde: Serde[Any]
     primary_key_serde: Serde[Any]
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         put, drop, forward = ctx.store(self.store).put, ctx.task.drop, ctx.forward
-        keys = _CombinedKeys(self.foreign_key_serde, self.primary_key_serde)
+        topic = f"{ctx.task.application_id}-{self.topic}"
+        keys = _CombinedKeys(topic, self.foreign_key_serde, self.primary_key_serde)
         ask_always = Instruction.PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE
         deletes = (Instruction.DELETE_KEY_AND_PROPAGATE, Instruction.DELETE_KEY_NO_PROPAGATE)
 
@@ -285,6 +314,7 @@ class ForeignTableJoin(Operator):
     persistent_name = "ForeignTableJoin"
 
     store: str
+    topic: str
     foreign_key_serde: Serde[Any]
     primary_key_serde: Serde[Any]
     versioned: bool = False
@@ -296,7 +326,8 @@ class ForeignTableJoin(Operator):
             ctx.forward,
             self.versioned,
         )
-        keys = _CombinedKeys(self.foreign_key_serde, self.primary_key_serde)
+        topic = f"{ctx.task.application_id}-{self.topic}"
+        keys = _CombinedKeys(topic, self.foreign_key_serde, self.primary_key_serde)
 
         def tell(key: Any, change: Any, timestamp: int, headers: Headers) -> None:
             new, _, is_latest = change
@@ -320,15 +351,13 @@ class ResponseJoin(Operator):
     table: TableView
     joiner: Callable[[Any, Any], Any]
     left: bool
+    topic: str
     value_serde: Serde[Any]
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        get, joiner, left, value_bytes = (
-            self.table.bind(ctx),
-            self.joiner,
-            self.left,
-            self.value_serde.serialize,
-        )
+        get, joiner, left = self.table.bind(ctx), self.joiner, self.left
+        topic = f"{ctx.task.application_id}-{self.topic}{VALUE_HASH}"
+        value_bytes = self.value_serde.bind(topic, False).serialize
         drop, forward = ctx.task.drop, ctx.forward
 
         def join(key: Any, response: SubscriptionResponse, timestamp: int, headers: Headers) -> None:

@@ -283,7 +283,7 @@ class Replay:
         )
         counts = {row[0]: row[1] for row in joined.groupBy("verdict").count().collect()}
         some = joined.where(F.col("verdict") != "equal").orderBy("key", "start").limit(examples).collect()
-        key_of, value_of = _text(spec.key_serde, self.name, True), _text(spec.value_serde, self.name, False)
+        key_of, value_of = _text(spec.key_serde), _text(spec.value_serde)
         return Difference(
             counts.get("equal", 0),
             counts.get("different", 0),
@@ -341,9 +341,9 @@ def _topic_key(spec: StoreSpec) -> Column:
     return F.col("key")
 
 
-def _text(serde: Serde[Any] | None, name: str, is_key: bool) -> Callable[[Any], Any]:
+def _text(serde: Serde[Any] | None) -> Callable[[Any], Any]:
     """Reads bytes for people."""
     if serde is None:
         return lambda data: data
-    bound = serde.bind(name, is_key)
-    return lambda data: None if data is None else bound.deserialize(bytes(data))
+    read = serde.deserialize
+    return lambda data: None if data is None else read(bytes(data))

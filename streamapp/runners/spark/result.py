@@ -50,14 +50,16 @@ class OutputTopic:
         from pyspark.sql import functions as F
 
         moment = F.timestamp_millis("timestamp").alias("timestamp")
-        return typed(self.frame.select("partition", moment, "key", "value"), key_serde, value_serde)
+        bound = key_serde.bind(self.name, True), value_serde.bind(self.name, False)
+        return typed(self.frame.select("partition", moment, "key", "value"), *bound)
 
     def records(
         self, key_serde: Serde[Any] | None = None, value_serde: Serde[Any] | None = None
     ) -> Iterator[tuple[int, Record]]:
         """(partition, record) of all records, partition by partition in order; bytes where there is no
         serde."""
-        key_of, value_of = _reader(key_serde, self.name, True), _reader(value_serde, self.name, False)
+        key_of = _reader(key_serde and key_serde.bind(self.name, True))
+        value_of = _reader(value_serde and value_serde.bind(self.name, False))
         ordered = self.frame.orderBy("partition", "mx", "src", "seq")
         for row in ordered.select("partition", "key", "value", "timestamp", "headers").toLocalIterator():
             headers = (
@@ -97,8 +99,8 @@ class OutputTable:
 
     def rows(self) -> Iterator[TableRow]:
         """All rows, typed."""
-        key_of = _reader(self.spec.key_serde, self.spec.name, True)
-        value_of = _reader(self.spec.value_serde, self.spec.name, False)
+        key_of = _reader(self.spec.key_serde)
+        value_of = _reader(self.spec.value_serde)
         for row in self.frame.select("key", "value", "timestamp", "start", "end").toLocalIterator():
             yield TableRow(key_of(row.key), value_of(row.value), row.timestamp, row.start, row.end)
 
@@ -129,8 +131,8 @@ class BatchResult:
         self.close()
 
 
-def _reader(serde: Serde[Any] | None, topic: str, is_key: bool) -> Any:
+def _reader(serde: Serde[Any] | None) -> Any:
     if serde is None:
         return lambda data: None if data is None else bytes(data)
-    deserialize = serde.bind(topic, is_key).deserialize
+    deserialize = serde.deserialize
     return lambda data: None if data is None else deserialize(bytes(data))

@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import inspect as mi
 
+from streamapp.errors import SerializationError
 from streamapp.serdes import (
     AvroSerde,
     BooleanSerde,
@@ -26,6 +27,7 @@ from streamapp.serdes import (
     StringSerde,
     UUIDSerde,
 )
+from streamapp.serdes.types import excerpt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -179,12 +181,21 @@ def _converter(serde: Serde[Any]) -> Callable[[list[bytes | None]], pa.Array]:
         values = [None if data is None else read(data) for data in column]
         if kind is None:
             return pa.array([None if v is None else _text(v) for v in values], pa.string())
-        if not plain:
-            values = msgspec.to_builtins(values, builtin_types=(bytes, datetime, date))
-        return pa.array(values, kind)
+        try:
+            if not plain:
+                values = msgspec.to_builtins(values, builtin_types=(bytes, datetime, date))
+            return pa.array(values, kind)
+        except (pa.ArrowException, ArithmeticError, TypeError, ValueError, RecursionError) as error:
+            raise SerializationError(
+                f"SQL has no {kind} for all of these values: {excerpt(error, size=300)}; read the table's bytes, or give its serde a "
+                "type that SQL has"
+            ) from error
 
     return convert
 
 
 def _text(value: Any) -> str:
-    return msgspec.json.encode(value, enc_hook=repr, order="deterministic").decode()
+    try:
+        return msgspec.json.encode(value, enc_hook=repr, order="deterministic").decode()
+    except Exception:  # digits, keys or levels that JSON does not take, or a class whose repr fails
+        return msgspec.json.encode({"$repr": excerpt(value, size=1000)}).decode()

@@ -12,7 +12,7 @@ from typing import TypeVar
 from streamapp import failpoints
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
-from streamapp.engine.task import TaskMetrics
+from streamapp.engine.running_task import TaskMetrics
 from streamapp.errors import StreamsError
 from streamapp.runners.worker.commands import CommandQueue
 from streamapp.runners.worker.commit import Committer

@@ -155,7 +155,7 @@ def test_a_typed_record_is_written_like_the_dict() -> None:
     assert not AvroSerde[Any](FLIGHT).immutable
 
 
-def test_nested_records_go_by_fastavro() -> None:
+def test_nested_records_are_those_of_fastavro() -> None:
     trip = {"legs": [RECORD], "n": 1}
     plain, typed = AvroSerde[Any](NESTED), AvroSerde[Any](NESTED, type=Trip)
     data = plain.serialize(trip)
@@ -259,7 +259,7 @@ def test_missing_fields_take_their_default_or_are_named() -> None:
         serde.serialize({"carrier": "UA"})
     with pytest.raises(SerializationError, match=r"no fields \['dely'\]"):
         serde.serialize({"carrier": "UA", "at": AT, "dely": 1})
-    with pytest.raises(SerializationError, match=r"carrier is specified .* but missing"):
+    with pytest.raises(SerializationError, match=r"the fields \['carrier'\] are missing"):
         AvroSerde[Any](FLIGHT, type=Late).serialize(Late(1, None))
 
 

@@ -1,0 +1,508 @@
+"""Readers of Avro, generated for one pair of schemas: the one of the bytes and the one that is wanted.
+
+The walk over both schemas is done once, and its result is Python functions: one without a loop for each record, one for each array, map
+and larger union. The format and the resolution are those of the Avro 1.11 specification; values are those that fastavro gives.
+
+The bytes decide about nothing but values. Containers are at most `VALUE_DEPTH` deep; items and fields that take no bytes are at most
+`FREE_VALUES`, so that time and memory are bounded by the length of the bytes. Names out of a schema never become names in the code.
+"""
+
+from __future__ import annotations
+
+import copy
+import struct
+from collections.abc import Callable, Collection, Mapping
+from datetime import date, time, timedelta
+from typing import Any, NoReturn
+from uuid import UUID
+
+from streamapp.serdes.avro_schema import (
+    EPOCH,
+    EPOCH_DAY,
+    Parsed,
+    SchemaRefused,
+    decimal_reader,
+    default_of,
+    kind_of,
+    unnulled,
+)
+from streamapp.serdes.types import excerpt
+
+__all__ = ["FREE_VALUES", "VALUE_DEPTH", "make_reader"]
+
+VALUE_DEPTH = 200
+"""Records, arrays and maps within each other. A recursive type has no limit of its own."""
+FREE_VALUES = 1_000_000
+"""Items and fields of one value that take no bytes: nulls of an array, fields with their default."""
+_MAX_STEPS = 20_000
+"""Fields, items and branches that are resolved for one reader."""
+
+_PROMOTED: dict[tuple[str, str], str] = {
+    ("int", "long"): "v{n}",
+    ("int", "float"): "float_of(v{n})",
+    ("int", "double"): "float_of(v{n})",
+    ("long", "float"): "float_of(v{n})",
+    ("long", "double"): "float_of(v{n})",
+    ("float", "double"): "v{n}",
+    ("string", "bytes"): "v{n}.encode()",
+    ("bytes", "string"): "v{n}.decode()",
+}
+
+# The first byte, the second, and a function for the rest: most numbers have one or two.
+_VARINT = (
+    "n = d[p]; p += 1",
+    "if n > 127:",
+    " b = d[p]; p += 1",
+    " if b < 128: n += (b << 7) - 0x80",
+    " else: n, p = varint(d, p, n, b)",
+)
+_VARINT_32 = (*_VARINT[:-1], " else: n, p = varint32(d, p, n, b)")
+_SKIP_VARINT = ("if d[p] > 127:", " p += 1", " if d[p] > 127: p = skip_varint(d, p)", "p += 1")
+_LENGTH = (*_VARINT, "if n & 1: negative(n)")
+
+_NUMBERS = {
+    "timestamp-millis": "EPOCH + timedelta(0, 0, 0, {0})",
+    "timestamp-micros": "EPOCH + timedelta(0, 0, {0})",
+    "local-timestamp-millis": "LOCAL + timedelta(0, 0, 0, {0})",
+    "local-timestamp-micros": "LOCAL + timedelta(0, 0, {0})",
+    "date": f"day({{0}} + {EPOCH_DAY})",
+    "time-millis": "time_of({0} * 1000)",
+    "time-micros": "time_of({0})",
+}
+_32_BITS = {"int", "date", "time-millis"}
+
+
+def make_reader(
+    written: Parsed,
+    wanted: Parsed,
+    fields: Collection[str] | None,
+    cls: Callable[..., Any] | None = None,
+    attributes: Mapping[str, str] | None = None,
+) -> Callable[[bytes], Any]:
+    """A function from Confluent-framed bytes of the schema ``written`` to values of the schema ``wanted``.
+
+    With ``fields`` a record has only these, or ``cls`` is made of them with ``attributes`` as keywords; other fields are stepped over
+    without being decoded, and what follows the last one is not looked at. Otherwise the value has to be all of the bytes.
+
+    Raises `SchemaRefused` if no bytes of the one could be read as the other. The function raises ValueError, LookupError, OverflowError
+    or struct.error for bytes that cannot.
+    """
+    return _Compiler(written, wanted).reader(fields, cls, attributes)
+
+
+class _Compiler:
+    def __init__(self, written: Parsed, wanted: Parsed) -> None:
+        self._written, self._wanted = written, wanted
+        self._names: dict[str, Any] = dict(_NAMES)
+        self._functions: dict[tuple[Any, ...], str] = {}
+        self._sources: list[str] = []
+        self._steps = 0
+        self._free: dict[int, bool] = {}
+
+    def reader(
+        self,
+        fields: Collection[str] | None,
+        cls: Callable[..., Any] | None,
+        attributes: Mapping[str, str] | None,
+    ) -> Callable[[bytes], Any]:
+        lines = ["def read(d):", f" p = 5; k = {VALUE_DEPTH}; s = [{FREE_VALUES}]"]
+        written, wanted = self._written.root, self._wanted.root
+        if fields is not None and kind_of(written) == kind_of(wanted) == "record":
+            self._check_names(written, wanted)
+            body = self._fields(written, wanted, frozenset(fields), cls, attributes)
+            whole = len(fields) == len(wanted["fields"])
+            lines[1] = f" p = 5; k = {VALUE_DEPTH - 1}; s = [{FREE_VALUES}]"
+        else:
+            body, whole = [*self._value(written, wanted, 0), "made = v0"], True
+        lines += [f" {line}" for line in body]
+        lines.append(" if p != len(d): wrong_end(d, p)" if whole else " if p > len(d): raise IndexError")
+        lines.append(" return made")
+        if not any("s)" in line for line in lines):
+            lines[1] = " p = 5"
+        for source in [*self._sources, "\n".join(lines)]:
+            exec(source, self._names)
+        return self._names["read"]  # type: ignore[no-any-return]
+
+    def _value(self, w: Any, r: Any, n: int) -> list[str]:
+        """Lines that read a value of ``w`` as ``r`` into ``v<n>``; r None: they step over it."""
+        self._steps += 1
+        if self._steps > _MAX_STEPS:
+            raise SchemaRefused(f"to resolve the schemas takes more than {_MAX_STEPS:,} steps")
+        w = self._written.follow(w)
+        inner, null = unnulled(w)
+        if null is not None:
+            return self._nullable(w, inner, null, r, n)
+        if r is not None:
+            r = self._matching(w, r)
+        kind = kind_of(w)
+        if kind in ("union", "record", "array", "map"):
+            function = self._function(kind, w, r)
+            return [f"p = {function}(d, p, k, s)" if r is None else f"v{n}, p = {function}(d, p, k, s)"]
+        if r is None:
+            return self._skip(kind, w)
+        lines = self._read(kind, w, n)
+        base, target = kind_of(w) if isinstance(w, str) else w["type"], r if isinstance(r, str) else r["type"]
+        if base == "enum":
+            lines += self._symbols(w, r, n)
+        elif (base, target) in _PROMOTED and kind == base:
+            made = _PROMOTED[base, target].format(n=n)
+            lines += [] if made == f"v{n}" else [f"v{n} = {made}"]
+        return lines
+
+    def _nullable(self, w: Any, inner: Any, null: int, r: Any, n: int) -> list[str]:
+        branches = []
+        for branch in ("null", inner):
+            try:
+                branches.append(self._value(branch, r, n))
+            except _Unresolvable as error:
+                branches.append([self._refuse(error)])
+        nothing, something = branches
+        return [
+            "n = d[p]; p += 1",
+            f"if n == {2 * (1 - null)}:",
+            *(f" {line}" for line in something),
+            f"elif n == {2 * null}:",
+            *(f" {line}" for line in nothing or ["pass"]),
+            "else: no_branch(n)",
+        ]
+
+    def _matching(self, w: Any, r: Any) -> Any:
+        """What of ``r`` a value of ``w`` is read as: the first branch that takes it, if r is a union."""
+        r = self._wanted.follow(r)
+        if kind_of(w) == "union":
+            return r  # each of its branches finds its own
+        for branch in r if isinstance(r, list) else [r]:
+            branch = self._wanted.follow(branch)
+            if self._takes(w, branch):
+                return branch
+        raise _Unresolvable(f"{_named(w)} is written and {_named(r)} is wanted")
+
+    def _takes(self, w: Any, r: Any) -> bool:
+        base, target = (each if isinstance(each, str) else each["type"] for each in (w, r))
+        if base != target:
+            return (base, target) in _PROMOTED or {base, target} == {"record", "error"}
+        if "name" in w if isinstance(w, dict) else False:
+            return self._same_name(w, r) and (base != "fixed" or w["size"] == r["size"])
+        inner = {"array": "items", "map": "values"}.get(base)
+        if inner is None:
+            return True
+        w, r = self._written.follow(w[inner]), self._wanted.follow(r[inner])
+        return isinstance(w, list) or isinstance(r, list) or self._takes(w, r)
+
+    @staticmethod
+    def _same_name(w: Any, r: Any) -> bool:
+        short = w["name"].rpartition(".")[2]
+        aliases = r.get("aliases") or ()
+        return short == r["name"].rpartition(".")[2] or short in aliases or w["name"] in aliases
+
+    def _check_names(self, w: Any, r: Any) -> None:
+        if not self._same_name(w, r):
+            raise SchemaRefused(f"{_named(w)} is written and {_named(r)} is wanted")
+
+    def _function(self, kind: str, w: Any, r: Any) -> str:
+        """The name of a function ``(d, p, k, s) -> value, p``, or ``-> p`` that steps over. It may call itself."""
+        key = (id(w), None if r is None else id(r))
+        known = self._functions.get(key)
+        if known is not None:
+            return known
+        name = self._functions[key] = f"f{len(self._functions)}"
+        lines = [] if kind == "union" else ["k -= 1", "if k < 0: too_deep()"]
+        try:
+            if kind == "record":
+                lines += self._skipped_fields(w) if r is None else self._fields(w, r, None, None, None)
+                lines.append("return p" if r is None else "return made, p")
+            elif kind == "union":
+                lines += self._branches(w, r)
+            else:
+                lines += self._items(kind, w, r)
+        except _Unresolvable as error:
+            lines = [self._refuse(error)]  # others may call it already: perhaps no value ever gets here
+        self._sources.append("\n".join([f"def {name}(d, p, k, s):", *(f" {line}" for line in lines)]))
+        return name
+
+    def _fields(
+        self,
+        w: Any,
+        r: Any,
+        kept: frozenset[str] | None,
+        cls: Callable[..., Any] | None,
+        attributes: Mapping[str, str] | None,
+    ) -> list[str]:
+        """Lines that read a record into ``made``: what was written in its order, then the defaults of what was not."""
+        wanted = {field["name"]: field for field in r["fields"] if kept is None or field["name"] in kept}
+        aliases = {alias: field for field in wanted.values() for alias in field.get("aliases") or ()}
+        found: dict[str, int] = {}
+        steps: list[list[str]] = []
+        last = 0
+        for n, field in enumerate(w["fields"]):
+            target = wanted.get(field["name"], aliases.get(field["name"]))
+            if target is None or target["name"] in found:
+                steps.append(self._value(field["type"], None, n))
+                continue
+            try:
+                steps.append(self._value(field["type"], target["type"], n))
+            except _Unresolvable as error:
+                raise _Unresolvable(f"field {excerpt(field['name'])}: {error}") from error
+            found[target["name"]] = n
+            last = n + 1
+        partly = kept is not None and len(kept) < len(r["fields"])
+        lines = [line for step in (steps[:last] if partly else steps) for line in step]
+        count = len(steps)
+        missing = [name for name in wanted if name not in found]
+        if missing and kept is None:
+            lines.append(f"spend(s, {len(missing)})")
+        for number, name in enumerate(missing, count):
+            lines.append(f"v{number} = {self._default(wanted[name], r)}")
+            found[name] = number
+        order = [name for name in wanted if name in found]
+        if cls is None or attributes is None:
+            lines.append(f"made = {{{', '.join(f'{name!r}: v{found[name]}' for name in order)}}}")
+        else:
+            self._names["cls"] = cls
+            lines.append(f"made = cls({', '.join(f'{attributes[name]}=v{found[name]}' for name in order)})")
+        return lines
+
+    def _skipped_fields(self, w: Any) -> list[str]:
+        return [line for field in w["fields"] for line in self._value(field["type"], None, 0)]
+
+    def _default(self, field: Any, record: Any) -> str:
+        if "default" not in field:
+            raise _Unresolvable(
+                f"field {field['name']!r} of {record['name']} was not written and has no default"
+            )
+        try:
+            value = default_of(self._wanted, field["type"], field["default"])
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            raise _Unresolvable(f"the default of field {field['name']!r}: {error}") from error
+        name = self._constant(value)
+        return f"copied({name})" if isinstance(value, dict | list) else name
+
+    def _branches(self, w: Any, r: Any) -> list[str]:
+        table: list[str] = []
+        for branch in w:
+            try:
+                lines = self._value(branch, r, 0)
+            except _Unresolvable as error:
+                lines = [self._refuse(error)]
+            name = f"b{len(self._sources)}_{len(table)}"
+            lines.append("return p" if r is None else "return v0, p")
+            self._sources.append("\n".join([f"def {name}(d, p, k, s):", *(f" {line}" for line in lines)]))
+            table.append(name)
+        later = self._late_table(table)
+        return [*_LENGTH, f"if n >= {2 * len(w)}: no_branch(n)", f"return {later}[n >> 1](d, p, k, s)"]
+
+    def _late_table(self, functions: list[str]) -> str:
+        """The name of a tuple of functions that are defined before it is read."""
+        name = f"t{len(self._sources)}"
+        self._sources.append(f"{name} = ({''.join(f'{function}, ' for function in functions)})")
+        return name
+
+    def _items(self, kind: str, w: Any, r: Any) -> list[str]:
+        part = "items" if kind == "array" else "values"
+        w_item, r_item = w[part], None if r is None else r[part]
+        item = self._value(w_item, r_item, 0)
+        if kind == "map":
+            key = self._read("string", "string", 1) if r is not None else self._skip("string", "string")
+            item = [*key, *item]
+        if r is not None:
+            item.append("append(v0)" if kind == "array" else "out[v1] = v0")
+        free = kind == "array" and self._is_free(w_item)
+        made = (
+            {"array": ["out = []; append = out.append"], "map": ["out = {}"]}[kind] if r is not None else []
+        )
+        return [
+            *made,
+            "z = len(d)",
+            "while True:",
+            *(f" {line}" for line in _VARINT),
+            " if n == 0: " + ("return p" if r is None else "return out, p"),
+            " h = None",
+            " c = (n >> 1) ^ -(n & 1)",
+            " if c < 0:",
+            "  c = -c",
+            *(f"  {line}" for line in _LENGTH),
+            "  h = p + (n >> 1)",
+            *([" spend(s, c)"] if free else []),
+            " for _ in range(c):",
+            *(f"  {line}" for line in item or ["pass"]),
+            "  if p > z: raise IndexError",
+            " if h is not None and p != h: wrong_block()",
+        ]
+
+    def _is_free(self, schema: Any) -> bool:
+        """Whether a value may take no bytes at all; so does a type that contains itself and has no way out."""
+        schema = self._written.follow(schema)
+        kind = kind_of(schema)
+        if kind == "null":
+            return True
+        if isinstance(schema, dict) and schema["type"] == "fixed":
+            return bool(schema["size"] == 0)
+        if kind != "record":
+            return False
+        if id(schema) not in self._free:
+            self._free[id(schema)] = True
+            self._free[id(schema)] = all(self._is_free(field["type"]) for field in schema["fields"])
+        return self._free[id(schema)]
+
+    def _read(self, kind: str, w: Any, n: int) -> list[str]:
+        match kind:
+            case "null":
+                return [f"v{n} = None"]
+            case "boolean":
+                return [f"v{n} = boolean[d[p]]; p += 1"]
+            case "float" | "double":
+                return [f"v{n}, = {kind}(d, p); p += {4 if kind == 'float' else 8}"]
+            case "string" | "bytes":
+                decode = ".decode()" if kind == "string" else ""
+                return [*_LENGTH, "e = p + (n >> 1)", f"v{n} = d[p:e]{decode}; p = e"]
+            case "uuid":
+                return [*self._read("string", "string", n), f"v{n} = UUID(v{n})"]
+            case "decimal":
+                read = self._constant(decimal_reader(w))
+                base = "bytes" if w["type"] == "bytes" else "fixed"
+                return [*self._read(base, w, n), f"v{n} = {read}(v{n})"]
+            case "fixed":
+                return [f"e = p + {w['size']}", "if e > len(d): raise IndexError", f"v{n} = d[p:e]; p = e"]
+            case "enum":
+                symbols = self._constant(tuple(w["symbols"]))
+                return [*_LENGTH, f"v{n} = {symbols}[n >> 1]"]
+        number = _NUMBERS.get(kind, "{0}").format("((n >> 1) ^ -(n & 1))")
+        return [*(_VARINT_32 if kind in _32_BITS else _VARINT), f"v{n} = {number}"]
+
+    def _skip(self, kind: str, w: Any) -> list[str]:
+        match kind:
+            case "null":
+                return []
+            case "boolean":
+                return ["p += 1"]
+            case "float" | "double":
+                return [f"p += {4 if kind == 'float' else 8}"]
+            case "string" | "bytes" | "uuid":
+                return [*_LENGTH, "p += n >> 1"]
+            case "decimal" | "fixed":
+                return self._skip("bytes", "bytes") if w["type"] == "bytes" else [f"p += {w['size']}"]
+        return list(_SKIP_VARINT)
+
+    def _symbols(self, w: Any, r: Any, n: int) -> list[str]:
+        """What of the writer's symbols the reader has, or its default for all others."""
+        if set(w["symbols"]) <= set(r["symbols"]):
+            return []
+        known = {symbol: symbol for symbol in r["symbols"]}
+        if "default" in r:
+            known = {symbol: known.get(symbol, r["default"]) for symbol in w["symbols"]}
+        return [f"v{n} = {self._constant(known)}[v{n}]"]
+
+    def _refuse(self, error: _Unresolvable) -> str:
+        return f"refuse({self._constant(str(error))})"
+
+    def _constant(self, value: Any) -> str:
+        name = f"c{len(self._names)}"
+        self._names[name] = value
+        return name
+
+
+class _Unresolvable(SchemaRefused):
+    """A value of one type cannot be read as another. In a union that says something about one branch only."""
+
+
+def _named(schema: Any) -> str:
+    return str(schema["name"]) if isinstance(schema, dict) and "name" in schema else excerpt(schema)
+
+
+def _varint(d: bytes, p: int, n: int, b: int) -> tuple[int, int]:
+    """A varint whose first two bytes were ``n`` and ``b``, and the position after it."""
+    n += (b << 7) - 0x4080  # without the two bits that say that more follows
+    shift = 14
+    while True:
+        b = d[p]
+        p += 1
+        if b < 128:
+            break
+        if shift == 63:
+            raise ValueError("a number has more than 64 bits")
+        n += (b & 127) << shift
+        shift += 7
+    n += b << shift
+    if n >> 64:
+        raise ValueError("a number has more than 64 bits")
+    return n, p
+
+
+def _varint_32(d: bytes, p: int, n: int, b: int) -> tuple[int, int]:
+    n, p = _varint(d, p, n, b)
+    if n >> 32:
+        raise ValueError("an int has more than 32 bits")
+    return n, p
+
+
+def _skip_varint(d: bytes, p: int) -> int:
+    """The position of the last byte of a varint whose second byte is at ``p``."""
+    end = p + 9
+    while d[p] > 127:
+        p += 1
+        if p == end:
+            raise ValueError("a number has more than 64 bits")
+    return p
+
+
+def _time_of(micros: int) -> time:
+    if not 0 <= micros < 86_400_000_000:
+        raise ValueError(f"{micros} microseconds are no time of a day")
+    return (EPOCH + timedelta(0, 0, micros)).time()
+
+
+def _negative(n: int) -> NoReturn:
+    raise ValueError(f"a length or an index is negative ({-(n >> 1) - 1})")
+
+
+def _no_branch(n: int) -> NoReturn:
+    raise ValueError(f"a union has no branch {(n >> 1) ^ -(n & 1)}")
+
+
+def _too_deep() -> NoReturn:
+    raise ValueError(f"the value is nested more than {VALUE_DEPTH} levels deep")
+
+
+def _wrong_block() -> NoReturn:
+    raise ValueError("a block of items is not as long as its size says")
+
+
+def _wrong_end(d: bytes, p: int) -> NoReturn:
+    if p > len(d):
+        raise IndexError
+    raise ValueError(f"{len(d) - p} bytes follow the value")
+
+
+def _refuse(why: str) -> NoReturn:
+    raise ValueError(why)
+
+
+def _spend(s: list[int], count: int) -> None:
+    s[0] -= count
+    if s[0] < 0:
+        raise ValueError(f"the value has more than {FREE_VALUES:,} items or fields that take no bytes")
+
+
+_NAMES: dict[str, Any] = {
+    "varint": _varint,
+    "varint32": _varint_32,
+    "skip_varint": _skip_varint,
+    "negative": _negative,
+    "no_branch": _no_branch,
+    "too_deep": _too_deep,
+    "wrong_block": _wrong_block,
+    "wrong_end": _wrong_end,
+    "refuse": _refuse,
+    "spend": _spend,
+    "boolean": (False, True),
+    "float": struct.Struct("<f").unpack_from,
+    "double": struct.Struct("<d").unpack_from,
+    "float_of": float,
+    "copied": copy.deepcopy,
+    "EPOCH": EPOCH,
+    "LOCAL": EPOCH.replace(tzinfo=None),
+    "timedelta": timedelta,
+    "day": date.fromordinal,
+    "time_of": _time_of,
+    "UUID": UUID,
+}

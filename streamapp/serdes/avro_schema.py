@@ -1,0 +1,253 @@
+"""Avro schemas: which are taken, what their types are called, and the defaults of their fields."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import fastavro
+from fastavro.schema import SchemaParseException, UnknownType
+
+from streamapp.serdes.types import excerpt
+
+__all__ = [
+    "EPOCH",
+    "EPOCH_DAY",
+    "PRIMITIVES",
+    "Parsed",
+    "SchemaRefused",
+    "check_size",
+    "decimal_reader",
+    "default_of",
+    "kind_of",
+    "parse",
+    "unnulled",
+]
+
+MAX_DEPTH = 200
+"""Levels of JSON in a schema; a record in a record is three of them."""
+MAX_VALUES = 20_000
+"""JSON values in a schema; a field is about four of them."""
+MAX_PRECISION = 4_000
+"""Digits of a decimal. The time to convert one grows with their square."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH_DAY = date(1970, 1, 1).toordinal()
+PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "string", "bytes"})
+
+_LOGICAL = {
+    ("long", "timestamp-millis"),
+    ("long", "timestamp-micros"),
+    ("long", "local-timestamp-millis"),
+    ("long", "local-timestamp-micros"),
+    ("long", "time-micros"),
+    ("int", "time-millis"),
+    ("int", "date"),
+    ("string", "uuid"),
+    ("bytes", "decimal"),
+    ("fixed", "decimal"),
+}
+_RESERVED = {"__fastavro_parsed", "__named_schemas"}
+"""Marks of a schema that fastavro has parsed: with them it checks nothing."""
+
+
+class SchemaRefused(ValueError):
+    """A schema is none, or too deep or large to be read in bounded time."""
+
+
+class Parsed(NamedTuple):
+    """A schema with full names, and its named types by them."""
+
+    root: Any
+    names: dict[str, Any]
+
+    def follow(self, schema: Any) -> Any:
+        """The definition that a name refers to; any other schema as it is."""
+        if isinstance(schema, str) and schema not in PRIMITIVES:
+            return self.names[schema]
+        return schema
+
+
+def parse(schema: Any) -> Parsed:
+    """Checks a schema, and completes its names; raises `SchemaRefused`. The time is bounded for any JSON.
+
+    >>> parse({"type": "array", "items": "int"}).root["items"]
+    'int'
+    """
+    check_size(schema)
+    names: dict[str, Any] = {}
+    try:
+        _check(schema)
+        return Parsed(fastavro.parse_schema(schema, names), names)
+    except SchemaRefused:
+        raise
+    except (SchemaParseException, UnknownType, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise SchemaRefused(f"{excerpt(schema)} is not an Avro schema: {excerpt(error, size=200)}") from error
+
+
+def kind_of(schema: Any) -> str:
+    """The logical type if it is one that is converted, else the type: 'union', 'record', 'int' ..."""
+    if isinstance(schema, str):
+        return schema
+    if isinstance(schema, list):
+        return "union"
+    base: str = schema["type"]
+    logical = schema.get("logicalType")
+    if not isinstance(logical, str) or (base, logical) not in _LOGICAL:
+        return "record" if base == "error" else base
+    if logical == "decimal" and not isinstance(schema.get("precision"), int):
+        return base
+    return logical
+
+
+def unnulled(schema: Any) -> tuple[Any, int | None]:
+    """The schema without its null, and which branch null is (None: it is no union of null and one other)."""
+    if isinstance(schema, list) and len(schema) == 2 and "null" in schema:
+        null = schema.index("null")
+        return schema[1 - null], null
+    return schema, None
+
+
+def decimal_reader(schema: dict[str, Any]) -> Callable[[bytes], Decimal]:
+    """A function from a decimal's bytes to the decimal; ValueError for more digits than the schema's precision."""
+    digits, scale = min(schema["precision"], MAX_PRECISION), schema.get("scale") or 0
+    limit = 10**digits
+
+    def read(data: bytes) -> Decimal:
+        unscaled = int.from_bytes(data, "big", signed=True)
+        if not -limit < unscaled < limit:
+            raise ValueError(f"a decimal has more than {digits} digits")
+        sign, figures, _ = Decimal(unscaled).as_tuple()
+        return Decimal((sign, figures, -scale))
+
+    return read
+
+
+def default_of(parsed: Parsed, schema: Any, default: Any) -> Any:
+    """A field's default, JSON in the schema, as the value that bytes of the type are read as.
+
+    Raises ValueError, TypeError or KeyError if it is none. (Avro 1.11, "Complex Types", "Records")
+    """
+    schema = parsed.follow(schema)
+    kind = kind_of(schema)
+    match kind:
+        case "union":
+            for branch in schema:
+                try:
+                    return default_of(parsed, branch, default)
+                except (ValueError, TypeError, KeyError):
+                    continue
+            raise ValueError(f"{excerpt(default)} fits no branch of its union")
+        case "array":
+            return [default_of(parsed, schema["items"], item) for item in _is(list, default)]
+        case "map":
+            items = _is(dict, default).items()
+            return {key: default_of(parsed, schema["values"], item) for key, item in items}
+        case "record":
+            given = _is(dict, default)
+            return {
+                field["name"]: default_of(
+                    parsed,
+                    field["type"],
+                    given[field["name"]] if field["name"] in given else copy.deepcopy(field["default"]),
+                )
+                for field in schema["fields"]
+            }
+        case "null":
+            return _is(type(None), default)
+        case "boolean":
+            return _is(bool, default)
+        case "float" | "double":
+            return float(_is((int, float, str), default))
+        case "string":
+            return _is(str, default)
+        case "bytes" | "fixed":
+            return _is(str, default).encode("latin-1")
+        case "enum":
+            if default not in schema["symbols"]:
+                raise ValueError(f"{excerpt(default)} is no symbol of {schema['name']}")
+            return default
+        case "decimal":
+            return decimal_reader(schema)(_is(str, default).encode("latin-1"))
+        case "uuid":
+            return UUID(_is(str, default))
+    number = _is(int, default)
+    if isinstance(default, bool):
+        raise TypeError(f"{default} is no number")
+    match kind:
+        case "date":
+            return date.fromordinal(number + EPOCH_DAY)
+        case "timestamp-millis" | "timestamp-micros":
+            return EPOCH + timedelta(0, 0, number * (1000 if kind == "timestamp-millis" else 1))
+        case "local-timestamp-millis" | "local-timestamp-micros":
+            local = EPOCH.replace(tzinfo=None)
+            return local + timedelta(0, 0, number * (1000 if kind == "local-timestamp-millis" else 1))
+        case "time-millis" | "time-micros":
+            at = EPOCH + timedelta(0, 0, number * (1000 if kind == "time-millis" else 1))
+            return at.time()
+    return number
+
+
+def _is(kind: Any, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"the default {excerpt(value)} is not of its field's type")
+    return value
+
+
+def check_size(schema: Any) -> None:
+    """Raises `SchemaRefused` for JSON that is too deep or large for a schema. Nothing may recurse into one before this."""
+    waiting, count = [(schema, 1)], 1
+    while waiting:
+        value, depth = waiting.pop()
+        if not isinstance(value, dict | list):
+            continue
+        count += len(value)
+        if count > MAX_VALUES:
+            raise SchemaRefused(f"the schema has more than {MAX_VALUES:,} parts")
+        if depth > MAX_DEPTH:
+            raise SchemaRefused(f"the schema is nested more than {MAX_DEPTH} levels deep")
+        waiting += [(item, depth + 1) for item in (value.values() if isinstance(value, dict) else value)]
+
+
+def _check(schema: Any) -> None:
+    """What fastavro takes and Avro does not."""
+    if isinstance(schema, str):
+        return
+    if isinstance(schema, list):
+        if any(isinstance(branch, list) for branch in schema):
+            raise SchemaRefused("a union cannot be a branch of a union")
+        for branch in schema:
+            _check(branch)
+        return
+    if not isinstance(schema, dict) or not isinstance(schema.get("type"), str):
+        raise SchemaRefused(f"{excerpt(schema)} is not an Avro schema")
+    if marks := _RESERVED & schema.keys():
+        raise SchemaRefused(f"a schema cannot have {sorted(marks)}")
+    match schema["type"]:
+        case "array":
+            _check(schema["items"])
+        case "map":
+            _check(schema["values"])
+        case "enum":
+            if not all(isinstance(symbol, str) for symbol in schema["symbols"]):
+                raise SchemaRefused(f"the symbols of {excerpt(schema['name'])} are not all text")
+        case "fixed":
+            size = schema["size"]
+            if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 2**31:
+                raise SchemaRefused(f"{excerpt(schema['name'])} has a size that no bytes can have")
+        case "record" | "error":
+            seen = set[str]()
+            for field in schema["fields"]:
+                name = field["name"]
+                if not isinstance(name, str) or name in seen:
+                    raise SchemaRefused(
+                        f"the record {excerpt(schema['name'])} has two fields {excerpt(name)}, or no text as name"
+                    )
+                if not all(isinstance(alias, str) for alias in field.get("aliases") or ()):
+                    raise SchemaRefused(f"the aliases of {excerpt(name)} are not all text")
+                seen.add(name)
+                _check(field["type"])

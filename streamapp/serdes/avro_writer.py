@@ -1,0 +1,433 @@
+"""Writers of Avro for any schema, and for a flat record's defaults and errors; `avro_codegen` writes what is flat and whole.
+
+A union takes the first branch that can be written, of records the one with the most fields of the value, and of float and double the
+double (as fastavro chooses). Each value is tried once for each branch, so that no value takes more time than its size times the schema's.
+Containers are at most `VALUE_DEPTH` deep, which also ends a value that contains itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from operator import index
+from typing import Any
+from uuid import UUID
+
+from streamapp.serdes.avro_codegen import encode_int, encode_long, is_flat, make_writer
+from streamapp.serdes.avro_reader import VALUE_DEPTH
+from streamapp.serdes.avro_schema import EPOCH, EPOCH_DAY, MAX_PRECISION, Parsed, default_of, kind_of
+from streamapp.serdes.types import excerpt
+
+__all__ = ["make_any_writer"]
+
+Put = Callable[[bytes], None]
+Write = Callable[[Any, Put, int, "Tried"], None]
+Tried = dict[tuple[int, int], "bytes | str"]
+"""What came of a value (its id) as a branch (its writer's id), within one call: its bytes, or why it does not fit."""
+
+_FAILED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error)
+_CONTAINERS = ("record", "array", "map")
+_LOCAL = EPOCH.replace(tzinfo=None)
+_FLOAT, _DOUBLE = struct.Struct("<f").pack, struct.Struct("<d").pack
+_NOTHING = object()
+_REASON = 300
+"""Characters of a reason to which no more are added."""
+
+
+class _TooDeep(Exception):
+    """No other branch is tried."""
+
+
+def make_any_writer(parsed: Parsed) -> Callable[[Any, bytes], bytes]:
+    """A function (value, header) -> header and Avro. It raises ValueError, whose text has the path to what does not fit."""
+    write = _Compiler(parsed).writer(parsed.root)
+
+    def any_writer(value: Any, header: bytes) -> bytes:
+        parts = [header]
+        try:
+            write(value, parts.append, VALUE_DEPTH, {})
+        except (_TooDeep, RecursionError) as error:
+            raise ValueError(f"the value is nested more than {VALUE_DEPTH} levels deep") from error
+        return b"".join(parts)
+
+    return any_writer
+
+
+class _Compiler:
+    def __init__(self, parsed: Parsed) -> None:
+        self._parsed = parsed
+        self._records: dict[str, list[Write]] = {}
+
+    def writer(self, schema: Any) -> Write:
+        schema = self._parsed.follow(schema)
+        kind = kind_of(schema)
+        match kind:
+            case "record":
+                record = self._record(schema)
+                return _quickly(make_writer(schema, None), record) if is_flat(schema) else record
+            case "union":
+                return self._union(schema)
+            case "array":
+                items = self._parsed.follow(schema["items"])
+                simple = kind_of(items) not in (*_CONTAINERS, "union")
+                return _array(self.writer(items), _encoder(kind_of(items), items) if simple else None)
+            case "map":
+                return _map(self.writer(schema["values"]))
+        encode = _encoder(kind, schema)
+
+        def write(value: Any, put: Put, k: int, tried: Tried) -> None:
+            put(encode(value))
+
+        return write
+
+    def _record(self, schema: Any) -> Write:
+        known = self._records.get(schema["name"])
+        if known is not None:
+            return known[0] if known else lambda *args: known[0](*args)  # of a type that contains itself
+        made = self._records[schema["name"]] = []
+        fields: list[tuple[str, Write, Any]] = []
+        for field in schema["fields"]:
+            write_field = self.writer(field["type"])
+            default: Any = _NOTHING
+            if "default" in field:
+                try:
+                    default = default_of(self._parsed, field["type"], field["default"])
+                except _FAILED:
+                    default = field["default"]  # writing says what is wrong
+            fields.append((field["name"], write_field, default))
+        names = frozenset(name for name, _, _ in fields)
+        required = frozenset(name for name, _, default in fields if default is _NOTHING)
+
+        def write(value: Any, put: Put, k: int, tried: Tried) -> None:
+            if not isinstance(value, Mapping):
+                raise TypeError(f"{excerpt(value)} ({type(value).__name__}) is not a record")
+            if k == 0:
+                raise _TooDeep
+            if value.keys() != names:
+                if unknown := value.keys() - names:
+                    raise KeyError(f"the schema has no fields {sorted(unknown, key=str)}")
+                if missing := required - value.keys():
+                    raise KeyError(f"the fields {sorted(missing)} are missing")
+            for name, write_field, default in fields:
+                try:
+                    write_field(value.get(name, default), put, k - 1, tried)
+                except _FAILED as error:
+                    raise _at(name, error) from None
+
+        made.append(write)
+        return write
+
+    def _union(self, schema: list[Any]) -> Write:
+        branches = []
+        for number, branch in enumerate(schema):
+            branch = self._parsed.follow(branch)
+            kind = kind_of(branch)
+            name = branch if isinstance(branch, str) else branch.get("name", branch["type"])
+            fields = frozenset(field["name"] for field in branch["fields"]) if kind == "record" else None
+            branches.append(
+                (encode_long(number), name, kind, _could_be(kind, branch), self.writer(branch), fields)
+            )
+
+        kinds = [branch[2] for branch in branches]
+        null = branches[kinds.index("null")][0] if "null" in kinds else None
+        other = branches[1 - kinds.index("null")] if null is not None and len(kinds) == 2 else None
+
+        def write(value: Any, put: Put, k: int, tried: Tried) -> None:
+            if value is None and null is not None:
+                put(null)
+                return
+            if other is not None and value.__class__ is not tuple:
+                put(other[0])
+                other[4](value, put, k, tried)
+                return
+            possible = [branch for branch in branches if branch[3](value)]
+            if value.__class__ is tuple and len(value) == 2:  # fastavro's (name of the branch, value)
+                named = [branch for branch in branches if branch[1] == value[0]]
+                if named:
+                    possible, value = named, value[1]
+            if len(possible) == 1:
+                put(possible[0][0])
+                possible[0][4](value, put, k, tried)
+                return
+            best, data, most, why = None, b"", -1, None
+            for branch in possible:
+                number, _, kind, _, write_branch, fields = branch
+                if best is not None and not (fields is not None or kind == "double"):
+                    continue
+                found = _try(write_branch, value, k, tried)
+                if isinstance(found, str):
+                    why = why or found
+                    continue
+                if kind == "double":
+                    if best is None or best[2] == "float":
+                        put(number + found)
+                        return
+                    continue
+                common = len(fields & value.keys()) if fields is not None else 0
+                if best is None or (best[5] is not None and common > most):
+                    best, data, most = branch, found, common
+                if fields is None and kind != "float":
+                    break
+            if best is None:
+                reason = "" if why is None or len(why) > _REASON else f": {why}"
+                raise ValueError(
+                    f"{excerpt(value)} ({type(value).__name__}) fits no branch of its union{reason}"
+                )
+            put(best[0] + data)
+
+        return write
+
+
+def _try(write: Write, value: Any, k: int, tried: Tried) -> bytes | str:
+    key = (id(value), id(write))
+    found = tried.get(key)
+    if found is None:
+        parts: list[bytes] = []
+        try:
+            write(value, parts.append, k, tried)
+            found = b"".join(parts)
+        except _FAILED as error:
+            found = _reason(error)
+        tried[key] = found
+    return found
+
+
+def _reason(error: Exception) -> str:
+    return str(error.args[0] if isinstance(error, KeyError) and error.args else error)
+
+
+def _at(part: str, error: Exception) -> ValueError:
+    """The error of a part; of deep values the outer parts are not named."""
+    why = _reason(error)
+    return ValueError(f"{part}: {why}" if len(why) < _REASON else why)
+
+
+def _quickly(write_flat: Callable[[Any, bytes], bytes], write: Write) -> Write:
+    """``write`` for a flat record, where it is whole by a function without a loop."""
+
+    def write_record(value: Any, put: Put, k: int, tried: Tried) -> None:
+        if k == 0:
+            raise _TooDeep
+        try:
+            put(write_flat(value, b""))
+        except _FAILED:
+            write(value, put, k, tried)
+
+    return write_record
+
+
+def _array(write_item: Write, encode: Callable[[Any], bytes] | None) -> Write:
+    def write(value: Any, put: Put, k: int, tried: Tried) -> None:
+        if not _is_list(value):
+            raise TypeError(f"{excerpt(value)} ({type(value).__name__}) is not a list")
+        if k == 0:
+            raise _TooDeep
+        if len(value):
+            put(encode_long(len(value)))
+            if encode is not None:
+                try:
+                    put(b"".join([encode(item) for item in value]) + b"\0")
+                    return
+                except _FAILED:
+                    pass  # the loop says which item
+            for n, item in enumerate(value):
+                try:
+                    write_item(item, put, k - 1, tried)
+                except _FAILED as error:
+                    raise _at(f"item {n}", error) from None
+        put(b"\0")
+
+    return write
+
+
+def _map(write_value: Write) -> Write:
+    string = _encoder("string", "string")
+
+    def write(value: Any, put: Put, k: int, tried: Tried) -> None:
+        if not isinstance(value, Mapping):
+            raise TypeError(f"{excerpt(value)} ({type(value).__name__}) is not a map")
+        if k == 0:
+            raise _TooDeep
+        if len(value):
+            put(encode_long(len(value)))
+            for key, item in value.items():
+                try:
+                    put(string(key))
+                    write_value(item, put, k - 1, tried)
+                except _FAILED as error:
+                    raise _at(f"key {excerpt(key)}", error) from None
+        put(b"\0")
+
+    return write
+
+
+def _is_list(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return True
+    return isinstance(value, Sequence | AbstractSet) and not isinstance(
+        value, str | bytes | bytearray | memoryview
+    )
+
+
+def _could_be(kind: str, schema: Any) -> Callable[[Any], bool]:
+    """Whether a value may be of this branch, as far as one look says."""
+    classes: dict[str, Any] = {
+        "boolean": bool,
+        "string": str,
+        "bytes": bytes | bytearray,
+        "fixed": bytes | bytearray,
+        "record": Mapping,
+        "map": Mapping,
+        "date": date,
+        "time-millis": time,
+        "time-micros": time,
+        "uuid": UUID | str,
+        "decimal": Decimal | bytes,
+    }
+    if kind == "null":
+        return lambda value: value is None
+    if kind == "array":
+        return _is_list
+    if kind == "enum":
+        symbols = frozenset(schema["symbols"])
+        return lambda value: isinstance(value, str) and value in symbols
+    if kind in ("float", "double"):
+        return lambda value: isinstance(value, int | float) and not isinstance(value, bool)
+    bits = 31 if kind in ("int", "date", "time-millis") else 63
+    if kind in ("int", "long"):
+        return lambda value: (
+            isinstance(value, int) and not isinstance(value, bool) and -(2**bits) <= value < 2**bits
+        )
+    logical = classes.get(kind, datetime)
+    if kind in ("string", "boolean", "bytes", "fixed", "record", "map", "uuid", "decimal"):
+        return lambda value: isinstance(value, logical)
+    return lambda value: (
+        isinstance(value, logical)
+        or (isinstance(value, int) and not isinstance(value, bool) and -(2**bits) <= value < 2**bits)
+    )
+
+
+def _encoder(kind: str, schema: Any) -> Callable[[Any], bytes]:
+    """A function from a value of a type without parts to its bytes."""
+    match kind:
+        case "null":
+            return _null
+        case "boolean":
+            return lambda value: b"\1" if value else b"\0"
+        case "int":
+            return encode_int
+        case "long":
+            return encode_long
+        case "float":
+            return _FLOAT
+        case "double":
+            return _DOUBLE
+        case "string":
+            return _string
+        case "bytes":
+            return lambda value: _sized(_bytes(value))
+        case "fixed":
+            return lambda value: _fixed(_bytes(value), schema)
+        case "enum":
+            return _Symbols(
+                (symbol, encode_long(n)) for n, symbol in enumerate(schema["symbols"])
+            ).__getitem__
+        case "uuid":
+            return lambda value: _string(str(value) if isinstance(value, UUID) else value)
+        case "decimal":
+            sized = schema["type"] == "bytes"
+            return lambda value: (
+                _sized(_decimal(value, schema)) if sized else _fixed(_decimal(value, schema), schema)
+            )
+    count = _COUNTS[kind]
+    encode = encode_int if kind in ("date", "time-millis") else encode_long
+    return lambda value: encode(index(count(value)))
+
+
+class _Symbols(dict[str, bytes]):
+    def __missing__(self, symbol: Any) -> bytes:
+        raise ValueError(f"{excerpt(symbol)} is none of the symbols {excerpt(list(self))}")
+
+
+def _null(value: Any) -> bytes:
+    if value is not None:
+        raise TypeError(f"{excerpt(value)} ({type(value).__name__}) is not None")
+    return b""
+
+
+def _bytes(value: Any) -> bytes:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError(f"{excerpt(value)} ({type(value).__name__}) is not bytes")
+    return bytes(value)
+
+
+def _sized(data: bytes) -> bytes:
+    return encode_long(len(data)) + data
+
+
+def _string(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError(f"{excerpt(value)} ({type(value).__name__}) is not a str")
+    return _sized(value.encode())
+
+
+def _fixed(data: bytes, schema: Any) -> bytes:
+    if len(data) != schema["size"]:
+        raise ValueError(f"{excerpt(data)} has {len(data)} bytes; {schema['name']} has {schema['size']}")
+    return data
+
+
+def _decimal(value: Any, schema: Any) -> bytes:
+    if not isinstance(value, Decimal):
+        return _bytes(value)  # the number without its point, as Avro has it
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise ValueError(f"Avro has no decimal {value}")
+    zeros = exponent + (schema.get("scale") or 0) if value else 0
+    if zeros < 0:
+        raise ValueError(f"{excerpt(value)} has more places than the scale of its schema")
+    if len(digits) + zeros > min(schema["precision"], MAX_PRECISION):
+        raise ValueError(f"{excerpt(value)} has more digits than the precision of its schema")
+    unscaled = int(Decimal((sign, digits, zeros)))
+    size = schema["size"] if schema["type"] == "fixed" else (abs(unscaled).bit_length() + 8) // 8
+    return unscaled.to_bytes(size, "big", signed=True)
+
+
+def _since(epoch: datetime, micros: int) -> Callable[[Any], Any]:
+    unit = timedelta(microseconds=micros)
+
+    def count(value: Any) -> Any:
+        if not isinstance(value, datetime):
+            return value
+        if epoch is _LOCAL:
+            value = value.replace(tzinfo=None)
+        elif value.tzinfo is None:
+            raise ValueError(f"{value!r} has no time zone")
+        return (value - epoch) // unit
+
+    return count
+
+
+def _of_day(micros: int) -> Callable[[Any], Any]:
+    def count(value: Any) -> Any:
+        if not isinstance(value, time):
+            return value
+        return (
+            (value.hour * 60 + value.minute) * 60_000_000 + value.second * 1_000_000 + value.microsecond
+        ) // micros
+
+    return count
+
+
+_COUNTS: dict[str, Callable[[Any], Any]] = {
+    "timestamp-millis": _since(EPOCH, 1000),
+    "timestamp-micros": _since(EPOCH, 1),
+    "local-timestamp-millis": _since(_LOCAL, 1000),
+    "local-timestamp-micros": _since(_LOCAL, 1),
+    "date": lambda value: value.toordinal() - EPOCH_DAY if isinstance(value, date) else value,
+    "time-millis": _of_day(1000),
+    "time-micros": _of_day(1),
+}
