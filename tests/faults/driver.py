@@ -252,9 +252,14 @@ class Run:
     # Waiting.
 
     @property
+    def fed(self) -> dict[str, int]:
+        """Partition of the input -> the offset behind the last record."""
+        return dict(self._feed.ends)
+
+    @property
     def behind(self) -> int:
         committed = self.watcher.committed
-        return sum(max(0, end - committed.get(tp, 0)) for tp, end in list(self._feed.ends.items()))
+        return sum(max(0, end - committed.get(tp, 0)) for tp, end in self.fed.items())
 
     def _mark(self) -> int:
         return self.watcher.seen + sum(self.watcher.committed.values())

@@ -52,9 +52,7 @@ def test_a_read_is_refused_when_the_group_was_silent_for_a_session(
     (sub,) = streams.plan.subtopologies
     store = object()
     live = SimpleNamespace(id=TaskId(0, 0), running=True, task=SimpleNamespace(store=lambda name: store))
-    plane: Any = SimpleNamespace(
-        suspended=False, tasks={live.id: live}, standbys=SimpleNamespace(tasks={})
-    )
+    plane: Any = SimpleNamespace(suspended=False, tasks={live.id: live}, standbys=SimpleNamespace(tasks={}))
     now = time.monotonic()
     monkeypatch.setattr(view.time, "monotonic", lambda: now)
     streams.on_heartbeat()

@@ -74,7 +74,7 @@ def test_stages_that_read_each_other_s_answers_do_not_wait_for_transactions_of_a
 ) -> None:
     orders, customers, answers = (f"{cluster.prefix}-{name}" for name in ("orders", "customers", "answers"))
     KafkaAdmin(cluster.settings).ensure_topics([(t, PARTITIONS, {}) for t in (orders, customers, answers)])
-    producer = Producer({"bootstrap.servers": cluster.servers})
+    producer = Producer({"bootstrap.servers": cluster.servers, "partitioner": "murmur2_random"})
     config = StreamsConfig(
         f"{cluster.prefix}-foreign", bootstrap_servers=cluster.servers, state_dir=str(cluster.folder)
     )
@@ -105,14 +105,14 @@ def test_stages_that_read_each_other_s_answers_do_not_wait_for_transactions_of_a
             assert not stream.wait(0.2)
 
     for number in range(8):
-        producer.produce(customers, f"Name {number}", f"c{number}", number % PARTITIONS)
-        producer.produce(orders, f"c{number}-book", f"o{number}", number % PARTITIONS)
+        producer.produce(customers, f"Name {number}", f"c{number}")
+        producer.produce(orders, f"c{number}-book", f"o{number}")
     assert producer.flush(60) == 0
     with running() as stream:
         answered(stream, {f"c{number}-book by Name {number}".encode() for number in range(8)})
     leave_transactions_open(topology.plan(config))
     for number in range(8):
-        producer.produce(orders, f"c{number}-pen", f"o{number}", number % PARTITIONS)
+        producer.produce(orders, f"c{number}-pen", f"o{number}")
     assert producer.flush(60) == 0
     with running() as stream:
         answered(stream, {f"c{number}-pen by Name {number}".encode() for number in range(8)})
