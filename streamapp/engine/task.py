@@ -147,6 +147,15 @@ class Task(CurrentRecord):
         """How many records wait, by input partition."""
         return {partition: queue.size for partition, queue in self._partitions.queues.items()}
 
+    def skip_to(self, partition: TopicPartition, offset: int) -> None:
+        """Notes that an input has nothing to process before ``offset``, the next one to read.
+
+        Behind the last record are markers of transactions, records of aborted ones, and gaps that compaction has left. All
+        records before ``offset`` have to be processed.
+        """
+        self.positions[partition] = offset
+        self.commit_needed = True
+
     def process(
         self, max_records: int = sys.maxsize, caught_up: Collection[TopicPartition] | None = None
     ) -> int:

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
 from confluent_kafka.cimpl import NewTopic
 
 from ..processes import Worker, free_port, start_worker
@@ -28,6 +35,7 @@ __all__ = ["PARTITIONS", "Run", "set_config"]
 EXACTLY_ONCE = "exactly_once_v2"
 PATIENCE = 120.0
 """Seconds until something that has to happen on a busy machine has not happened."""
+_ASSIGNMENT = re.compile(r"generation \d+: tasks ((?:\d+_\d+,? ?|none)+)")
 
 
 class Run:
@@ -212,6 +220,32 @@ class Run:
         every = ", ".join(f"0_{p}" for p in range(PARTITIONS))
         self.wait_until(lambda: f"tasks {every}" in self.log(name), f"{name} has all tasks")
 
+    def assignments(self, name: str) -> int:
+        """How often a worker was assigned tasks."""
+        return len(_ASSIGNMENT.findall(self.log(name)))
+
+    def has_every_task(self, name: str) -> bool:
+        """Whether the latest assignment of a worker has all tasks of all sub-topologies."""
+        *_, latest = ["", *_ASSIGNMENT.findall(re.sub(r"\s+", " ", self.log(name)))]
+        every = [f"{stage}_{p}" for stage in range(len(self.stages)) for p in range(PARTITIONS)]
+        return all(task in latest for task in every)
+
+    def purged(self, topic: str) -> None:
+        """Waits until the records are deleted that a topic has now."""
+        partitions = [TopicPartition(topic, p) for p in range(PARTITIONS)]
+        ends = self._offsets(partitions, OffsetSpec.latest())
+        self.wait_until(
+            lambda: all(
+                first >= end
+                for first, end in zip(self._offsets(partitions, OffsetSpec.earliest()), ends, strict=True)
+            ),
+            f"{topic} is purged",
+        )
+
+    def _offsets(self, partitions: list[TopicPartition], spec: OffsetSpec) -> list[int]:
+        asked = self.admin.list_offsets(dict.fromkeys(partitions, spec)).values()
+        return [future.result(60).offset for future in asked]
+
     def runs(self, name: str, tasks: int = 1) -> None:
         """Waits until a worker has started as many tasks."""
         self.wait_until(lambda: self.log(name).count("is running") >= tasks, f"{name} runs {tasks} tasks")
@@ -219,9 +253,14 @@ class Run:
     # Waiting.
 
     @property
+    def fed(self) -> dict[str, int]:
+        """Partition of the input -> the offset behind the last record."""
+        return dict(self._feed.ends)
+
+    @property
     def behind(self) -> int:
         committed = self.watcher.committed
-        return sum(max(0, end - committed.get(tp, 0)) for tp, end in list(self._feed.ends.items()))
+        return sum(max(0, end - committed.get(tp, 0)) for tp, end in self.fed.items())
 
     def _mark(self) -> int:
         return self.watcher.seen + sum(self.watcher.committed.values())

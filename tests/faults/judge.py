@@ -107,9 +107,16 @@ def judge(history: Iterable[Event]) -> list[Verdict]:
 
 def _stage(events: list[Event], source: str, model: str, sink: str) -> _Stage:
     inputs: dict[int, list[Input]] = defaultdict(list)
+    expired = {
+        (e["partition"], offset)
+        for e in only(events, "expired")
+        if e["topic"] == source
+        for offset in range(e["first"], e["end"])
+    }
+    """What nobody could read before it was deleted."""
     for kind in ("sent", "output"):
         for e in only(events, kind):
-            if e["topic"] == source:
+            if e["topic"] == source and (e["partition"], e["offset"]) not in expired:
                 inputs[e["partition"]].append(Input(e["offset"], e["key"], e["value"], e.get("timestamp", 0)))
     outputs: dict[int, list[tuple[int, Output]]] = defaultdict(list)
     for e in only(events, "output"):

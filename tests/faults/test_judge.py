@@ -89,3 +89,22 @@ def test_any_lost_doubled_or_swapped_output_is_noticed(history: list[Event], dat
     swapped = [dict(event) for event in history]
     swapped[at]["offset"], swapped[other]["offset"] = history[other]["offset"], history[at]["offset"]
     assert "I5" in broken(swapped)
+
+
+def test_input_that_expired_unread_is_not_missed_and_has_no_answer() -> None:
+    inputs = [Input(n, "a", str(n), n) for n in range(6)]
+    run: Event = {"t": 0, "event": "run", "guarantee": "exactly_once_v2", "stages": [["in", "count", "out"]]}
+    sent = [{"t": 0, "event": "sent", "topic": "in", "partition": 0, **each._asdict()} for each in inputs]
+    expired = {"t": 0, "event": "expired", "topic": "in", "partition": 0, "first": 2, "end": 4}
+    committed = {"t": 1, "event": "committed", "offsets": {"in-0": 6}, "ends": {"out-0": 6}}
+
+    def answers(read: list[Input]) -> list[Event]:
+        outputs = [output for _, output in MODELS["count"](read)]
+        where = {"t": 0, "event": "output", "topic": "out", "partition": 0}
+        return [{**where, "offset": n, **output._asdict()} for n, output in enumerate(outputs)]
+
+    without = answers([*inputs[:2], *inputs[4:]])
+    assert broken([run, *sent, expired, *without, committed]) == set()
+    assert "I1" in broken([run, *sent, *without, committed])
+    assert "I1" in broken([run, *sent, expired, *without[:-1], committed])
+    assert "I3" in broken([run, *sent, expired, *answers(inputs), committed])

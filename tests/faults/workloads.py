@@ -122,6 +122,7 @@ def _application(env: os._Environ[str]) -> App:
         processing_guarantee=env["GUARANTEE"],  # type: ignore[arg-type]
         commit_interval_ms=int(env.get("COMMIT_MS", "200")),
         session_timeout_ms=int(env.get("SESSION_MS", "6000")),
+        repartition_purge_interval_ms=int(env.get("PURGE_MS", "30000")),
         max_poll_interval_ms=int(env.get("POLL_MS", "300000")),
         statestore_cache_max_bytes=0,
         processing_exception_handler=env.get("ON_ERROR", "fail"),  # type: ignore[arg-type]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -10,6 +13,8 @@ from streamapp.app import App
 from streamapp.config import StreamsConfig
 from streamapp.dsl import StreamsBuilder
 from streamapp.errors import ConfigError, InvalidStoreError, TopologyError
+from streamapp.runners.worker import view
+from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.view import StoreNotAvailable
 
 from .counting_app import TEXT, counting
@@ -38,6 +43,26 @@ async def test_a_read_before_the_worker_runs_is_refused(app: App) -> None:
         app.streams.owner("counts", b"k")
     with pytest.raises(InvalidStoreError, match="no store 'count'; there are counts"):
         app.streams.partition_for("count", b"k")
+
+
+def test_a_read_is_refused_when_the_group_was_silent_for_a_session(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = app.streams
+    (sub,) = streams.plan.subtopologies
+    store = object()
+    live = SimpleNamespace(id=TaskId(0, 0), running=True, task=SimpleNamespace(store=lambda name: store))
+    plane: Any = SimpleNamespace(suspended=False, tasks={live.id: live}, standbys=SimpleNamespace(tasks={}))
+    now = time.monotonic()
+    monkeypatch.setattr(view.time, "monotonic", lambda: now)
+    streams.on_heartbeat()
+    assert streams._local(plane, sub, "counts", 0, stale=False) is store
+    now += streams.config.session_timeout_ms / 1000 + 1  # the process was suspended
+    with pytest.raises(StoreNotAvailable, match="group has not answered for 46 s: others may"):
+        streams._local(plane, sub, "counts", 0, stale=False)
+    assert streams._local(plane, sub, "counts", 0, stale=True) is store
+    streams.on_heartbeat()
+    assert streams._local(plane, sub, "counts", 0, stale=False) is store
 
 
 def test_a_topology_may_be_a_function(tmp_path: Path) -> None:

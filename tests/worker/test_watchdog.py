@@ -48,6 +48,17 @@ def test_the_same_record_for_long_is_stuck_and_then_hangs() -> None:
     assert "test_the_same_record_for_long" in str(error)  # where the thread is
 
 
+def test_a_process_that_was_suspended_does_not_hang() -> None:
+    bench = Bench()
+    bench.look(0, record(7))
+    bench.look(20, record(7))
+    assert not bench.look(1_000, record(7))
+    assert bench.dog.stuck is None
+    assert not bench.look(1_030, record(7))
+    assert bench.dog.stuck
+    assert bench.look(1_101, record(7))
+
+
 def test_what_has_its_own_time_out_is_stuck_but_does_not_hang() -> None:
     bench = Bench()
     commit = Place("a commit", 1, None, can_hang=False)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -10,12 +11,13 @@ from confluent_kafka import KafkaException, Producer
 
 from streamapp.records import create_time
 
-__all__ = ["TIMEOUT_SECONDS", "TRANSACTION_TIMEOUT_MS", "produce", "transactional_producer"]
+__all__ = ["TIMEOUT_SECONDS", "TRANSACTION_TIMEOUT_MS", "produce", "roll_back", "transactional_producer"]
 
 TIMEOUT_SECONDS = 60.0
 TRANSACTION_TIMEOUT_MS = 600_000
 """A busy machine must not end what makes progress."""
 _ABORT_SECONDS = 5.0
+_FENCED_AT_A_TIME = 8
 
 
 @contextmanager
@@ -34,6 +36,22 @@ def transactional_producer(settings: Mapping[str, Any]) -> Iterator[Producer]:
         with suppress(KafkaException):  # no transaction is open, or the next producer ends it
             producer.abort_transaction(_ABORT_SECONDS)
         raise
+
+
+def roll_back(clients: Iterable[Mapping[str, Any]]) -> None:
+    """Has Kafka roll back what producers of earlier runs left open, and shut them out; of each client's ``transactional.id``.
+
+    Readers of committed records wait in front of an open transaction until its time-out. So a run whose tasks read what others of
+    its tasks write begins with this. Raises `KafkaException`.
+    """
+
+    def fence(settings: Mapping[str, Any]) -> None:
+        with transactional_producer(settings):
+            pass
+
+    with ThreadPoolExecutor(_FENCED_AT_A_TIME) as pool:
+        for done in [pool.submit(fence, settings) for settings in clients]:
+            done.result()
 
 
 def produce(

@@ -32,6 +32,7 @@ from streamapp.runners.spark.produce import (
     TIMEOUT_SECONDS,
     TRANSACTION_TIMEOUT_MS,
     produce,
+    roll_back,
     transactional_producer,
 )
 from streamapp.runners.spark.progress import polling
@@ -146,9 +147,7 @@ class _Ledger:
         """Shuts out what is left of earlier runs, and enters empty partitions that are not in the ledger
         yet."""
         try:
-            for task in range(tasks):
-                with transactional_producer(_client(self._kafka, self._job, task)):
-                    pass
+            roll_back(_client(self._kafka, self._job, task) for task in range(tasks))
             known = self.consumer.list_topics(timeout=TIMEOUT_SECONDS).topics
             missing = [topic for topic in topics if topic not in known]
             if missing:

@@ -18,18 +18,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import KafkaException
+
 from streamapp import failpoints
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.config import StreamsConfig
 from streamapp.connection import client_of, connected, settings_of
+from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.handover_group import Group
 from streamapp.runners.spark.handover_survey import read_topics
 from streamapp.runners.spark.planner import check_runnable, topics_of
+from streamapp.runners.spark.produce import roll_back
 from streamapp.runners.spark.source import KafkaRange
 from streamapp.runners.spark.streaming_seat import Seat
-from streamapp.runners.spark.streaming_task import RESULT, StreamStage
+from streamapp.runners.spark.streaming_task import RESULT, StreamStage, output_client
 from streamapp.topology import Subtopology, Topology
 
 if TYPE_CHECKING:
@@ -103,6 +107,7 @@ class SparkStream:
         inside = {topic.name for topic in plan.internal_topics}
         outside = {topic for topics in self._topics.values() for topic in topics} - inside
         self._seat = Seat(self._config, sorted(outside))
+        self._roll_back()
         self._query = (
             self._spark.readStream.format("rate-micro-batch")
             .option("rowsPerBatch", 1)
@@ -113,6 +118,25 @@ class SparkStream:
             .foreachBatch(self._on_tick)
             .start()
         )
+
+    def _roll_back(self) -> None:
+        """Ends the transactions of an earlier run that was killed. A stage may read what a later one writes, the answers of a
+        foreign-key join for example, and would wait for a transaction that this later stage would end."""
+        clients = [
+            output_client(self._config, sub.id, task)
+            for sub in self._plan.subtopologies
+            for task in range(self._task_count(sub))
+        ]
+        try:
+            roll_back(clients)
+        except KafkaException as error:
+            raise BrokerError(
+                f"Kafka at {self._config.bootstrap_servers} does not end the transactions of an earlier run of "
+                f"{self._config.application_id}: {error.args[0].str()}"
+            ) from error
+
+    def _task_count(self, sub: Subtopology) -> int:
+        return max(self._partitions[topic] for topic in self._topics[sub.id])
 
     def wait(self, seconds: float | None = None) -> bool:
         """Until it ends, or for so long; whether it has ended. Raises what it failed with."""
@@ -197,7 +221,7 @@ class SparkStream:
     ) -> list[Any]:
         assert self._seat is not None
         topics = self._topics[sub.id]
-        tasks = max(self._partitions[topic] for topic in topics)
+        tasks = self._task_count(sub)
         mine = {tp: end for tp, end in ends.items() if tp.topic in topics}
         stage = StreamStage(self._plan, sub, topics, self._partitions, mine, more, self._seat.proof())
         with raised_in_tasks():

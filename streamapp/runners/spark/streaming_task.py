@@ -21,6 +21,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp import failpoints
 from streamapp.broker.admin import KafkaAdmin
+from streamapp.config import StreamsConfig
 from streamapp.connection import client_of, settings_of
 from streamapp.engine.global_state import GlobalState
 from streamapp.errors import BrokerError, LockError, ProcessorStateError
@@ -35,7 +36,7 @@ from streamapp.state.backend import MemoryBackend, StateBackend
 from streamapp.state.rocks import RocksBackend
 from streamapp.topology import Plan, Subtopology
 
-__all__ = ["RESULT", "StreamStage"]
+__all__ = ["RESULT", "StreamStage", "output_client"]
 
 RESULT = "task int, processed bigint, dropped bigint, restored bigint, seconds double"
 LOCK_SECONDS = 5.0
@@ -87,6 +88,20 @@ class StreamStage:
         )
 
 
+def output_client(config: StreamsConfig, subtopology: int, partition: int) -> dict[str, Any]:
+    """The settings of a task's producer, which has the same name in every attempt and every run."""
+    return {
+        **client_of(config),
+        "transactional.id": f"{config.application_id}-spark-{subtopology}_{partition}",
+        "transaction.timeout.ms": int(TIMEOUT_SECONDS * 1000),
+        "partitioner": "murmur2_random",
+        "linger.ms": 20,
+        "batch.num.messages": 10_000,
+        "queue.buffering.max.messages": 200_000,
+        "delivery.report.only.error": True,
+    }
+
+
 class _Attempt:
     def __init__(self, stage: StreamStage, partition: int) -> None:
         self._stage, self._partition = stage, partition
@@ -100,7 +115,8 @@ class _Attempt:
         """Processed and dropped records, and how many were restored."""
         if not self._work(self._group.read(self._inputs)):
             return 0, 0, 0
-        with transactional_producer(self._output_client) as producer:
+        client = output_client(self._config, self._stage.subtopology.id, self._partition)
+        with transactional_producer(client) as producer:
             # From here on no earlier attempt can commit any more, and what it had left open is rolled back.
             committed = self._group.read(self._inputs)
             ranges = self._work(committed)
@@ -115,20 +131,6 @@ class _Attempt:
             finally:
                 task.close()
         return task.metrics.processed, task.metrics.dropped_records, restored
-
-    @property
-    def _output_client(self) -> dict[str, Any]:
-        stage = self._stage
-        return {
-            **self._client,
-            "transactional.id": f"{stage.plan.application_id}-spark-{stage.subtopology.id}_{self._partition}",
-            "transaction.timeout.ms": int(TIMEOUT_SECONDS * 1000),
-            "partitioner": "murmur2_random",
-            "linger.ms": 20,
-            "batch.num.messages": 10_000,
-            "queue.buffering.max.messages": 200_000,
-            "delivery.report.only.error": True,
-        }
 
     def _work(self, committed: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, tuple[int, int]]:
         """The ranges to process, if any has records."""

@@ -13,7 +13,7 @@ from streamapp import failpoints
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.engine.running_task import TaskMetrics
-from streamapp.errors import StreamsError
+from streamapp.errors import BrokerError, StreamsError
 from streamapp.runners.worker.commands import CommandQueue
 from streamapp.runners.worker.commit import Committer
 from streamapp.runners.worker.fetch import Fetcher
@@ -45,6 +45,8 @@ _LINGER_SECONDS = 0.1
 """So long results wait for more of them at most, between two turns: as long as in Kafka Streams."""
 _LATE_SECONDS = 5.0
 """After so long without a look at the ends of the logs another thread looks."""
+_CONFIRM_SECONDS = 10.0
+"""How long a worker that has failed waits for the group to say whether the worker is still a member."""
 _DRAIN_SECONDS = 30.0
 """How long a rebalance or a stop waits for asynchronous steps; half of what Faust gives a rebalance."""
 
@@ -79,6 +81,7 @@ class DataPlane(threading.Thread):
         self._stopping = self._ended = False
         self._abandoned = threading.Event()
         self._current: LiveTask | None = None
+        self._membership = membership
         self._metrics: dict[TaskId, TaskMetrics] = {}
         """Of all tasks that were here, as they are or were last."""
         self._repaired: set[TaskId] = set()
@@ -94,7 +97,7 @@ class DataPlane(threading.Thread):
         self._draining = False
         """A commit is due and waits for asynchronous steps, which take no more records until then."""
         self.progress = Progress()
-        self.fetcher = Fetcher(config, admin)
+        self.fetcher = Fetcher(config, admin, self._confirm_member)
         self.restorer = Restorer(config, admin)
         self.standbys = Standbys(config, admin, open_task, self._close_task, membership.rejoin)
         self.tasks: dict[TaskId, LiveTask] = {}
@@ -203,11 +206,10 @@ class DataPlane(threading.Thread):
             if not self._stopping:
                 self._work()
         except StaleMemberError as exc:
-            logger.warning("%s; its tasks are dropped until the group gives it new ones", exc)
-            self._roll_back(exc)
-            self._suspend()
-            self._drop(list(self.tasks))
+            self._leave_to_others(exc)
         except TransactionAborted as exc:
+            if self._left_to_others(exc):
+                return
             logger.warning("%s; its tasks begin again at the last commit", exc)
             self._roll_back(exc)
             if not self._stopping:
@@ -215,6 +217,39 @@ class DataPlane(threading.Thread):
         except StateDamagedError as exc:
             if not self._repair(exc):
                 raise
+        except StreamsError as exc:
+            if not self._left_to_others(exc):
+                raise
+
+    def _confirm_member(self) -> None:
+        """Raises `StaleMemberError` when the group has gone on without this worker."""
+        if self._member is not None:
+            self._membership.confirm(self._member, _CONFIRM_SECONDS)
+
+    def _left_to_others(self, failure: StreamsError) -> bool:
+        """Drops the tasks, if the group has gone on without this worker: others have changed what the worker stands on.
+
+        Records of inputs are purged behind their position, changelogs are compacted, transactions are fenced. Only a
+        member of the group can say that something is wrong with them.
+        """
+        if self._stopping:
+            return False
+        try:
+            self._confirm_member()
+        except StaleMemberError as exc:
+            logger.info("this worker failed while others had its tasks: %s", failure)
+            self._leave_to_others(exc)
+            return True
+        except BrokerError as exc:
+            logger.warning("%s", exc)
+        return False
+
+    def _leave_to_others(self, exc: StaleMemberError) -> None:
+        logger.warning("%s; its tasks are dropped until the group gives it new ones", exc)
+        self._roll_back(exc)
+        self._suspend()
+        self._drop(list(self.tasks))
+        self.standbys.assign({})
 
     def _roll_back(self, exc: BaseException) -> None:
         self.progress.rolled_back(exc)
@@ -318,7 +353,10 @@ class DataPlane(threading.Thread):
 
     def _commit(self) -> None:
         self._last_commit = time.monotonic()
-        tasks = [live for live in self.tasks.values() if live.running and live.task.commit_needed]
+        running = [live for live in self.tasks.values() if live.running]
+        for live in running:
+            live.pass_over_gaps(self.fetcher.read_up_to)
+        tasks = [live for live in running if live.task.commit_needed]
         if not tasks or self._member is None:
             if self.fetcher.at_end:
                 self.progress.made()
@@ -394,8 +432,9 @@ class DataPlane(threading.Thread):
         return True
 
     def _open(self, ids: list[TaskId]) -> None:
-        opened = [self.standbys.take(id) or self._open_task(id) for id in ids]
-        self.tasks.update((live.id, live) for live in opened)
+        for id in ids:
+            self.tasks[id] = self.standbys.take(id) or self._open_task(id)
+        opened = [self.tasks[id] for id in ids]
         starts = self.fetcher.committed([tp for live in opened for tp in live.inputs])
         for live in opened:
             live.starts = {tp: starts[tp].offset for tp in live.inputs}

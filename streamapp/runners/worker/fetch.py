@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from confluent_kafka import KafkaError
 
@@ -32,7 +32,12 @@ _STALL_SECONDS = 60.0
 
 
 class Fetcher:
-    def __init__(self, config: StreamsConfig, admin: LastingAdmin) -> None:
+    """``confirm_member`` raises `StaleMemberError` when the group has gone on without this worker."""
+
+    def __init__(
+        self, config: StreamsConfig, admin: LastingAdmin, confirm_member: Callable[[], None]
+    ) -> None:
+        self._confirm_member = confirm_member
         self._config = config
         self._admin = admin
         self._consumer = open_consumer(consumer_settings(config))
@@ -53,7 +58,8 @@ class Fetcher:
         """Ends of the logs of the inputs, as far as they were seen."""
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        """Where to begin: the group's committed offsets, or what the reset policy says where there are none.
+        """The group's committed offsets, or what the reset policy says where there are none. Reading will begin there, or where
+        the log does, if it has lost records.
 
         With exactly_once_v2 this waits until no transaction is under way that could still commit offsets.
         """
@@ -63,22 +69,33 @@ class Fetcher:
         result = {}
         found = find_committed(self._config, partitions, PATIENCE_SECONDS, self._consumer)
         for tp, (offset, metadata) in found.items():
-            if offset > end[tp]:
-                raise TaskCorruptedError(
-                    f"the committed offset of {tp} is {offset}, but the topic ends at {end[tp]}: it was deleted and created "
-                    "anew, or lost records. Stop all workers and run `streamapp reset` to begin anew with what it has"
-                )
-            if 0 <= offset < first[tp]:
-                logger.warning(
-                    "%s: records %d to %d are gone (retention) before they were processed",
-                    tp,
-                    offset,
-                    first[tp] - 1,
-                )
-            if offset < first[tp]:
-                offset = end[tp] if self._config.auto_offset_reset == "latest" else first[tp]
-            result[tp] = Position(offset, metadata)
+            begin = self._next[tp] = self._readable(tp, offset, first[tp], end[tp])
+            result[tp] = Position(begin if offset < 0 else offset, metadata)
         return result
+
+    def _readable(self, tp: TopicPartition, offset: int, first: int, end: int) -> int:
+        """Where reading goes on from a position (negative: there is none) in a log as it is now."""
+        if offset > end:
+            raise TaskCorruptedError(
+                f"the group's position in {tp} is {offset}, but the topic ends at {end}: it was deleted and created "
+                "anew, or lost records. Stop all workers and run `streamapp reset` to begin anew with what it has"
+            )
+        if offset >= first:
+            return offset
+        if offset >= 0:
+            logger.warning(
+                "%s: records %d to %d are gone (retention) before they were processed", tp, offset, first - 1
+            )
+        return end if self._config.auto_offset_reset == "latest" else first
+
+    def _go_on_where_there_are_records(self, tp: TopicPartition) -> None:
+        """The log does not have the position any more. It was purged by others, whom the tasks belong to then; or its records
+        were removed, which is the same as when it is found at the start."""
+        self._confirm_member()
+        (first,) = list_offsets(self._admin, [tp], latest=False).values()
+        (end,) = list_offsets(self._admin, [tp], latest=True).values()
+        self._next[tp] = self._readable(tp, self._next[tp], first, end)
+        self._restart(tp)
 
     def assign(self, tasks: Iterable[LiveTask]) -> None:
         """Fetches for exactly these tasks, each input from where the task is."""
@@ -143,7 +160,13 @@ class Fetcher:
         if ends := self._log_ends.look(self._task_of):
             for tp, end in ends.items():
                 self.ends[tp] = max(end, self.ends.get(tp, -1))
-            self._restart([tp for tp, end in ends.items() if self._stalls(tp, end)])
+            for tp in [tp for tp, end in ends.items() if self._stalls(tp, end)]:
+                logger.warning(
+                    "%s: nothing has arrived for %d s, though its log goes on; it is fetched anew",
+                    tp,
+                    _STALL_SECONDS,
+                )
+                self._restart(tp)
             self._drained = False
 
     def refresh_ends_beside(self) -> None:
@@ -163,16 +186,11 @@ class Fetcher:
             return False
         return self._drained and now - since >= _STALL_SECONDS
 
-    def _restart(self, partitions: list[TopicPartition]) -> None:
-        for tp in partitions:
-            logger.warning(
-                "%s: nothing has arrived for %d s, though its log goes on; it is fetched anew",
-                tp,
-                _STALL_SECONDS,
-            )
-            del self._behind[tp]
-            self._consumer.remove([tp])
-            self._consumer.add({tp: self._next[tp]})
+    def _restart(self, tp: TopicPartition) -> None:
+        self._behind.pop(tp, None)
+        self._paused.discard(tp)
+        self._consumer.remove([tp])
+        self._consumer.add({tp: self._next[tp]})
 
     def read_up_to(self, tp: TopicPartition) -> int:
         """The next offset to fetch: behind the last record and what follows it without being one
@@ -195,7 +213,8 @@ class Fetcher:
                 self._at_end.add(tp)
                 self._next[tp] = self.ends[tp] = max(self._next[tp], offset)
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-            raise BrokerError(f"{tp} cannot be read at the position of the group any more: {error.str()}")
+            if tp in self._task_of:
+                self._go_on_where_there_are_records(tp)
         elif error.fatal() or not error.retriable():
             raise BrokerError(f"{tp} cannot be read: {error.str()}")
         else:

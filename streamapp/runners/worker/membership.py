@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from aiokafka.errors import KafkaError
@@ -20,6 +20,8 @@ from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
 
 __all__ = ["FaustMembership", "Member", "Membership", "Position", "StaleMemberError"]
+
+_PAUSE_SECONDS = 0.1
 
 
 class Member(NamedTuple):
@@ -47,6 +49,11 @@ class Membership(Protocol):
         """Commits offsets outside a transaction, once. Raises `StaleMemberError` or `BrokerError`."""
         ...
 
+    def confirm(self, member: Member, timeout: float) -> None:
+        """Returns when the group still has this member in this generation. Raises `StaleMemberError` when the group has gone on
+        without the member, and `BrokerError` when the group does not answer."""
+        ...
+
     def owner(self, partition: TopicPartition) -> str | None:
         """The advertised URL of the worker that a partition is assigned to; None: to nobody yet."""
         ...
@@ -67,15 +74,22 @@ class FaustMembership:
         return Member(coordinator.generation, coordinator.member_id)
 
     def commit(self, member: Member, positions: Mapping[TopicPartition, Position], timeout: float) -> None:
+        self._ask(self._commit(member, positions), timeout, "offsets could not be committed")
+
+    def confirm(self, member: Member, timeout: float) -> None:
+        self._ask(self._confirm(member), timeout, "the group does not say who its members are")
+
+    def _ask(self, request: Coroutine[Any, Any, None], timeout: float, failed: str) -> None:
+        """Waits for a request that is made in the thread of the group's member."""
         loop = self._app.consumer._thread.thread_loop
-        future = asyncio.run_coroutine_threadsafe(self._commit(member, positions), loop)
+        future = asyncio.run_coroutine_threadsafe(request, loop)
         try:
             future.result(timeout)
         except (TimeoutError, concurrent.futures.TimeoutError):
             future.cancel()
-            raise BrokerError(f"offsets could not be committed within {timeout:g} s") from None
+            raise BrokerError(f"{failed}: no answer within {timeout:g} s") from None
         except KafkaError as exc:
-            raise BrokerError(f"offsets could not be committed: {exc!r}") from exc
+            raise BrokerError(f"{failed}: {exc!r}") from exc
 
     async def _commit(self, member: Member, positions: Mapping[TopicPartition, Position]) -> None:
         coordinator = self._coordinator()
@@ -84,9 +98,23 @@ class FaustMembership:
         async with coordinator._commit_lock:
             # aiokafka sends whatever generation it is at by now, and after it was thrown out even none at all, which
             # the broker takes from anybody while a group is empty. Nothing is awaited between check and request.
-            if self.current() != member:
-                raise StaleMemberError(f"the worker is no longer {member.member_id} of {member.generation}")
+            self._check(member)
             await asyncio.shield(coordinator._do_commit_offsets(None, request))
+
+    async def _confirm(self, member: Member) -> None:
+        coordinator = self._coordinator()
+        self._check(member)
+        await coordinator.ensure_coordinator_known()
+        # A heartbeat that the group refuses makes aiokafka forget the member, and join again.
+        while not await coordinator._do_heartbeat():
+            self._check(member)
+            await asyncio.sleep(_PAUSE_SECONDS)
+            await coordinator.ensure_coordinator_known()
+        self._check(member)
+
+    def _check(self, member: Member) -> None:
+        if self.current() != member:
+            raise StaleMemberError(f"the worker is no longer {member.member_id} of {member.generation}")
 
     def owner(self, partition: TopicPartition) -> str | None:
         return self._app.assignor.url_of(partition)  # type: ignore[no-any-return]

@@ -142,9 +142,22 @@ class ChangelogReader:
                 if tp in self._open:
                     progress = self._open[tp]
                     progress.position = max(progress.position, min(offset, self._limit(progress)))
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                if tp in self._open:
+                    self._go_on_where_there_are_records(self._open[tp])
             elif not error.retriable():
                 raise BrokerError(f"the changelog {tp} cannot be read: {error.str()}")
         return applied
+
+    def _go_on_where_there_are_records(self, progress: RestoreProgress) -> None:
+        """Retention has removed rows that were to be read next: those of windows, which have expired. Raises
+        `TaskCorruptedError` for rows of a changelog that keeps them for good."""
+        tp = progress.partition
+        (first,) = list_offsets(self._admin, [tp], latest=False).values()
+        (end,) = list_offsets(self._admin, [tp], latest=True).values()
+        progress.position = start_offset(progress.task, tp, progress.position, first, end)
+        self._consumer.remove([tp])
+        self._consumer.add({tp: progress.position})
 
     def _limit(self, progress: RestoreProgress) -> int:
         """The offset before which a changelog may be applied."""

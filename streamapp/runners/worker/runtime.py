@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import threading
+import time
 import uuid
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future
@@ -276,6 +277,7 @@ class StreamsRuntime(WorkerView):
     def on_heartbeat(self) -> None:
         """The group knows that this worker is there; called in the thread of the group's member."""
         self._heartbeats += 1
+        self._heard_at = time.monotonic()
 
     def on_fenced(self, exc: StreamsError) -> None:
         """Another process is the member now that this one was; called in the thread of the group's member."""
@@ -307,6 +309,7 @@ class StreamsRuntime(WorkerView):
             for subtopology, topics in self._sources.items()
             for tp in {TopicPartition(tp.topic, tp.partition) for tp in owned if tp.topic in topics}
         ]
+        self._heard_at = time.monotonic()
         member = Member(generation, self._membership.current().member_id)
         logger.info("generation %d: tasks %s", generation, ", ".join(map(str, sorted(set(tasks)))) or "none")
         self._plane.assign(member, set(tasks), dict(self._app.assignor.standbys))

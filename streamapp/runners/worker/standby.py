@@ -62,8 +62,10 @@ class Standbys(ChangelogReader):
         for live in [self._remove(id) for id in list(self.tasks) if id not in wanted]:
             self._close_task(live)
         self.warmups = frozenset(id for id, warmup in wanted.items() if warmup)
-        opened = [self._open_task(id) for id in wanted if id not in self.tasks]
-        self.tasks.update((live.id, live) for live in opened)
+        new = [id for id in wanted if id not in self.tasks]
+        for id in new:
+            self.tasks[id] = self._open_task(id)
+        opened = [self.tasks[id] for id in new]
         partitions = [tp for live in opened for tp in live.changelogs]
         first = list_offsets(self._admin, partitions, latest=False)
         end = list_offsets(self._admin, partitions, latest=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -54,6 +55,8 @@ class WorkerView:
         self._plane: DataPlane | None = None
         self._global_stores: GlobalStores | None = None
         self._watchdog: Watchdog | None = None
+        self._heard_at = time.monotonic()
+        """When the group has said last that this worker is a member."""
 
     # Status.
 
@@ -244,8 +247,14 @@ class WorkerView:
     def _local(
         self, plane: DataPlane, sub: Subtopology, store: str, partition: int | None, stale: bool
     ) -> Any:
-        if plane.suspended and not stale:
-            raise StoreNotAvailable("the worker is rebalancing")
+        if not stale:
+            if plane.suspended:
+                raise StoreNotAvailable("the worker is rebalancing")
+            silent = time.monotonic() - self._heard_at
+            if silent > self.plan.config.session_timeout_ms / 1000:
+                raise StoreNotAvailable(
+                    f"the consumer group has not answered for {silent:.0f} s: others may have taken the tasks over"
+                )
         held = {**plane.standbys.tasks, **plane.tasks} if stale else plane.tasks
         here = [live for live in held.values() if live.id.subtopology == sub.id]
         wanted = [live for live in here if partition is None or live.id.partition == partition]

@@ -63,6 +63,7 @@ class Watchdog(threading.Thread):
         self._on_hang = on_hang
         self._clock = clock
         self._since: dict[int, tuple[Place, float]] = {}
+        self._looked_at = clock()
         self._closed = threading.Event()
         self.stuck: str | None = None
         """What has held the worker up for a good part of the limit."""
@@ -78,13 +79,16 @@ class Watchdog(threading.Thread):
     def look(self) -> bool:
         """One look; True: it hangs, and that was said."""
         now, stuck = self._clock(), None
+        # The process was suspended, and its threads could not go on either.
+        stood_still = now - self._looked_at > self._limit
+        self._looked_at = now
         for number, place_of in enumerate(self._places):
             place = place_of()
             if place is None:
                 self._since.pop(number, None)
                 continue
             known, since = self._since.get(number, (None, now))
-            if known != place:
+            if known != place or (stood_still and place.can_hang):
                 self._since[number] = place, now
                 continue
             seconds = now - since

@@ -142,12 +142,18 @@ def input_expired(run: Run) -> None:
     run.feed(200)
     run.caught_up()
     run.stop("a")
+    read = dict(run.watcher.committed)
     run.feed(100)
     _truncate(run, run.source)
+    for partition in range(PARTITIONS):
+        name = f"{run.source}-{partition}"
+        run.history.add("expired", topic=run.source, partition=partition, first=read[name], end=run.fed[name])
     run.start("a")
     run.runs("a", 4)
     run.must("are gone (retention)" in run.log("a"), "the worker says what it could not read")
-    run.stop("a")
+    run.caught_up()
+    run.feed(100)
+    run.finish()
 
 
 @scenario(31, 49, fault="a second worker is started on the same state folder: refused", guarantees=(EOS,))

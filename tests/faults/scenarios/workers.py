@@ -153,3 +153,27 @@ def idle_zombie(run: Run) -> None:
     run.signal("a", signal.SIGCONT)
     run.feed(200)
     run.finish()
+
+
+@scenario(
+    5,
+    fault="SIGSTOP beyond the session while the other worker purges what was read, then SIGCONT, four times in turn",
+    workloads=("rekeyed",),
+    sampled=("[rekeyed-eos]",),
+)
+def suspended_in_rotation(run: Run) -> None:
+    for name in ("a", "b"):
+        run.start(name, PURGE_MS="200")
+        run.runs(name)
+    with run.feeding(60):
+        for sleeper, other in (("a", "b"), ("b", "a"), ("a", "b"), ("b", "a")):
+            run.commits()
+            given = run.assignments(sleeper)
+            run.signal(sleeper, signal.SIGSTOP)
+            run.wait_until(lambda name=other: run.has_every_task(name), f"{other} has all tasks")
+            run.purged(f"{run.id}-regrouped-repartition")
+            run.signal(sleeper, signal.SIGCONT)
+            run.wait_until(
+                lambda name=sleeper, before=given: run.assignments(name) > before, f"{sleeper} is back"
+            )
+    run.finish()

@@ -12,12 +12,12 @@ import pytest
 from streamapp.config import StreamsConfig
 from streamapp.dsl import Materialized, StreamsBuilder
 from streamapp.engine.task import Task
-from streamapp.errors import StreamsError
+from streamapp.errors import BrokerError, StreamsError, TaskCorruptedError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker import commit, dataplane, progress
 from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.livetask import LiveTask
-from streamapp.runners.worker.membership import Member, Position
+from streamapp.runners.worker.membership import Member, Position, StaleMemberError
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.progress import NoProgressError
 from streamapp.runners.worker.transactions import TransactionAborted
@@ -50,6 +50,8 @@ class Fetcher:
         self.arrived: dict[TaskId, int] = {}
         self.key: bytes | None = b"k"
         self.asked_beside = 0
+        self.read: dict[TopicPartition, int] = {}
+        self.failure: Exception | None = None
         self._live: list[LiveTask] = []
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
@@ -59,7 +61,12 @@ class Fetcher:
         self._live = list(tasks)
         self.assigned = {live.id for live in self._live}
 
+    def read_up_to(self, tp: TopicPartition) -> int:
+        return self.read.get(tp, -1)
+
     def poll(self, timeout: float) -> None:
+        if self.failure is not None:
+            raise self.failure
         for live in self._live:
             for n in range(self.arrived.pop(live.id, 0)):
                 live.task.enqueue(live.inputs[0], RecordBatch([self.key], [b"v"], [n], [n]))
@@ -132,15 +139,26 @@ class Anything:
         return note
 
 
+class Group(Anything):
+    """A group that has gone on without the member, or does not answer, if there is an ``error``."""
+
+    error: Exception | None = None
+
+    def confirm(self, member: Member, timeout: float) -> None:
+        if self.error is not None:
+            raise self.error
+
+
 class Plane(DataPlane):
     """A data plane that is not started: the test takes its turns."""
 
     def __init__(self, plan: Plan) -> None:
         self.opened: list[TaskId] = []
         self.ledger = Anything()
+        self.group = Group()
         self._plan = plan
         super().__init__(
-            plan.config, None, self.ledger, self.ledger, Anything(), Anything(), self._make, self._failed
+            plan.config, None, self.ledger, self.ledger, self.group, Anything(), self._make, self._failed
         )
 
     def _failed(self, exc: BaseException) -> None:
@@ -368,6 +386,79 @@ def test_a_task_becomes_a_standby(plane: Plane) -> None:
     assert set(plane.standbys.tasks) == {TWO}
     assert plane.running == {ONE}
     assert TWO in plane.left
+
+
+FAILURES = (
+    BrokerError("in-0 cannot be read"),
+    TaskCorruptedError("the changelog begins behind the local state"),
+    TransactionAborted("the transaction was fenced"),
+)
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
+def test_a_failure_of_a_worker_that_others_have_replaced_drops_its_tasks(
+    plane: Plane, failure: StreamsError
+) -> None:
+    plane.given(1, ONE, standbys={TWO: False})
+    plane.group.error = StaleMemberError("the worker is no longer me of 1")
+    plane.fetcher.failure = failure  # type: ignore[attr-defined]
+    plane._turn()
+    assert (plane.tasks, plane.standbys.tasks, plane.suspended) == ({}, {}, True)
+    plane.group.error = plane.fetcher.failure = None  # type: ignore[attr-defined]
+    plane.given(3, ONE, standbys={TWO: False})
+    assert plane.running == {ONE}
+    assert plane.opened == [ONE, TWO, ONE, TWO]
+
+
+def test_a_failure_while_tasks_are_opened_leaves_none_open_if_others_have_replaced_the_worker(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(partitions: Any) -> None:
+        raise TaskCorruptedError("the group's position lies beyond the end")
+
+    plane.group.error = StaleMemberError("the worker is no longer me of 1")
+    with monkeypatch.context() as patch:
+        patch.setattr(plane.fetcher, "committed", refuse)
+        plane.given(1, ONE, TWO)
+    assert (plane.tasks, plane.suspended) == ({}, True)
+
+
+@pytest.mark.parametrize("answer", [None, BrokerError("the group does not answer")])
+def test_a_failure_of_a_member_ends_the_worker(plane: Plane, answer: Exception | None) -> None:
+    plane.given(1, ONE)
+    plane.group.error = answer
+    plane.fetcher.failure = BrokerError("in-0 cannot be read")  # type: ignore[attr-defined]
+    with pytest.raises(BrokerError, match="in-0 cannot be read"):
+        plane._turn()
+    assert set(plane.tasks) == {ONE}
+
+
+def test_a_commit_covers_what_was_read_without_being_a_record_and_is_not_repeated(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane.given(1, ONE, TWO)
+    committed: list[dict[TopicPartition, int]] = []
+    commit_of = plane._committer.commit
+
+    def commit(tasks: Any, member: Member) -> None:
+        committed.append({tp: at for live in tasks for tp, (at, _) in live.commit_positions().items()})
+        commit_of(tasks, member)
+
+    monkeypatch.setattr(plane._committer, "commit", commit)
+    inputs = {id: plane.tasks[id].inputs[0] for id in (ONE, TWO)}
+    plane.fetcher.arrived = {ONE: 3}  # type: ignore[attr-defined]
+    plane._turn()
+    plane.fetcher.read = {inputs[ONE]: 4, inputs[TWO]: 2}  # type: ignore[attr-defined]
+    for _ in range(3):
+        plane._commit()
+    assert committed == [{inputs[ONE]: 4, inputs[TWO]: 2}]
+    plane.fetcher.read[inputs[TWO]] = 9  # type: ignore[attr-defined]
+    plane.tasks[TWO].task.enqueue(inputs[TWO], RecordBatch([b"k"], [b"v"], [1], [5]))
+    plane._commit()  # the record in front of the marker was not processed
+    assert len(committed) == 1
+    plane._turn()
+    plane._commit()
+    assert committed[1:] == [{inputs[TWO]: 9}]
 
 
 def test_nothing_is_processed_while_paused(plane: Plane) -> None:

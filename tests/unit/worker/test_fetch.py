@@ -14,6 +14,7 @@ from streamapp.config import StreamsConfig
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker import clients, ends, fetch
 from streamapp.runners.worker.fetch import Fetcher
+from streamapp.runners.worker.membership import StaleMemberError
 
 ONE, TWO = (TopicPartition("in", p) for p in range(2))
 
@@ -24,6 +25,7 @@ class Brokers:
     def __init__(self) -> None:
         self.now = 100.0
         self.ends = {ONE: 0, TWO: 0}
+        self.stale = False
         self.answer = True
         self.asked = 0
         self.open = 1
@@ -43,6 +45,10 @@ class Brokers:
             else:
                 future.set_exception(KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)))
         return futures
+
+    def confirm(self) -> None:
+        if self.stale:
+            raise StaleMemberError("others have the tasks")
 
     def poll(self, most: int, timeout: float) -> tuple[list[Any], list[Any]]:
         arrived, self.arrived = self.arrived, []
@@ -80,7 +86,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
 
 @pytest.fixture
 def fetcher(brokers: Brokers) -> Fetcher:
-    fetcher = Fetcher(StreamsConfig("app"), brokers)  # type: ignore[arg-type]
+    fetcher = Fetcher(StreamsConfig("app"), brokers, brokers.confirm)  # type: ignore[arg-type]
     live: Any = SimpleNamespace(
         inputs=(ONE, TWO), starts={ONE: 0, TWO: 0}, task=SimpleNamespace(enqueue=lambda tp, batch: None)
     )
@@ -148,6 +154,6 @@ def test_a_coordinator_that_is_silent_is_asked_by_another_consumer(monkeypatch: 
     monkeypatch.setattr(clients, "open_consumer", lambda settings: consumers.pop(0))
     monkeypatch.setattr(clients.time, "sleep", lambda seconds: None)
     first.errors = [KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError._TIMED_OUT]
-    fetcher = Fetcher(StreamsConfig("app"), first)  # type: ignore[arg-type]
+    fetcher = Fetcher(StreamsConfig("app"), first, first.confirm)  # type: ignore[arg-type]
     assert fetcher.committed([ONE])[ONE].offset == 0
     assert (first.errors, consumers, first.open, second.open) == ([], [], 1, 0)

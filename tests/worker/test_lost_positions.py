@@ -1,0 +1,178 @@
+"""Records are deleted that a worker was about to read: of inputs, and of changelogs."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.cimpl import NewTopic
+
+from streamapp.config import StreamsConfig
+from streamapp.errors import TaskCorruptedError
+from streamapp.records import RecordBatch, TopicPartition
+from streamapp.runners.worker.clients import admin_client
+from streamapp.runners.worker.fetch import Fetcher
+from streamapp.runners.worker.membership import StaleMemberError
+from streamapp.runners.worker.restore import ChangelogReader, RestoreProgress
+
+from ..processes import until
+from .conftest import Cluster
+
+
+class Task:
+    """Notes the offsets that it is given."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+
+    def enqueue(self, tp: TopicPartition, batch: RecordBatch) -> None:
+        self.offsets += batch.offsets
+
+    def restore(self, store: str, batch: RecordBatch) -> None:
+        self.offsets += batch.offsets
+
+
+class Log:
+    """A topic with one partition."""
+
+    def __init__(self, cluster: Cluster, records: int) -> None:
+        self.cluster = cluster
+        self.partition = TopicPartition(f"{cluster.id}-log", 0)
+        cluster.create(self.partition.topic, partitions=1)
+        self.extend(records)
+
+    def extend(self, records: int) -> None:
+        self.cluster.feed(records, topic=self.partition.topic)
+
+    def delete_before(self, offset: int) -> None:
+        below = [KafkaPartition(*self.partition, offset)]
+        for future in self.cluster.admin.delete_records(below).values():
+            future.result()
+
+    def recreate(self) -> None:
+        for future in self.cluster.admin.delete_topics([self.partition.topic]).values():
+            future.result()
+        new = NewTopic(self.partition.topic, 1, 1)
+
+        def created() -> bool:
+            (future,) = self.cluster.admin.create_topics([new]).values()
+            return future.exception() is None
+
+        until(created, 30, lambda: "the topic cannot be created anew")
+
+
+def config_of(cluster: Cluster, reset: Any) -> StreamsConfig:
+    return StreamsConfig(cluster.id, bootstrap_servers=cluster.bootstrap, auto_offset_reset=reset)
+
+
+def no_doubt() -> None:
+    """The group has this member."""
+
+
+def replaced() -> None:
+    raise StaleMemberError("the group has gone on")
+
+
+class Input:
+    """A fetcher that reads a log from an offset that the log does not have any more."""
+
+    def __init__(self, log: Log, position: int, reset: Any, confirm: Any) -> None:
+        config = config_of(log.cluster, reset)
+        self.task = Task()
+        self.fetcher = Fetcher(config, admin_client(config), confirm)
+        live: Any = SimpleNamespace(inputs=(log.partition,), starts={log.partition: position}, task=self.task)
+        self.fetcher.assign([live])
+
+    def reads(self, offset: int) -> bool:
+        self.fetcher.poll(0.1)
+        return offset in self.task.offsets
+
+
+@pytest.mark.parametrize(("reset", "first"), [("earliest", 30), ("latest", 50)])
+def test_reading_goes_on_behind_records_that_retention_removed(
+    cluster: Cluster, reset: str, first: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = Log(cluster, 50)
+    log.delete_before(30)
+    given = Input(log, 10, reset, no_doubt)
+    until(
+        lambda: given.reads(first) or given.fetcher.read_up_to(log.partition) == 50, 60, lambda: caplog.text
+    )
+    log.extend(1)
+    until(lambda: given.reads(50), 60, lambda: caplog.text)
+    given.fetcher.close()
+    assert given.task.offsets == list(range(first, 51))
+    assert f"{log.partition}: records 10 to 29 are gone (retention) before they were processed" in caplog.text
+
+
+def test_records_that_others_have_purged_are_not_missed_by_a_worker_that_was_replaced(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = Log(cluster, 50)
+    log.delete_before(30)
+    given = Input(log, 10, "earliest", replaced)
+    with pytest.raises(StaleMemberError):
+        until(lambda: given.reads(30), 60, lambda: caplog.text)
+    given.fetcher.close()
+    assert given.task.offsets == []
+    assert "are gone" not in caplog.text
+
+
+def test_a_position_beyond_the_end_of_a_log_that_was_made_anew_is_refused(cluster: Cluster) -> None:
+    log = Log(cluster, 50)
+    log.recreate()
+    log.extend(5)
+    given = Input(log, 50, "earliest", no_doubt)
+    with pytest.raises(
+        TaskCorruptedError, match="position in .* is 50, but the topic ends at 5: .*streamapp reset"
+    ):
+        until(lambda: given.reads(0), 60, lambda: given.task.offsets)
+    given.fetcher.close()
+
+
+class Changelog:
+    """A reader of a changelog from an offset that the log does not have any more."""
+
+    def __init__(self, log: Log, position: int, policy: str) -> None:
+        config = config_of(log.cluster, "earliest")
+        self.task = Task()
+        topic = SimpleNamespace(config={"cleanup.policy": policy})
+        live: Any = SimpleNamespace(
+            id="0_0",
+            folder="state",
+            inputs=(),
+            changelogs={log.partition: "rows"},
+            subtopology=SimpleNamespace(changelog_topics={"rows": topic}),
+            task=self.task,
+        )
+        self.reader = ChangelogReader(config, admin_client(config))
+        self.progress = RestoreProgress(live, "rows", log.partition, position, 50, position)
+        self.reader._begin([self.progress])
+
+    def done(self) -> bool:
+        self.reader._read(0.1, 1_000)
+        return self.progress.done
+
+
+def test_a_changelog_of_windows_is_read_on_behind_rows_that_have_expired(cluster: Cluster) -> None:
+    log = Log(cluster, 50)
+    log.delete_before(30)
+    given = Changelog(log, 10, "compact,delete")
+    until(given.done, 60, lambda: given.progress)
+    given.reader.close()
+    assert given.task.offsets == list(range(30, 50))
+
+
+def test_a_changelog_of_a_table_that_has_lost_rows_is_refused(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    log = Log(cluster, 50)
+    log.delete_before(30)
+    given = Changelog(log, 10, "compact")
+    with pytest.raises(TaskCorruptedError, match="begins at offset 30, and the local state of rows is at 10"):
+        until(given.done, 60, lambda: given.progress)
+    given.reader.close()
