@@ -128,9 +128,13 @@ def curve(place: Place, dimension: str, values: str | None, events: int) -> None
 
 
 @main.command(name="memory")
-@click.option("--limits", default="16,32,256", show_default=True, help="MiB of state_memory_bytes, comma-separated.")
+@click.option(
+    "--limits", default="16,32,256", show_default=True, help="MiB of state_memory_bytes, comma-separated."
+)
 @click.option("--keys", default=2_000_000, show_default=True, help="Of the count; 0 leaves it out.")
-@click.option("--large", default=2_000, show_default=True, help="Keys with values of 400 kB; 0 leaves them out.")
+@click.option(
+    "--large", default=2_000, show_default=True, help="Keys with values of 400 kB; 0 leaves them out."
+)
 @click.pass_obj
 def memory_command(place: Place, limits: str, keys: int, large: int) -> None:
     """The largest resident size of a worker over state_memory_bytes."""

@@ -15,7 +15,7 @@ from streamapp.state.key_image import KeyImage
 from streamapp.state.session import SessionStore
 from streamapp.state.time_buckets import TimeBucketedStore
 from streamapp.state.window import TimestampedWindowStore, WindowStore
-from streamapp.state.write_behind import MISSING, Row
+from streamapp.state.write_behind import MISSING, Row, Write
 
 __all__ = ["CachedSessionStore", "CachedTimestampedWindowStore", "CachedWindowStore"]
 
@@ -30,23 +30,23 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
 
     def attach(self, cache: RecordCache) -> None:
         super().attach(cache)
-        self._write = self._keep
         self._by_key: dict[Any, KeyImage] | None = None
         """What is in the cache by key, once somebody asks for rows that expired."""
         self._latest = self._observed
 
-    def _keep(self, row_key: Any, row: Row) -> None:
-        time = self._time(row_key)
-        if time > self._latest:
-            self._latest = time
-        self._rewrite(row_key, row)
+    def _expiring(self, write: Write) -> Write:
+        """The cache takes everything; what is too late shows when it leaves for the store."""
+        store = self._storing(write)
 
-    def _rewrite(self, row_key: Any, row: Row) -> None:
-        self._dirty[row_key] = row
-        if self._images or self._old_images:
-            self._keep_in_image(row_key, row)
-        if self._by_key is not None:
-            self._index(self._by_key, row_key, row)
+        def write_and_see(row_key: Any, row: Row) -> None:
+            time = self._time(row_key)
+            if time > self._latest:
+                self._latest = time
+            store(row_key, row)
+            if self._by_key is not None:
+                self._index(self._by_key, row_key, row)
+
+        return write_and_see
 
     def row(self, row_key: Any) -> Row:
         known = self._news.get(row_key)
