@@ -242,7 +242,7 @@ class DataPlane(threading.Thread):
             return True
         running = [live.task for live in self.tasks.values() if live.running]
         return any(task.commit_requested for task in running) or (
-            sum(task.dirty_bytes for task in running) > self._config.state_memory_bytes // 4
+            sum(task.dirty_bytes for task in running) > self._config.memory.uncommitted
         )
 
     def _look(self) -> None:

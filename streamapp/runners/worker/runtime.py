@@ -34,6 +34,7 @@ from streamapp.runners.worker.topics import changelog_ids, prepare_topics
 from streamapp.runners.worker.view import StoreNotAvailable, WorkerView
 from streamapp.runners.worker.watchdog import HangingError, Place, Watchdog
 from streamapp.state.directory import StateDirectory
+from streamapp.state.row_memory import RowMemory
 from streamapp.topology import Topology
 
 __all__ = ["StreamsRuntime"]
@@ -92,7 +93,8 @@ class StreamsRuntime(WorkerView):
         transactional_id = f"{self.plan.application_id}-{_process_id(self._directory)}"
         ledger = RecordProducer(self.config, topics.partitions, transactional_id)
         outputs = ledger if self.config.exactly_once else RecordProducer(self.config, topics.partitions)
-        self._global_stores = GlobalStores(self.plan, admin, topics)
+        rows = RowMemory(self.config.memory.rows)
+        self._global_stores = GlobalStores(self.plan, admin, topics, rows)
         self._plane = DataPlane(
             self.config,
             admin,
@@ -107,6 +109,7 @@ class StreamsRuntime(WorkerView):
                 ledger,
                 self._global_stores.state.stores,
                 self._directory,
+                rows,
                 self._run_async,
             ),
             self._on_failure,
