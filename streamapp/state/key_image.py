@@ -50,8 +50,10 @@ class KeyImage:
 
     def get(self, slot: Any) -> Row:
         slots = self.slots
+        if not slots or slots[-1] < slot:
+            return MISSING
         at = bisect_left(slots, slot)
-        return self.rows[at] if at < len(slots) and slots[at] == slot else MISSING
+        return self.rows[at] if slots[at] == slot else MISSING
 
     @property
     def size(self) -> int:

@@ -42,9 +42,7 @@ def test_entries_are_a_sorted_list(steps):
             elif step == "between":
                 start, end = args
                 expected = [
-                    each
-                    for each in model
-                    if (start is None or start <= each) and (end is None or each < end)
+                    each for each in model if (start is None or start <= each) and (end is None or each < end)
                 ]
                 assert list(entries.between(start, end)) == expected
             assert list(entries.between(None, None)) == model
