@@ -36,13 +36,15 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
 
     def _expiring(self, write: Write) -> Write:
         """The cache takes everything; what is too late shows when it leaves for the store."""
-        store = self._storing(write)
+        images, keep_in_image, time_of = self._images, self._keep_in_image, self._time
 
         def write_and_see(row_key: Any, row: Row) -> None:
-            time = self._time(row_key)
+            time = time_of(row_key)
             if time > self._latest:
                 self._latest = time
-            store(row_key, row)
+            write(row_key, row)
+            if images.young or images.old:
+                keep_in_image(row_key, row)
             if self._by_key is not None:
                 self._index(self._by_key, row_key, row)
 
