@@ -239,7 +239,9 @@ class CachedStore(WriteBehindStore):
         cache, held = self._cache, self._held
         while held and cache.used > cache.max_bytes:
             row_key, row = held.popitem(last=False)
-            self._count(row, -1)
+            size = _ENTRY_BYTES + _length(row[0])
+            self._held_bytes -= size
+            cache.used -= size
             self._let_go(row_key)
 
     def _count(self, row: Row, sign: int) -> None:

@@ -174,11 +174,13 @@ class CachedSessionStore(_CachedTimes, SessionStore):
     def find_sessions(
         self, key: Any, earliest_end: int, latest_start: int, reverse: bool = False
     ) -> Iterator[tuple[int, int, Any]]:
-        live = super().find_sessions(key, earliest_end, latest_start, reverse)
-        if earliest_end >= self._min_live():
-            return live
-        expired = self._show_found(self._expired(key, max(earliest_end, 0), MAX_LONG), latest_start)
-        return chain(live, reversed(expired)) if reverse else chain(expired, live)
+        if key.__class__ is not self._key_class:
+            key = self._keep_key(key)
+        min_live = self._min_live()
+        found = self._find(key, earliest_end, latest_start, min_live)
+        if earliest_end < min_live:
+            found = self._show_found(self._expired(key, max(earliest_end, 0), MAX_LONG), latest_start) + found
+        return reversed(found) if reverse else iter(found)
 
     def _heard_key(self, row_key: Any) -> Windowed:
         key, start, end = row_key

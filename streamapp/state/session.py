@@ -127,21 +127,27 @@ class SessionStore(TimeBucketedStore):
     ) -> Iterator[tuple[int, int, Any]]:
         if key.__class__ is not self._key_class:
             key = self._keep_key(key)
-        earliest_end = max(earliest_end, self._min_live(), 0)
-        image = self._image_of(key)
+        found = self._find(key, earliest_end, latest_start, self._min_live())
+        return reversed(found) if reverse else iter(found)
+
+    def _find(
+        self, key: Any, earliest_end: int, latest_start: int, min_live: int
+    ) -> list[tuple[int, int, Any]]:
+        """The live sessions of a kept key, by end."""
+        earliest_end = max(earliest_end, min_live, 0)
+        image = self._images.young.get(key) or self._image_of(key)
         if image is None or image.complete_from > earliest_end:
             image = self._load(key, earliest_end)
         slots = image.slots
         if not slots or slots[-1][0] < earliest_end:
-            return iter(())
-        if len(slots) > 64 and slots[0][0] < self._min_live():
-            image.trim((self._min_live(),))
+            return []
+        if len(slots) > 64 and slots[0][0] < min_live:
+            image.trim((min_live,))
         at = bisect_left(slots, (earliest_end,))
-        found = self._show_found(zip(slots[at:], image.rows[at:], strict=True), latest_start)
-        return reversed(found) if reverse else iter(found)
+        return self._show_found(zip(slots[at:], image.rows[at:], strict=True), latest_start)
 
     def _read(self, row_key: Any) -> Row:
-        image = self._image_of(row_key[0])
+        image = self._images.young.get(row_key[0]) or self._image_of(row_key[0])
         if image is not None and image.complete_from <= row_key[2]:
             return image.get(self._slot(row_key))
         return super()._read(row_key)

@@ -198,7 +198,7 @@ class TimeBucketedStore(WriteBehindStore):
 
     def _keep_in_image(self, row_key: Any, row: Row) -> None:
         key = row_key[0]
-        image = self._image_of(key)
+        image = self._images.young.get(key) or self._image_of(key)
         if image is not None:
             grown = image.put(self._slot(row_key), row)
             if grown and not self._memory.take(grown):
