@@ -40,7 +40,10 @@ def measure(
     large: int,
     tell: Callable[[str], None],
 ) -> Iterator[Measured]:
-    """One run of each workload for each limit: a count of so many keys, and ``large`` keys with values of 400 kB. Each key comes twice."""
+    """One run of each workload for each limit: a count of so many keys, and ``large`` keys with values of 400 kB.
+
+    Each key comes twice.
+    """
     admin = KafkaAdmin(kafka)
     for limit in limits_mib:
         for workload, number in (("values", large), ("w2", keys)):

@@ -29,8 +29,8 @@ class MemoryShares:
     """How ``state_memory_bytes`` is divided; all tasks and stores of a process share each part.
 
     >>> shares = StreamsConfig().memory
-    >>> shares.block_cache >> 20, shares.write_buffers >> 20, shares.rows >> 20, shares.uncommitted >> 20, shares.fetched >> 20
-    (64, 32, 48, 32, 16)
+    >>> shares.block_cache >> 20, shares.write_buffers >> 20, shares.rows >> 20, shares.uncommitted >> 20
+    (64, 32, 48, 32)
     """
 
     block_cache: int
@@ -146,8 +146,8 @@ class StreamsConfig:
     """Record cache over all tasks of a process; 0 sends every update downstream."""
     state_memory_bytes: int = 256 * 1024 * 1024
     """Memory for the state of all tasks of a process: RocksDB's caches and write buffers, rows that are kept to be read
-    again, rows that wait for the commit, and records that were fetched and wait. `MemoryShares` divides it; what an in-memory
-    store, a bounded one or a suppression holds comes on top."""
+    again, rows that wait for the commit, and records that were fetched and wait. `MemoryShares` divides it. The contents
+    of in-memory stores, of stores with ``max_entries`` and of suppressions come on top."""
     dsl_store_type: Literal["rocksdb", "in_memory"] = "rocksdb"
     dsl_store_format: Literal["default", "headers"] = "default"
     """``headers``: the stores of stream-stream and foreign-key joins keep their records' headers on disk too (in memory they

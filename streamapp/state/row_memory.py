@@ -1,8 +1,9 @@
 """The memory that rows take which are kept to be read again: one limit for all stores of a process.
 
-A store keeps such rows in two generations. When those of the whole process have taken half of the limit since the last turn, all of
-them turn at a time: the young generation becomes the old one, the old one goes. A row of the old one that is read becomes young
-again. So nothing is sorted by use, each step takes the same time however many rows there are, and a store that rests gives its share away.
+A store keeps such rows in two generations. When the young ones of the whole process have taken half of the limit, all
+stores turn at a time: the young generation becomes the old one, the old one goes. A row of the old one that is read
+becomes young again. Nothing is sorted by use, a step takes the same time however many rows there are, and a store that
+rests gives its share away.
 """
 
 from __future__ import annotations

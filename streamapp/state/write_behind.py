@@ -178,8 +178,11 @@ class WriteBehindStore(Store):
         return self._task.log
 
     def open_writes(self) -> None:
-        """Puts together what a write does, from the inside: the row waits for the commit; then what the kind of store adds; then
-        tombstones in the changelog carry the headers of the records that caused them (`StoreSpec.headers_format`)."""
+        """Puts together what a write does, the one place that says so.
+
+        From the inside: the row waits for the commit; then come the steps of the store's kind; then tombstones in the
+        changelog get the headers of the records that caused them (`StoreSpec.headers_format`).
+        """
         write = self._remember = self._remembering()
         for step in self._write_steps():
             write = step(write)
