@@ -1,4 +1,4 @@
-"""The reference application: New York's flights of 2013. `faust -A agents worker -l info` starts a worker.
+"""The reference application: New York's flights of 2013. `streamapp worker agents` starts a worker.
 
 Read `agents/topology.py` first; each part of it has a file of its own, and each file of `tables/` holds what they share.
 """
@@ -10,23 +10,17 @@ import os
 from agents import late_carriers
 from agents.topology import describe
 from streamapp import App, StreamsConfig
-from streamapp.broker import KafkaSettings
-
-kafka = KafkaSettings.from_env()
 
 app = App(
     "flights",
     topology=describe,
     config=StreamsConfig(
         "flights",
-        bootstrap_servers=kafka.bootstrap_servers,
-        client_properties=kafka.librdkafka(),
         processing_guarantee="exactly_once_v2",
         commit_interval_ms=1_000,
         session_timeout_ms=6_000,
     ),
     datadir=os.environ.get("FLIGHTS_DATADIR", "data/worker"),
     web_port=int(os.environ.get("FLIGHTS_WEB_PORT", "6066")),
-    **kafka.faust(),
 )
 late_carriers.register(app)

@@ -27,6 +27,7 @@ from streamapp.dsl import (
     TimeWindowedKStream,
     WindowedKTable,
 )
+from streamapp.engine.operators.transformer import ValueTransformer
 from streamapp.engine.processor import (
     Cancellable,
     FixedKeyProcessor,
@@ -35,7 +36,6 @@ from streamapp.engine.processor import (
     PunctuationType,
     RecordMetadata,
 )
-from streamapp.engine.sink import RecordContext
 from streamapp.engine.timestamps import (
     fail_on_invalid_timestamp,
     log_and_skip_on_invalid_timestamp,
@@ -58,7 +58,15 @@ from streamapp.errors import (
     UnsupportedOperation,
 )
 from streamapp.extras import missing_for_spark
-from streamapp.records import Headers, OutputRecord, Record, RecordBatch, TopicPartition, Windowed
+from streamapp.records import (
+    Headers,
+    OutputRecord,
+    Record,
+    RecordBatch,
+    RecordContext,
+    TopicPartition,
+    Windowed,
+)
 from streamapp.runners.local import TestInputTopic, TestOutputTopic, TopologyTestDriver
 from streamapp.serdes import (
     BooleanSerde,
@@ -77,6 +85,18 @@ from streamapp.serdes import (
     UUIDSerde,
     VoidSerde,
 )
+from streamapp.state.protocols import (
+    KeyValueStore,
+    ReadOnlyKeyValueStore,
+    ReadOnlySessionStore,
+    ReadOnlyVersionedStore,
+    ReadOnlyWindowStore,
+    SessionStore,
+    TimestampedKeyValueStore,
+    TimestampedWindowStore,
+    VersionedStore,
+    WindowStore,
+)
 from streamapp.state.spec import StoreSpec
 from streamapp.stores import Stores
 from streamapp.suppressed import BufferConfig, Suppressed
@@ -88,6 +108,7 @@ from streamapp.windows import (
     SlidingWindows,
     TimeWindows,
     UnlimitedWindows,
+    Windows,
 )
 
 if TYPE_CHECKING:
@@ -127,6 +148,7 @@ __all__ = [
     "KGroupedTable",
     "KStream",
     "KTable",
+    "KeyValueStore",
     "ListSerde",
     "LockError",
     "LongSerde",
@@ -138,6 +160,10 @@ __all__ = [
     "ProcessorContext",
     "ProcessorStateError",
     "PunctuationType",
+    "ReadOnlyKeyValueStore",
+    "ReadOnlySessionStore",
+    "ReadOnlyVersionedStore",
+    "ReadOnlyWindowStore",
     "Record",
     "RecordBatch",
     "RecordContext",
@@ -145,6 +171,7 @@ __all__ = [
     "RecordTooLateError",
     "Serde",
     "SerializationError",
+    "SessionStore",
     "SessionWindowedCogroupedKStream",
     "SessionWindowedKStream",
     "SessionWindowedSerde",
@@ -167,6 +194,8 @@ __all__ = [
     "TimeWindowedKStream",
     "TimeWindowedSerde",
     "TimeWindows",
+    "TimestampedKeyValueStore",
+    "TimestampedWindowStore",
     "TopicPartition",
     "Topology",
     "TopologyError",
@@ -174,9 +203,13 @@ __all__ = [
     "UUIDSerde",
     "UnlimitedWindows",
     "UnsupportedOperation",
+    "ValueTransformer",
+    "VersionedStore",
     "VoidSerde",
+    "WindowStore",
     "Windowed",
     "WindowedKTable",
+    "Windows",
     "__version__",
     "compare_topologies",
     "fail_on_invalid_timestamp",

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from streamapp.errors import ConfigError
+from streamapp.secrets import without_user
 
 __all__ = ["check_addresses"]
 
@@ -24,7 +25,7 @@ def check_addresses(servers: Any) -> None:
     """
     if not isinstance(servers, str):
         raise ConfigError(
-            f"bootstrap_servers has to be a string of host:port, joined by commas, not {servers!r}."
+            f"bootstrap_servers has to be a string of host:port, joined by commas, not {type(servers).__name__}."
         )
     if not servers.strip():
         raise ConfigError("bootstrap_servers is empty; it takes host:port, joined by commas.")
@@ -33,7 +34,7 @@ def check_addresses(servers: Any) -> None:
             scheme = _SCHEME.fullmatch(server)
             hint = f": write {scheme[1]}" if scheme and _is_address(scheme[1]) else ""
             raise ConfigError(
-                f"bootstrap_servers has {server!r}; it takes host:port, joined by commas{hint}."
+                f"bootstrap_servers has {without_user(server)!r}; it takes host:port, joined by commas{hint}."
                 if server
                 else f"bootstrap_servers is {servers!r}, with nothing beside a comma; it takes host:port, joined by commas."
             )

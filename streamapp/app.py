@@ -6,7 +6,8 @@ import importlib.util
 import inspect
 import math
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,16 @@ from yarl import URL
 from streamapp.broker.librdkafka import check_properties
 from streamapp.callables import require_function
 from streamapp.config import StreamsConfig, check_config
+from streamapp.connection import connected, faust_of, faust_servers
 from streamapp.dsl import StreamsBuilder
 from streamapp.errors import ConfigError
 from streamapp.names import did_you_mean
+from streamapp.runners.worker.clients import client_id
 from streamapp.runners.worker.control import StreamsTransport
 from streamapp.runners.worker.process import StreamsWorker
 from streamapp.runners.worker.registry import StreamsTableManager, register
 from streamapp.runners.worker.runtime import StreamsRuntime
+from streamapp.secrets import without_user
 from streamapp.topology import Topology
 
 __all__ = ["COMMAND_LINE_DATADIR", "App"]
@@ -37,7 +41,11 @@ class App(faust.App):  # type: ignore[misc]
     ``topology`` is a `Topology` or a function that describes one on a `StreamsBuilder`. ``config`` has the
     settings of Kafka Streams (default: those that the topology was built with); ``bootstrap_servers``
     (``host:port``, several separated by commas) and ``datadir`` override what it says, and the command line's
-    ``--datadir`` overrides both. ``shutdown_timeout``: seconds that the last commit may take. All other arguments are Faust's settings.
+    ``--datadir`` overrides both. The environment (``STREAMAPP_BOOTSTRAP_SERVERS`` ...) gives address and security where nothing
+    else does; all clients follow (docs/connecting.md). ``shutdown_timeout``: seconds that the last commit may take.
+    ``web_allowed_hosts``: names, such as ``views.example.com`` or ``*.svc.cluster.local``, under which browsers and programs ask
+    the web server, beside those of the machine and of ``canonical_url``. All other arguments are Faust's settings; ``broker`` is
+    another name of ``bootstrap_servers``, and refused where they differ.
 
     Raises `TopologyError` and `ConfigError` at once when topology or settings cannot be right.
 
@@ -61,6 +69,7 @@ class App(faust.App):  # type: ignore[misc]
         bootstrap_servers: str | None = None,
         datadir: str | Path | None = None,
         shutdown_timeout: float = 30.0,
+        web_allowed_hosts: Collection[str] = (),
         **settings: Any,
     ) -> None:
         if config is None and isinstance(topology, Topology):
@@ -69,9 +78,15 @@ class App(faust.App):  # type: ignore[misc]
         _check_settings(settings)
         if not _is_number(shutdown_timeout) or not 0 <= shutdown_timeout < math.inf:
             raise ConfigError(f"shutdown_timeout has to be a number of seconds, not {shutdown_timeout!r}")
+        _check_hosts(web_allowed_hosts)
         datadir = os.environ.get(COMMAND_LINE_DATADIR) or datadir
-        self.config = _config(id, config, bootstrap_servers, datadir)
-        check_properties(self.config.client_properties)
+        config = _config(id, config, bootstrap_servers, datadir)
+        if config.bootstrap_servers is None and settings.get("broker") is not None and topology is not None:
+            config = config.replace(bootstrap_servers=faust_servers(settings["broker"]))
+        check_properties(config.client_properties)
+        self.config = connected(config)
+        if topology is not None or "broker" not in settings:
+            settings |= faust_of(self.config, settings)
         settings = {**_faust_settings(self.config), **settings}
         if datadir is not None:
             settings["datadir"] = str(datadir)
@@ -82,12 +97,6 @@ class App(faust.App):  # type: ignore[misc]
                     "table_standby_replicas=0 makes Faust bypass the assignor that keeps the partitions of a task together; "
                     "leave it at 1 (it concerns plain Faust tables only)"
                 )
-        secured = self.config.client_properties.get("security.protocol", "plaintext").lower() != "plaintext"
-        if secured and not {"broker_credentials", "ssl_context"} & settings.keys():
-            raise ConfigError(
-                "client_properties secures the clients that carry records; Faust's membership client needs the same as "
-                "broker_credentials=... (faust.SSLCredentials, faust.SASLCredentials)"
-            )
         super().__init__(id, **{"Worker": StreamsWorker, **settings})
         if topology is not None:
             self.streams = StreamsRuntime(
@@ -97,7 +106,7 @@ class App(faust.App):  # type: ignore[misc]
             if importlib.util.find_spec("streamapp.web") is not None:
                 from streamapp import web
 
-                web.install(self)
+                web.install(self, allowed_hosts=web_allowed_hosts)
 
     @property
     def _runs_topology(self) -> bool:
@@ -156,6 +165,8 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
         _check_value(name, value)
 
 
+_HOST_NAME = re.compile(r"[\w*?.-]+", re.ASCII)
+
 _CONVERTED = (params.Bool, params.Number, params.Seconds, params.URL)
 """The kinds of Faust's settings whose values it converts without anything else being asked for or imported."""
 
@@ -167,11 +178,23 @@ def _check_value(name: str, value: Any) -> None:
     try:
         converted = setting.prepare_set(None, value)
     except (ImproperlyConfigured, TypeError, ValueError) as error:
-        raise ConfigError(f"{name} cannot be {value!r}: {error}") from None
+        reason = without_user(f"{value!r}: {error}")
+        raise ConfigError(f"{name} cannot be {reason}") from None
     if name == "canonical_url" and not (isinstance(converted, URL) and converted.host):
         raise ConfigError(
-            f"canonical_url is where other workers reach this one, such as http://host:6066, not {value!r}"
+            f"canonical_url is where other workers reach this one, such as http://host:6066, not {without_user(repr(value))}"
         )
+
+
+def _check_hosts(names: Any) -> None:
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise ConfigError(f"web_allowed_hosts has to be a list of names, not {names!r}")
+    for name in names:
+        if not isinstance(name, str) or not _HOST_NAME.fullmatch(name):
+            raise ConfigError(
+                f"web_allowed_hosts has {name!r}: expected a name without scheme and port, such as views.example.com, "
+                "or *.example.com"
+            )
 
 
 def _is_number(value: Any) -> bool:
@@ -210,7 +233,8 @@ def _faust_settings(config: StreamsConfig) -> dict[str, Any]:
     if config.group_instance_id is not None:
         settings["consumer_group_instance_id"] = config.group_instance_id
     return settings | {
-        "broker": [f"kafka://{address.strip()}" for address in config.bootstrap_servers.split(",")],
+        "broker_client_id": client_id(config),
+        "worker_redirect_stdouts": False,  # a print is no warning
         "broker_session_timeout": session,
         "broker_heartbeat_interval": min(3.0, session / 3),
         "broker_request_timeout": max(90.0, session),

@@ -30,9 +30,17 @@ def accepts(function: Any, arguments: int) -> bool:
 
 
 def require_function(
-    function: Any, operator: str, what: str, takes: int | None = None, *, coroutine: bool = False
+    function: Any,
+    operator: str,
+    what: str,
+    takes: int | None = None,
+    *,
+    coroutine: bool = False,
+    key_option: str | None = None,
 ) -> None:
     """Raises `TopologyError` for what cannot be called, or not with so many arguments.
+
+    ``key_option`` names the option that would give the function the key as well, as its first argument.
 
     >>> require_function(lambda value: value, "filter() of flights", "a predicate of key and value", 2)
     Traceback (most recent call last):
@@ -49,8 +57,11 @@ def require_function(
     if takes is not None and not accepts(function, takes):
         name = getattr(function, "__name__", type(function).__name__)
         called = f"{takes} argument{'s' if takes > 1 else ''}" if takes else "no arguments"
+        hint = ""
+        if key_option is not None and accepts(function, takes + 1):
+            hint = f"; with {key_option}=True the key comes first"
         raise TopologyError(
-            f"{operator} needs {what}: it is called with {called}, but {name} takes {inspect.signature(function)}"
+            f"{operator} needs {what}: it is called with {called}, but {name} takes {inspect.signature(function)}{hint}"
         )
 
 
@@ -78,3 +89,10 @@ def check_supplier(supplier: Any, operator: str, method: str, takes: int) -> Non
         name = supplier.__name__ if isinstance(supplier, type) else repr(given)
         raise TopologyError(f"the supplier of {operator} gives {name}, which has no {method}() of its own")
     require_function(function, operator, f"a {method}() for each record", takes)
+    for needed in ("init", "close"):
+        if not callable(getattr(given, needed, None)):
+            base = "ValueTransformer" if method == "transform" else "Processor"
+            name = given.__name__ if isinstance(given, type) else type(given).__name__
+            raise TopologyError(
+                f"{name}, which the supplier of {operator} gives, has no {needed}(); derive the class from {base}, which has one"
+            )

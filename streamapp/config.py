@@ -17,6 +17,7 @@ from streamapp.callables import accepts
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.names import check_topic_name, did_you_mean
 from streamapp.records import Headers
+from streamapp.secrets import Properties
 from streamapp.serdes.base import Serde, check_serde
 
 __all__ = ["ErrorContext", "ExceptionHandler", "MemoryShares", "StreamsConfig", "check_config"]
@@ -112,9 +113,11 @@ class StreamsConfig:
     """
 
     application_id: str = "streamapp"
-    bootstrap_servers: str = "localhost:9092"
+    bootstrap_servers: str | None = None
+    """``host:port``, joined by commas. Default: ``STREAMAPP_BOOTSTRAP_SERVERS``, else the local broker, 127.0.0.1:9092."""
     client_properties: Mapping[str, str] = field(default_factory=dict)
-    """TLS and SASL settings by librdkafka's names (``security.protocol``, ``sasl.username`` ...)."""
+    """TLS and SASL settings by librdkafka's names (``security.protocol``, ``sasl.username`` ...). Default of each: its variable,
+    ``STREAMAPP_SECURITY_PROTOCOL`` ..."""
 
     processing_guarantee: Literal["at_least_once", "exactly_once_v2"] = "at_least_once"
     commit_interval_ms: int | None = None
@@ -181,8 +184,9 @@ class StreamsConfig:
                     check_topic_name(getattr(self, name), name)
             except TopologyError as error:
                 raise ConfigError(str(error)) from None
-        check_addresses(self.bootstrap_servers)
         self._name_brokers_once()
+        if self.bootstrap_servers is not None:
+            check_addresses(self.bootstrap_servers)
         for name, allowed in _ALLOWED.items():
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
@@ -220,7 +224,9 @@ class StreamsConfig:
     def _name_brokers_once(self) -> None:
         """`KafkaSettings.librdkafka` names the brokers too; here they would outlive a `replace`."""
         named = self.client_properties.get("bootstrap.servers", self.bootstrap_servers)
-        if named != self.bootstrap_servers:
+        if self.bootstrap_servers is None:
+            object.__setattr__(self, "bootstrap_servers", named)
+        elif named != self.bootstrap_servers:
             raise ConfigError(
                 f"client_properties has bootstrap.servers={named}, but bootstrap_servers is {self.bootstrap_servers}: "
                 "leave it out of client_properties"
@@ -228,7 +234,7 @@ class StreamsConfig:
         others = {
             name: value for name, value in self.client_properties.items() if name != "bootstrap.servers"
         }
-        object.__setattr__(self, "client_properties", others)
+        object.__setattr__(self, "client_properties", Properties(others))
 
     def _check_type(self, name: str, declared: str) -> None:
         value = getattr(self, name)
@@ -240,7 +246,8 @@ class StreamsConfig:
         expected = _TYPES.get(declared, object)
         if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
             what = _TYPE_NAMES.get(expected, "") + _UNITS.get(name.rsplit("_", 1)[-1], "")
-            raise ConfigError(f"{name} has to be {what}, not {value!r}")
+            shown = type(value).__name__ if name == "client_properties" else repr(value)  # may be a secret
+            raise ConfigError(f"{name} has to be {what}, not {shown}")
 
     @property
     def exactly_once(self) -> bool:
@@ -279,11 +286,17 @@ class StreamsConfig:
         """
         types = {f.name: f.type for f in fields(cls)}
         values: dict[str, Any] = {}
+        secured: dict[str, Any] = {}
         for key, value in properties.items():
+            if key.startswith(_CLIENT_PROPERTIES):
+                secured[key] = value
+                continue
             name = _PROPERTY_NAMES.get(key, key.replace(".", "_").replace("-", "_"))
             if name not in types:
                 raise ConfigError(f"unknown setting {key}{did_you_mean(name, types).replace('_', '.')}")
             values[name] = _convert(key, value, types[name])
+        if secured:
+            values["client_properties"] = {**values.get("client_properties", {}), **secured}
         return cls(**values)
 
 
@@ -327,6 +340,7 @@ _LEAST = {
 }
 _UNITS = {"ms": " of milliseconds", "bytes": " of bytes"}
 
+_CLIENT_PROPERTIES = ("security.", "sasl.", "ssl.")
 _PROPERTY_NAMES = {
     "errors.dead.letter.queue.topic.name": "dead_letter_queue_topic",
     "default.key.serde": "default_key_serde",

@@ -1,14 +1,14 @@
-"""Which names Kafka allows for topics, and so for everything that becomes part of a topic's name; and which one was meant."""
+"""Names: those that Kafka allows for topics, the one that was meant, and those that outlast a rename of a class."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from streamapp.errors import TopologyError
 
-__all__ = ["check_name", "check_topic_name", "did_you_mean"]
+__all__ = ["check_name", "check_topic_name", "did_you_mean", "persistent_name", "unknown_attribute"]
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _MAX_LENGTH = 249
@@ -42,3 +42,37 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(name, list(known), 1)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def unknown_attribute(owner: object, name: str, hints: Mapping[str, str]) -> AttributeError:
+    """The error for an attribute that an object or a class does not have, with what may be meant.
+
+    ``hints`` has advice for names that users of other libraries try. A name in Java's spelling leads to Python's.
+
+    >>> from streamapp import StreamsBuilder
+    >>> unknown_attribute(StreamsBuilder, "globalTable", {})
+    AttributeError('StreamsBuilder has no globalTable; did you mean global_table?')
+    """
+    owner_name = owner.__name__ if isinstance(owner, type) else type(owner).__name__
+    if name in hints:
+        return AttributeError(f"{owner_name} has no {name}; {hints[name]}")
+    snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    public = [known for known in dir(owner) if not known.startswith("_")]
+    return AttributeError(f"{owner_name} has no {name}{did_you_mean(snake, public)}")
+
+
+def persistent_name(part: object) -> str:
+    """The name under which snapshots and state folders remember an operator or a serde.
+
+    A class states the name itself, as ``persistent_name``, so that renaming the class changes nothing that lasts. Other
+    classes, such as a user's own serde, are remembered by the name of the class. A subclass has a name of its own.
+
+    >>> class Prices:
+    ...     persistent_name = "prices"
+    >>> class OldPrices(Prices): ...
+    >>> persistent_name(Prices()), persistent_name(OldPrices())
+    ('prices', 'OldPrices')
+    """
+    kind = type(part)
+    name = kind.__dict__.get("persistent_name", kind.__name__)
+    return str(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # with defaults; what type checkers know of it is enough
@@ -24,6 +24,8 @@ __all__ = [
     "OutputRecord",
     "Record",
     "RecordBatch",
+    "RecordContext",
+    "RecordSource",
     "TopicPartition",
     "Windowed",
     "batch_bytes",
@@ -109,6 +111,39 @@ def batch_bytes(batch: RecordBatch) -> int:
     404
     """
     return sum(map(len, filter(None, batch.values))) + _RECORD_BYTES * len(batch.offsets)
+
+
+class RecordContext(NamedTuple):
+    """The source of a record: topic, partition and offset, with timestamp (ms since the epoch) and headers.
+
+    ``source_raw_key`` and ``source_raw_value`` are the bytes of the source record. Both are None for a record that a window,
+    a buffer or a record cache held back. A punctuator has no record: ``topic`` is None, ``partition`` and ``offset`` are -1.
+    Source: ``org.apache.kafka.streams.processor.RecordContext``, KIP-1034.
+
+    >>> RecordContext("flights", 3, 81, 500).offset
+    81
+    """
+
+    topic: str | None
+    partition: int
+    offset: int
+    timestamp: int
+    headers: Headers = NO_HEADERS
+    source_raw_key: bytes | None = None
+    source_raw_value: bytes | None = None
+
+
+class RecordSource(Protocol):
+    """A `RecordContext`, or the row of a cache that keeps the same facts for itself and changes them in place."""
+
+    @property
+    def topic(self) -> str | None: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def headers(self) -> Headers: ...
 
 
 def create_time(timestamp: int | None) -> int:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, overload
 
 from streamapp.durations import Duration, to_ms
 from streamapp.errors import ConfigError
 from streamapp.names import check_name
 from streamapp.serdes.base import Serde, check_serde
-from streamapp.state.spec import StoreKind, StoreSpec, version_segment_ms
+from streamapp.state.protocols import (
+    KeyValueStore,
+    SessionStore,
+    TimestampedKeyValueStore,
+    TimestampedWindowStore,
+    VersionedStore,
+    WindowStore,
+)
+from streamapp.state.spec import StoreKind, StoreSpec
 
 __all__ = ["Stores"]
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 StoreType = Literal["rocksdb", "in_memory"]
-_SEGMENT_MS = 60_000
 
 
 class Stores:
@@ -27,13 +37,13 @@ class Stores:
     @staticmethod
     def key_value(
         name: str,
-        key_serde: Serde[Any],
-        value_serde: Serde[Any],
+        key_serde: Serde[K],
+        value_serde: Serde[V],
         *,
         store_type: StoreType = "rocksdb",
         logging: bool = True,
         caching: bool = False,
-    ) -> StoreSpec:
+    ) -> StoreSpec[KeyValueStore[K, V]]:
         """Plain values by key. (``Stores.keyValueStoreBuilder``)
 
         >>> from streamapp import LongSerde, StringSerde
@@ -45,13 +55,13 @@ class Stores:
     @staticmethod
     def timestamped_key_value(
         name: str,
-        key_serde: Serde[Any],
-        value_serde: Serde[Any],
+        key_serde: Serde[K],
+        value_serde: Serde[V],
         *,
         store_type: StoreType = "rocksdb",
         logging: bool = True,
         caching: bool = False,
-    ) -> StoreSpec:
+    ) -> StoreSpec[TimestampedKeyValueStore[K, V]]:
         """Values with the timestamp of their last update by key. (``Stores.timestampedKeyValueStoreBuilder``)
 
         >>> from streamapp import LongSerde, StringSerde
@@ -64,12 +74,12 @@ class Stores:
     def lru(
         name: str,
         max_entries: int,
-        key_serde: Serde[Any],
-        value_serde: Serde[Any],
+        key_serde: Serde[K],
+        value_serde: Serde[V],
         *,
         logging: bool = True,
         caching: bool = False,
-    ) -> StoreSpec:
+    ) -> StoreSpec[KeyValueStore[K, V]]:
         """Plain values of the keys that were used last, in memory. (``Stores.lruMap``)
 
         >>> from streamapp import LongSerde, StringSerde
@@ -84,11 +94,41 @@ class Stores:
             "lru", name, key_serde, value_serde, "in_memory", logging, caching, max_entries=max_entries
         )
 
+    @overload
     @staticmethod
     def window(
         name: str,
-        key_serde: Serde[Any],
-        value_serde: Serde[Any],
+        key_serde: Serde[K],
+        value_serde: Serde[V],
+        *,
+        retention: Duration,
+        window_size: Duration,
+        retain_duplicates: bool = False,
+        timestamped: Literal[False] = False,
+        store_type: StoreType = "rocksdb",
+        logging: bool = True,
+        caching: bool = False,
+    ) -> StoreSpec[WindowStore[K, V]]: ...
+    @overload
+    @staticmethod
+    def window(
+        name: str,
+        key_serde: Serde[K],
+        value_serde: Serde[V],
+        *,
+        retention: Duration,
+        window_size: Duration,
+        retain_duplicates: bool = False,
+        timestamped: Literal[True],
+        store_type: StoreType = "rocksdb",
+        logging: bool = True,
+        caching: bool = False,
+    ) -> StoreSpec[TimestampedWindowStore[K, V]]: ...
+    @staticmethod
+    def window(
+        name: str,
+        key_serde: Serde[K],
+        value_serde: Serde[V],
         *,
         retention: Duration,
         window_size: Duration,
@@ -97,7 +137,7 @@ class Stores:
         store_type: StoreType = "rocksdb",
         logging: bool = True,
         caching: bool = False,
-    ) -> StoreSpec:
+    ) -> StoreSpec[Any]:
         """Values by key and window start, kept for ``retention`` of stream time. (``Stores.windowStoreBuilder``)
 
         ``retain_duplicates``: a row for each put, not one for each key and start. ``timestamped``: with the timestamp of the update.
@@ -126,20 +166,19 @@ class Stores:
             retention_ms=retention_ms,
             window_size_ms=size_ms,
             retain_duplicates=retain_duplicates,
-            segment_interval_ms=max(retention_ms // 2, _SEGMENT_MS),
         )
 
     @staticmethod
     def session(
         name: str,
-        key_serde: Serde[Any],
-        value_serde: Serde[Any],
+        key_serde: Serde[K],
+        value_serde: Serde[V],
         *,
         retention: Duration,
         store_type: StoreType = "rocksdb",
         logging: bool = True,
         caching: bool = False,
-    ) -> StoreSpec:
+    ) -> StoreSpec[SessionStore[K, V]]:
         """Values by key and session (start, end), kept for ``retention`` of stream time after their end. (``Stores.sessionStoreBuilder``)
 
         >>> from streamapp import LongSerde, StringSerde
@@ -158,19 +197,18 @@ class Stores:
             logging,
             caching,
             retention_ms=retention_ms,
-            segment_interval_ms=max(retention_ms // 2, _SEGMENT_MS),
         )
 
     @staticmethod
     def versioned(
         name: str,
-        key_serde: Serde[Any],
-        value_serde: Serde[Any],
+        key_serde: Serde[K],
+        value_serde: Serde[V],
         *,
         history_retention: Duration,
         segment_interval: Duration | None = None,
         logging: bool = True,
-    ) -> StoreSpec:
+    ) -> StoreSpec[VersionedStore[K, V]]:
         """All versions of a key that were valid within ``history_retention`` of stream time (KIP-889).
         (``Stores.versionedKeyValueStoreBuilder``)
 
@@ -183,7 +221,7 @@ class Stores:
             raise ConfigError(
                 f"history_retention of store {name} must not be negative, but is {retention_ms} ms"
             )
-        segment_ms = version_segment_ms(retention_ms)
+        segment_ms = 0
         if segment_interval is not None:
             segment_ms = to_ms(segment_interval, "segment_interval")
             if segment_ms < 1:

@@ -6,11 +6,15 @@ Durations are given as `datetime.timedelta` or int milliseconds and kept in mill
 
 from __future__ import annotations
 
+from abc import ABCMeta, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamapp.durations import Duration, to_ms
 from streamapp.errors import ConfigError, TopologyError
+from streamapp.names import unknown_attribute
 
 __all__ = [
     "EmitStrategy",
@@ -19,6 +23,7 @@ __all__ = [
     "SlidingWindows",
     "TimeWindows",
     "UnlimitedWindows",
+    "Windows",
 ]
 
 _LEGACY_GRACE_MS = 24 * 60 * 60 * 1000
@@ -36,8 +41,79 @@ class EmitStrategy(Enum):
     ON_WINDOW_CLOSE = "on_window_close"
 
 
+class _WindowsType(ABCMeta):
+    """Says what to write for the constructors of other libraries."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> Any:
+            raise unknown_attribute(cls, name, {} if name.startswith("_") else _HINTS)
+
+
+_WITH_GRACE = "say how late records may be: of_size_with_no_grace(size) or of_size_and_grace(size, grace)"
+_HINTS = {
+    "of_size": _WITH_GRACE,
+    "of": _WITH_GRACE,
+    "with_gap": "say how late records may be: of_inactivity_gap_with_no_grace(gap) or of_inactivity_gap_and_grace(gap, grace)",
+    "of_inactivity_gap": "say how late records may be: of_inactivity_gap_with_no_grace(gap) or of_inactivity_gap_and_grace(gap, grace)",
+    "of_time_difference": "say how late records may be: of_time_difference_with_no_grace(difference) or "
+    "of_time_difference_and_grace(difference, grace)",
+    "tumbling": "tumbling windows are TimeWindows.of_size_with_no_grace(size)",
+    "hopping": "hopping windows are TimeWindows.of_size_with_no_grace(size).advance_by(advance)",
+}
+
+
+class Windows(metaclass=_WindowsType):
+    """Windows that are known from a timestamp alone; the end of a window is exclusive. (Kafka Streams: ``Windows``.)
+
+    `TimeWindows` and `UnlimitedWindows` are of this kind. A class of your own says which windows hold a timestamp, how long
+    each window is and how long it takes late records, all in ms. Everything else follows: the store, the serde of the keys,
+    lateness, final results.
+
+    >>> class Weeks(Windows):  # from Monday to Sunday; the epoch was a Thursday
+    ...     size_ms, grace_ms = 604_800_000, 0
+    ...     def windows_for(self, timestamp):
+    ...         start = timestamp - (timestamp - 345_600_000) % self.size_ms
+    ...         return [start] if start >= 0 else []
+    >>> from streamapp.testing import try_out
+    >>> try_out(lambda words: words.group_by_key().windowed_by(Weeks()).count(), [("a", "to", 345_600_000)])
+    [(Windowed(key='a', start=345600000, end=950400000), 1)]
+    """
+
+    size_ms: int
+    grace_ms: int
+    closes: ClassVar[bool] = True
+    """Whether a window is ever closed."""
+
+    @abstractmethod
+    def windows_for(self, timestamp: int) -> Sequence[int]:
+        """The starts of the windows that hold the timestamp, ascending, none negative; no start: the record is ignored.
+
+        >>> TimeWindows.of_size_with_no_grace(10).windows_for(12)
+        [10]
+        """
+
+    @property
+    def span_ms(self) -> int:
+        """The time from the start of a window to its end.
+
+        >>> TimeWindows.of_size_with_no_grace(10).span_ms
+        10
+        """
+        return self.size_ms
+
+    @property
+    def tumbling(self) -> bool:
+        """Whether window n reaches from n times the size to n + 1 times the size.
+
+        >>> TimeWindows.of_size_with_no_grace(10).advance_by(5).tumbling
+        False
+        """
+        return False
+
+
 @dataclass(frozen=True)
-class TimeWindows:
+class TimeWindows(Windows):
     """Windows of fixed size, aligned to the epoch: tumbling, or hopping if they advance by less.
 
     A window holds the timestamps from its start to its end, the end excluded. It accepts records until stream
@@ -91,6 +167,15 @@ class TimeWindows:
         """
         return replace(self, advance_ms=to_ms(advance, "the window advance"))
 
+    @property
+    def tumbling(self) -> bool:
+        """Whether the windows do not overlap.
+
+        >>> TimeWindows.of_size_with_no_grace(10).tumbling
+        True
+        """
+        return self.advance_ms == self.size_ms
+
     def windows_for(self, timestamp: int) -> list[int]:
         """The starts of the windows that hold the timestamp, ascending.
 
@@ -103,7 +188,7 @@ class TimeWindows:
 
 
 @dataclass(frozen=True)
-class UnlimitedWindows:
+class UnlimitedWindows(Windows):
     """One window without end: everything from a start on. Earlier records are ignored.
 
     (Kafka Streams: ``UnlimitedWindows``.)
@@ -115,6 +200,16 @@ class UnlimitedWindows:
     start_ms: int = 0
     size_ms = _FOREVER_MS
     grace_ms = 0
+    closes = False
+
+    @property
+    def span_ms(self) -> int:
+        """The time from the start to the last millisecond there is.
+
+        >>> UnlimitedWindows.of().start_on(7).span_ms == 2**63 - 8
+        True
+        """
+        return _FOREVER_MS - self.start_ms
 
     def __post_init__(self) -> None:
         _not_negative(self.start_ms, "the window start")
@@ -146,7 +241,7 @@ class UnlimitedWindows:
 
 
 @dataclass(frozen=True)
-class SlidingWindows:
+class SlidingWindows(metaclass=_WindowsType):
     """Windows that slide along with the records of a key: each spans ``difference_ms``.
 
     Both bounds are inclusive: a window [t - difference, t] ends at a record, [t + 1, t + 1 + difference]
@@ -184,7 +279,7 @@ class SlidingWindows:
 
 
 @dataclass(frozen=True)
-class SessionWindows:
+class SessionWindows(metaclass=_WindowsType):
     """Sessions: records of a key at most ``gap_ms`` apart. A record between two sessions merges them.
 
     A session reaches from its first to its last record, both included, and is closed once stream time passes
@@ -221,7 +316,7 @@ class SessionWindows:
 
 
 @dataclass(frozen=True)
-class JoinWindows:
+class JoinWindows(metaclass=_WindowsType):
     """How far apart two records of a stream-stream join may be.
 
     A record of the left stream with timestamp t joins records of the right stream with timestamps from

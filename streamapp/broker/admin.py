@@ -37,7 +37,7 @@ class KafkaAdmin:
     """
 
     def __init__(self, settings: KafkaSettings, *, timeout: float = 30.0) -> None:
-        self._client = LastingAdmin({**settings.librdkafka(), "log_level": 0})
+        self._client = LastingAdmin({**settings.librdkafka(), "client.id": "streamapp", "log_level": 0})
         self._servers = settings.bootstrap_servers
         self._timeout = timeout
 

@@ -63,6 +63,12 @@ class RecordConsumer(Protocol):
     def poll(self, most: int, timeout: float) -> tuple[Records, list[ConsumerEvent]]:
         """What has arrived, at most so many records; waits up to ``timeout`` seconds for the first."""
 
+    def wake(self) -> None:
+        """For other threads: a `poll` that waits, or else the next one, does not wait for a first record.
+
+        confluent-kafka's consumer cannot be woken: a poll of `MessageConsumer` waits to its end.
+        """
+
     def committed(
         self, partitions: Collection[TopicPartition], timeout: float
     ) -> dict[TopicPartition, tuple[int, str]]:
@@ -91,7 +97,7 @@ def open_consumer(settings: Mapping[str, Any]) -> RecordConsumer:
             return MessageConsumer(settings, logger)  # which takes callbacks in Python, too
         return ColumnConsumer(plain, logger)
 
-    with opening():
+    with opening(settings):
         return LastingConsumer(open_client)
 
 
@@ -146,6 +152,9 @@ class LastingConsumer:
         if self._reopen_at is not None and time.monotonic() >= self._reopen_at:
             self._reopen()
         return found, events
+
+    def wake(self) -> None:
+        self._client.wake()
 
     def _reopen(self) -> None:
         _logger.info("all brokers were out of reach: a consumer is opened anew")
@@ -204,6 +213,9 @@ class ColumnConsumer:
                 for topic, number, offset, error in events
             ],
         )
+
+    def wake(self) -> None:
+        self._client.wake()
 
     def committed(
         self, partitions: Collection[TopicPartition], timeout: float
@@ -266,6 +278,8 @@ class MessageConsumer:
             )
             for event in events
         ]
+
+    def wake(self) -> None: ...
 
     def committed(
         self, partitions: Collection[TopicPartition], timeout: float

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from streamapp.errors import ConfigError
+from streamapp.secrets import without_secrets
 
 try:
     from streamapp.broker import _native
@@ -54,20 +55,22 @@ def check_properties(properties: Mapping[str, Any]) -> None:
         except (TypeError, ValueError) as exc:
             reason = str(exc)
         if _NO_PROPERTY not in reason:
-            raise ConfigError(f"client_properties has a wrong {name}: {reason.strip()}")
+            reason = without_secrets(reason.strip(), {name: str(value)})
+            raise ConfigError(f"client_properties has a wrong {name}: {reason}")
 
 
 @contextmanager
-def opening() -> Iterator[None]:
-    """Around the opening of a client: settings that librdkafka refuses raise `ConfigError`."""
+def opening(settings: Mapping[str, Any]) -> Iterator[None]:
+    """Around the opening of a client: settings that librdkafka refuses raise `ConfigError`, without the secrets in them."""
     try:
         yield
     except KafkaException as exc:
         if exc.args[0].code() != KafkaError._INVALID_ARG:
             raise
         raise ConfigError(
-            f"librdkafka refuses its settings (client_properties): {exc.args[0].str().strip()}"
-        ) from exc
+            "librdkafka refuses its settings (client_properties): "
+            f"{without_secrets(exc.args[0].str().strip(), settings)}"
+        ) from None
 
 
 def pass_on_log(lines: Iterable[tuple[int, str]], logger: logging.Logger) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
@@ -79,8 +80,15 @@ class LastingAdmin:
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._settings = dict(settings)
-        with opening():
+        refusals = self._refusals = deque[KafkaError](maxlen=1)
+        """What the brokers have against this client, as long as none lets it in."""
+
+        def note(error: KafkaError) -> None:  # no method: the client would keep this object alive
+            if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+                refusals.append(error)
+
+        self._settings = {"error_cb": note, **settings}
+        with opening(self._settings):
             self._client = AdminClient(self._settings)
         self._asked: list[tuple[float, Collection[Future[Any]]]] = []
         self._lock = threading.Lock()
@@ -89,12 +97,15 @@ class LastingAdmin:
         with self._lock:
             client = self._client
         try:
-            return client.list_topics(topic, timeout)
-        except KafkaException:
+            found = client.list_topics(topic, timeout)
+        except KafkaException as exc:
+            client.poll(0)  # the call has timed out; why, only the callback is told
             with self._lock:
                 if client is self._client:
                     self._reopen()
-            raise
+            raise next(map(KafkaException, [*self._refusals]), exc) from None
+        self._refusals.clear()
+        return found
 
     def __getattr__(self, name: str) -> Callable[..., Mapping[Any, Future[Any]]]:
         if name.startswith("_"):

@@ -7,10 +7,13 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamapp.addresses import check_addresses
 from streamapp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from streamapp.broker.tokens import TokenProvider
 
 __all__ = ["KafkaSettings"]
 
@@ -19,9 +22,16 @@ _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
 }
-_SASL = ("sasl_mechanism", "sasl_username", "sasl_password")
-_SSL = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
+_LOGIN = ("sasl_username", "sasl_password")
+_OAUTH = (
+    "sasl_oauthbearer_client_id",
+    "sasl_oauthbearer_client_secret",
+    "sasl_oauthbearer_token_endpoint_url",
+)
+_SSL_FILES = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
+_SSL = (*_SSL_FILES, "ssl_key_password")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +39,8 @@ class KafkaSettings:
     """The address of a Kafka cluster and, where it wants them, TLS and SASL credentials.
 
     The fields are librdkafka's options with underscores for dots. Certificates and keys are PEM files;
-    without ``ssl_ca_location`` the system's certificate authorities are trusted. Combinations that can't work
+    without ``ssl_ca_location`` the system's certificate authorities are trusted. With OAUTHBEARER a token comes from
+    ``sasl_oauthbearer_token_endpoint_url``, for the client's id and secret. Combinations that can't work
     raise `ConfigError`, which names the option.
 
         >>> settings = KafkaSettings(bootstrap_servers="kafka-1:9092,kafka-2:9092")
@@ -45,13 +56,22 @@ class KafkaSettings:
     ssl_ca_location: str | None = None
     ssl_certificate_location: str | None = None
     ssl_key_location: str | None = None
+    ssl_key_password: str | None = field(default=None, repr=False)
+    sasl_oauthbearer_client_id: str | None = None
+    sasl_oauthbearer_client_secret: str | None = field(default=None, repr=False)
+    sasl_oauthbearer_token_endpoint_url: str | None = None
+    sasl_oauthbearer_scope: str | None = None
+
+    MECHANISMS: ClassVar[tuple[str, ...]] = tuple(_LOGIN_MODULES)
+    """The kinds of SASL that all clients have."""
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ, **overrides: str | None) -> KafkaSettings:
         """Read ``STREAMAPP_BOOTSTRAP_SERVERS``, ``STREAMAPP_SECURITY_PROTOCOL``, ... from the environment.
 
         Each field has its variable. A keyword argument that is not None comes before the environment, an
-        empty variable counts as not set, and the address defaults to the local broker's, ``127.0.0.1:9092``.
+        empty variable counts as not set, and the address defaults to the local broker's, ``127.0.0.1:9092``. Where an argument
+        says the protocol or the mechanism, variables that they have no use for count as not set too.
 
             >>> KafkaSettings.from_env({"STREAMAPP_BOOTSTRAP_SERVERS": "kafka:9092"}).bootstrap_servers
             'kafka:9092'
@@ -62,9 +82,12 @@ class KafkaSettings:
             raise ConfigError(
                 f"There is no Kafka setting {', '.join(unknown)}; there are: {', '.join(names)}."
             )
-        found = {name: environ.get(f"STREAMAPP_{name.upper()}") for name in names}
-        found |= {name: value for name, value in overrides.items() if value is not None}
-        given: dict[str, Any] = {name: value for name, value in found.items() if value}
+        given = {name: value for name, value in overrides.items() if value is not None}
+        unused = _unused(given)
+        for name in names:
+            value = environ.get(f"STREAMAPP_{name.upper()}")
+            if value and name not in unused:
+                given.setdefault(name, value)
         return cls(**{"bootstrap_servers": "127.0.0.1:9092", **given})
 
     def __post_init__(self) -> None:
@@ -90,15 +113,18 @@ class KafkaSettings:
     def librdkafka(self) -> dict[str, str]:
         """Return the settings for confluent-kafka's clients; a new dict that may be added to."""
         named = ((each.name.replace("_", "."), getattr(self, each.name)) for each in fields(self))
-        return {name: value for name, value in named if value is not None}
+        oidc = {"sasl.oauthbearer.method": "oidc"} if self.sasl_mechanism == "OAUTHBEARER" else {}
+        return {name: value for name, value in named if value is not None} | oidc
 
     def faust(self) -> dict[str, Any]:
         """Return the arguments of ``faust.App`` that say the same: ``broker`` and ``broker_credentials``."""
-        from faust.auth import SASLCredentials, SSLCredentials
+        from faust.auth import OAuthCredentials, SASLCredentials, SSLCredentials
 
         broker = ";".join(f"kafka://{server}" for server in self.bootstrap_servers.split(","))
         credentials: Any = None
-        if self._uses_sasl:
+        if self.sasl_mechanism == "OAUTHBEARER":
+            credentials = OAuthCredentials(oauth_cb=self._tokens(), ssl_context=self.ssl_context())
+        elif self._uses_sasl:
             credentials = SASLCredentials(
                 username=self.sasl_username,
                 password=self.sasl_password,
@@ -118,6 +144,9 @@ class KafkaSettings:
         }
         if self._uses_sasl:
             arguments["sasl_mechanism"] = self.sasl_mechanism
+        if self.sasl_mechanism == "OAUTHBEARER":
+            arguments["sasl_oauth_token_provider"] = self._tokens()
+        elif self._uses_sasl:
             arguments["sasl_plain_username"] = self.sasl_username
             arguments["sasl_plain_password"] = self.sasl_password
         return arguments
@@ -126,8 +155,10 @@ class KafkaSettings:
         """Return the options of Spark's Kafka source and sink that say the same.
 
         Certificates and keys are passed by content, so executors need no files. Java reads a private key
-        only in PKCS #8; another kind raises `ConfigError`.
+        only in PKCS #8 without password; another kind, and OAUTHBEARER, raise `ConfigError`.
         """
+        if self.sasl_mechanism == "OAUTHBEARER":
+            raise ConfigError("Spark's own Kafka source is not let in with OAUTHBEARER; use SCRAM or PLAIN.")
         options = {
             "kafka.bootstrap.servers": self.bootstrap_servers,
             "kafka.security.protocol": self.security_protocol,
@@ -161,12 +192,21 @@ class KafkaSettings:
         try:
             context = ssl.create_default_context(cafile=self.ssl_ca_location)
             if self.ssl_certificate_location:
-                context.load_cert_chain(self.ssl_certificate_location, self.ssl_key_location)
+                # Asked for a password that it was not given, OpenSSL would ask the terminal.
+                password = self.ssl_key_password or ""
+                context.load_cert_chain(self.ssl_certificate_location, self.ssl_key_location, password)
         except ssl.SSLError as error:
             raise ConfigError(
-                f"The files in {', '.join(_SSL)} are not PEM files that match: {error}."
+                f"The files in {', '.join(_SSL_FILES)} are not PEM files that match, or ssl_key_password is not the key's: {error}."
             ) from error
         return context
+
+    def _tokens(self) -> TokenProvider:
+        from streamapp.broker.tokens import TokenProvider
+
+        endpoint, name = self.sasl_oauthbearer_token_endpoint_url, self.sasl_oauthbearer_client_id
+        secret = self.sasl_oauthbearer_client_secret
+        return TokenProvider(endpoint or "", name or "", secret or "", self.sasl_oauthbearer_scope)
 
     @property
     def _uses_sasl(self) -> bool:
@@ -177,7 +217,8 @@ class KafkaSettings:
         return self.security_protocol.endswith("SSL")
 
     def _check_sasl(self) -> None:
-        given = [name for name in _SASL if getattr(self, name) is not None]
+        of_sasl = ("sasl_mechanism", *_LOGIN, *_OAUTH, "sasl_oauthbearer_scope")
+        given = [name for name in of_sasl if getattr(self, name) is not None]
         if not self._uses_sasl:
             if given:
                 raise ConfigError(
@@ -185,12 +226,18 @@ class KafkaSettings:
                     "set it to SASL_SSL (or SASL_PLAINTEXT)."
                 )
             return
-        missing = [name for name in _SASL if not getattr(self, name)]
+        needed = ("sasl_mechanism", *(_OAUTH if self.sasl_mechanism == "OAUTHBEARER" else _LOGIN))
+        missing = [name for name in needed if not getattr(self, name)]
         if missing:
             raise ConfigError(f"security_protocol={self.security_protocol} needs {', '.join(missing)} too.")
         if self.sasl_mechanism not in _LOGIN_MODULES:
             known = ", ".join(_LOGIN_MODULES)
             raise ConfigError(f"sasl_mechanism is {self.sasl_mechanism!r}; it must be one of {known}.")
+        unused = [name for name in given if name not in (*needed, "sasl_oauthbearer_scope")]
+        if unused:
+            raise ConfigError(
+                f"{', '.join(unused)} would not be used with sasl_mechanism={self.sasl_mechanism}."
+            )
 
     def _check_ssl(self) -> None:
         given = {name: value for name in _SSL if (value := getattr(self, name)) is not None}
@@ -201,9 +248,24 @@ class KafkaSettings:
             )
         if ("ssl_certificate_location" in given) != ("ssl_key_location" in given):
             raise ConfigError("ssl_certificate_location and ssl_key_location only work together: set both.")
-        for name, value in given.items():
+        for name in given.keys() & set(_SSL_FILES):
+            value = given[name]
             if not Path(value).is_file():
                 raise ConfigError(f"{name} is {value}, and there is no such file.")
+
+
+def _unused(given: Mapping[str, str]) -> frozenset[str]:
+    """The fields that protocol and mechanism, as far as they are given, have no use for."""
+    protocol, mechanism = str(given.get("security_protocol", "SASL_SSL")).upper(), given.get("sasl_mechanism")
+    if not protocol.startswith("SASL_"):
+        unused = {name for name in KafkaSettings.__dataclass_fields__ if name.startswith("sasl_")}
+    elif mechanism is None:
+        unused = set()
+    else:
+        unused = set(
+            _LOGIN if str(mechanism).upper() == "OAUTHBEARER" else (*_OAUTH, "sasl_oauthbearer_scope")
+        )
+    return frozenset(unused if protocol.endswith("SSL") else {*unused, *_SSL})
 
 
 def _quoted(value: str | None) -> str:

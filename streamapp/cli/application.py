@@ -19,6 +19,13 @@ APPLICATION = click.argument("application")
 def load(application: str) -> Any:
     """The `App` of a module, such as ``agents``, or of ``module:attribute``; what is missing is said clearly."""
     module, _, attribute = application.partition(":")
+    if module.endswith(".py") or "/" in module:
+        path = module.removesuffix(".py").removeprefix("./")
+        named = path.replace("/", ".") + (f":{attribute}" if attribute else "")
+        hint = "" if path.startswith((".", "/")) else f": {named}"
+        raise click.ClickException(
+            f"{module} is a file, and an application is named by its module{hint}; run this in the folder that holds it"
+        )
     with clear_errors():
         try:
             app = getattr(import_module(module), attribute or "app")

@@ -56,7 +56,14 @@ def write(name: str, separator: str) -> None:
     with clear_errors():
         settings = KafkaSettings.from_env()
         _partitions(settings, name)
-        producer = Producer({**settings.librdkafka(), "partitioner": "murmur2_random", "linger.ms": 5})
+        producer = Producer(
+            {
+                **settings.librdkafka(),
+                "client.id": "streamapp",
+                "partitioner": "murmur2_random",
+                "linger.ms": 5,
+            }
+        )
         written = 0
         for line in click.get_text_stream("stdin"):
             key, found, value = line.rstrip("\n").partition(separator)
@@ -83,6 +90,7 @@ def read(name: str, follow: bool) -> None:
         consumer = Consumer(
             {
                 **settings.librdkafka(),
+                "client.id": "streamapp",
                 "group.id": "streamapp-topic-read",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,

@@ -24,13 +24,22 @@ __all__ = ["worker"]
     type=click.Path(file_okay=False),
     help="Folder of this worker's state; two workers on one machine need two.",
 )
-@click.option("--loglevel", "-l", default="info", show_default=True)
-def worker(application: str, web_port: int | None, datadir: str | None, loglevel: str) -> None:
+@click.option(
+    "--loglevel",
+    "-l",
+    type=click.Choice(["crit", "error", "warn", "info", "debug"], case_sensitive=False),
+    help="Default: what the application and the worker say at info, and warnings of all others.",
+)
+def worker(application: str, web_port: int | None, datadir: str | None, loglevel: str | None) -> None:
     """Start a worker of APPLICATION: a module with an `app`, such as `agents`, or `module:attribute`."""
     arguments = ["faust"]
     if datadir is not None:
         arguments += ["--datadir", datadir]
-    arguments += ["-A", application, "worker", "-l", loglevel]
+    if loglevel is None:
+        arguments += ["--quiet"]  # Faust's banner; the worker's first line has what counts of it
+    arguments += ["-A", application, "worker"]
+    if loglevel is not None:
+        arguments += ["-l", loglevel]
     if web_port is not None:
         arguments += ["--web-port", str(web_port)]
     load(application)

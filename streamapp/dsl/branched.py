@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from streamapp.callables import require_function
@@ -29,6 +29,20 @@ class _BranchStep(Step):
 
     def operator(self, versioned: bool) -> Operator:
         return Branch(tuple(self.predicates), tuple(self.children))
+
+
+class _Branches(dict[str, "KStream[K, V]"], Generic[K, V]):
+    """The branches by name; a missing one is named with those that there are."""
+
+    def __init__(self, split: str, branches: Mapping[str, KStream[K, V]]) -> None:
+        super().__init__(branches)
+        self._split = split
+
+    def __missing__(self, name: str) -> KStream[K, V]:
+        raise KeyError(
+            f"there is no branch {name}; a name is that of the split, {self._split}, followed by that of the branch. The branches "
+            f"are {', '.join(self) or 'none'}"
+        )
 
 
 class BranchedKStream(Generic[K, V]):
@@ -78,7 +92,7 @@ class BranchedKStream(Generic[K, V]):
         """
         self._add("0" if name is None else name, None)
         self._closed = True
-        return dict(self._branches)
+        return _Branches(self._name, self._branches)
 
     def no_default_branch(self) -> dict[str, KStream[K, V]]:
         """Drops all other records and returns the branches. (``BranchedKStream.noDefaultBranch``)
@@ -89,7 +103,7 @@ class BranchedKStream(Generic[K, V]):
         ['by-1']
         """
         self._closed = True
-        return dict(self._branches)
+        return _Branches(self._name, self._branches)
 
     def _add(self, name: str, predicate: Callable[[K, V], bool] | None) -> None:
         from streamapp.dsl.kstream import KStream

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
 from streamapp.callables import require_function
-from streamapp.dsl.aggregation import AnyWindows, WindowKind
 from streamapp.dsl.checks import check_materialized
 from streamapp.dsl.graph import Node
 from streamapp.dsl.ktable import KTable
@@ -14,13 +13,14 @@ from streamapp.dsl.late import WindowedKTable
 from streamapp.dsl.materialize import Materialized, key_value_spec, named_store
 from streamapp.dsl.nodes import ProcessorNode
 from streamapp.dsl.steps import AggregateStep, CogroupStep
+from streamapp.dsl.window_kinds import WindowKind, window_kind
 from streamapp.engine.operator import Operator
 from streamapp.engine.operators.aggregate import StreamAggregate
 from streamapp.engine.operators.views import StoreView, TableView
 from streamapp.errors import TopologyError
 from streamapp.serdes.base import Serde
 from streamapp.state.spec import StoreSpec
-from streamapp.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from streamapp.windows import SessionWindows, SlidingWindows, Windows
 
 if TYPE_CHECKING:
     from streamapp.dsl.grouped import KGroupedStream
@@ -112,11 +112,9 @@ class CogroupedKStream(Generic[K, VA]):
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedCogroupedKStream[K, VA]: ...
     @overload
+    def windowed_by(self, windows: Windows | SlidingWindows) -> TimeWindowedCogroupedKStream[K, VA]: ...
     def windowed_by(
-        self, windows: TimeWindows | UnlimitedWindows | SlidingWindows
-    ) -> TimeWindowedCogroupedKStream[K, VA]: ...
-    def windowed_by(
-        self, windows: AnyWindows
+        self, windows: Windows | SlidingWindows | SessionWindows
     ) -> TimeWindowedCogroupedKStream[K, VA] | SessionWindowedCogroupedKStream[K, VA]:
         """Groups by time as well. (``CogroupedKStream.windowedBy``)
 
@@ -128,18 +126,16 @@ class CogroupedKStream(Generic[K, VA]):
         >>> [(str(window), count) for window, count in try_out(counted, [("ann", "x", 12)])]
         [('[ann@10/20]', 1)]
         """
-        if isinstance(windows, SessionWindows):
-            return SessionWindowedCogroupedKStream(self, windows)
-        if isinstance(windows, TimeWindows | UnlimitedWindows | SlidingWindows):
-            return TimeWindowedCogroupedKStream(self, windows)
-        raise TopologyError(
-            "windowed_by() takes TimeWindows, SlidingWindows, SessionWindows or UnlimitedWindows, not "
-            f"{windows!r}"
+        kind = window_kind(windows)
+        return (
+            SessionWindowedCogroupedKStream(self, kind)
+            if kind.merges
+            else TimeWindowedCogroupedKStream(self, kind)
         )
 
     def _windowed(
         self,
-        windows: AnyWindows,
+        kind: WindowKind,
         initializer: Callable[[], Any],
         merger: Callable[[Any, Any, Any], Any] | None,
         materialized: Materialized | None,
@@ -149,15 +145,17 @@ class CogroupedKStream(Generic[K, VA]):
             initializer, f"aggregate() of {self._first.name}", "an initializer without arguments", 0
         )
         check_materialized(materialized, f"the co-grouped aggregation of {self._first.name}")
-        m, kind = materialized or Materialized(), WindowKind(windows)
+        m = materialized or Materialized()
         store = named_store(self._context, materialized, "COGROUPKSTREAM-AGGREGATE-")
         key_serde, value_serde = self._serdes(m, store)
         spec = kind.spec(self._context, store, materialized, key_serde, value_serde, False)
 
         def make_operator(store: str, aggregator: Aggregator, send_old: bool) -> Operator:
-            return kind.operator(store, initializer, aggregator, merger, False, send_old)
+            return kind.operator(
+                merger, store=store, initializer=initializer, aggregator=aggregator, send_old=send_old
+            )
 
-        merged = self._build(spec, make_operator, kind.view(store), name, m.name, kind.grace_ms, None)
+        merged = self._build(spec, make_operator, kind.view(store), name, m.name, kind.final_after_ms, None)
         table: WindowedKTable[Any, Any, Any] = WindowedKTable(
             self._context,
             merged.node.name,
@@ -255,10 +253,8 @@ class TimeWindowedCogroupedKStream(Generic[K, VA]):
     [('[ann@0/10]', 1), ('[ann@0/10]', 2)]
     """
 
-    def __init__(
-        self, cogrouped: CogroupedKStream[K, VA], windows: TimeWindows | UnlimitedWindows | SlidingWindows
-    ) -> None:
-        self._cogrouped, self._windows = cogrouped, windows
+    def __init__(self, cogrouped: CogroupedKStream[K, VA], kind: WindowKind) -> None:
+        self._cogrouped, self._kind = cogrouped, kind
 
     def aggregate(
         self,
@@ -279,7 +275,7 @@ class TimeWindowedCogroupedKStream(Generic[K, VA]):
         >>> [(str(window), count) for window, count in try_out(counted, [("ann", "x", 12)])]
         [('[ann@10/20]', 1)]
         """
-        return self._cogrouped._windowed(self._windows, initializer, None, materialized, name)
+        return self._cogrouped._windowed(self._kind, initializer, None, materialized, name)
 
 
 class SessionWindowedCogroupedKStream(Generic[K, VA]):
@@ -295,8 +291,8 @@ class SessionWindowedCogroupedKStream(Generic[K, VA]):
     ('[ann@1/2]', 2)
     """
 
-    def __init__(self, cogrouped: CogroupedKStream[K, VA], windows: SessionWindows) -> None:
-        self._cogrouped, self._windows = cogrouped, windows
+    def __init__(self, cogrouped: CogroupedKStream[K, VA], kind: WindowKind) -> None:
+        self._cogrouped, self._kind = cogrouped, kind
 
     def aggregate(
         self,
@@ -319,4 +315,4 @@ class SessionWindowedCogroupedKStream(Generic[K, VA]):
         [('[ann@12/12]', 1)]
         """
         require_function(merger, "aggregate() ", "a merger of key and two aggregates", 3)
-        return self._cogrouped._windowed(self._windows, initializer, merger, materialized, name)
+        return self._cogrouped._windowed(self._kind, initializer, merger, materialized, name)

@@ -17,15 +17,15 @@ from streamapp.dsl.nodes import GroupedTableRepartitionNode, ProcessorNode, Repa
 from streamapp.dsl.repartition import REPARTITION_SUFFIX, repartition_node
 from streamapp.dsl.steps import AggregateStep
 from streamapp.dsl.stream import Described
+from streamapp.dsl.window_kinds import window_kind
 from streamapp.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
 from streamapp.engine.operator import Operator
 from streamapp.engine.operators.aggregate import StreamAggregate, StreamReduce
 from streamapp.engine.operators.table import TableAggregate, TableReduce
 from streamapp.engine.operators.views import StoreView
-from streamapp.errors import TopologyError
 from streamapp.serdes import LongSerde
 from streamapp.serdes.base import Serde
-from streamapp.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from streamapp.windows import SessionWindows, SlidingWindows, Windows
 
 __all__ = ["KGroupedStream", "KGroupedTable"]
 
@@ -140,11 +140,9 @@ class KGroupedStream(Described[K, V]):
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
     @overload
+    def windowed_by(self, windows: Windows | SlidingWindows) -> TimeWindowedKStream[K, V]: ...
     def windowed_by(
-        self, windows: TimeWindows | UnlimitedWindows | SlidingWindows
-    ) -> TimeWindowedKStream[K, V]: ...
-    def windowed_by(
-        self, windows: TimeWindows | UnlimitedWindows | SlidingWindows | SessionWindows
+        self, windows: Windows | SlidingWindows | SessionWindows
     ) -> TimeWindowedKStream[K, V] | SessionWindowedKStream[K, V]:
         """Groups by time as well. (``KGroupedStream.windowedBy``)
 
@@ -155,14 +153,8 @@ class KGroupedStream(Described[K, V]):
         >>> [(str(window), count) for window, count in counts]
         [('[a@0/10]', 1), ('[a@10/20]', 1)]
         """
-        if isinstance(windows, SessionWindows):
-            return SessionWindowedKStream(self, windows)
-        if isinstance(windows, TimeWindows | UnlimitedWindows | SlidingWindows):
-            return TimeWindowedKStream(self, windows)
-        raise TopologyError(
-            "windowed_by() takes TimeWindows, SlidingWindows, SessionWindows or UnlimitedWindows, not "
-            f"{windows!r}"
-        )
+        kind = window_kind(windows)
+        return SessionWindowedKStream(self, kind) if kind.merges else TimeWindowedKStream(self, kind)
 
     def cogroup(self, aggregator: Callable[[K, V, VA], VA]) -> CogroupedKStream[K, VA]:
         """Begins to aggregate this and other grouped streams into one table. (``KGroupedStream.cogroup``, KIP-150)
@@ -184,7 +176,7 @@ class KGroupedStream(Described[K, V]):
         materialized: Materialized | None,
         name: str | None,
     ) -> KTable[Any, Any]:
-        check_materialized(materialized, f"the aggregation of {self.name}")
+        check_materialized(materialized, f"the aggregation of {self.name}", self.key_serde, value_serde)
         context = self._context
         m = materialized or Materialized()
         store = named_store(context, materialized, prefix)
@@ -334,7 +326,7 @@ class KGroupedTable(Described[K, V]):
         materialized: Materialized | None,
         name: str | None,
     ) -> KTable[Any, Any]:
-        check_materialized(materialized, f"the aggregation of {self.name}")
+        check_materialized(materialized, f"the aggregation of {self.name}", self.key_serde, value_serde)
         context, names = self._context, self._context.names
         m = materialized or Materialized()
         refuse_ttl(

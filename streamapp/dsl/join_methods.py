@@ -332,7 +332,13 @@ class JoinMethods(Described[K, V]):
 
         assert isinstance(self, KStream)
         what = "a joiner of key, left and right value" if with_key else "a joiner of left and right value"
-        require_function(joiner, f"the join of {self.name}", what, 3 if with_key else 2)
+        require_function(
+            joiner,
+            f"the join of {self.name}",
+            what,
+            3 if with_key else 2,
+            key_option=None if with_key else "with_key",
+        )
         if stream_joined is not None and not isinstance(stream_joined, StreamJoined):
             raise TopologyError(
                 f"stream_joined of the join of {self.name} is {stream_joined!r}; give StreamJoined(name, store_name)"

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamapp.callables import require_function
-from streamapp.dsl.materialize import check_serdes, keeps_headers, window_segment_ms
+from streamapp.dsl.materialize import check_serdes, keeps_headers
 from streamapp.dsl.nodes import ProcessorNode, StreamJoinNode
 from streamapp.dsl.steps import Fixed, StreamJoinStep
 from streamapp.dsl.stream import with_key_joiner
@@ -199,7 +199,6 @@ class _Stores:
             logged=self.given.logging,
             retention_ms=retention_ms,
             window_size_ms=self.windows.size_ms,
-            segment_interval_ms=window_segment_ms(retention_ms),
             retain_duplicates=True,
             keeps_headers=self.keeps_headers,
             topic_config={**self.given.topic_config, "cleanup.policy": "delete"},

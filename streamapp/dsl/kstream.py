@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
 
 from streamapp.callables import require_function
 from streamapp.dsl.async_methods import AsyncMethods
@@ -48,6 +48,18 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
     >>> try_out(lambda words: words.filter(lambda key, word: word > "m"), [("a", "now"), ("a", "here")])
     [('a', 'now')]
     """
+
+    _hints: ClassVar[Mapping[str, str]] = {
+        "count": "group first: stream.group_by_key().count()",
+        "reduce": "group first: stream.group_by_key().reduce(reducer)",
+        "aggregate": "group first: stream.group_by_key().aggregate(initializer, aggregator)",
+        "windowed_by": "group first: stream.group_by_key().windowed_by(windows)",
+        "through": "write stream.repartition() for an internal topic; for one of yours, to(topic) and builder.stream(topic)",
+        "transform": "write stream.process(supplier)",
+        "transform_values": "write stream.process_values(supplier)",
+        "for_each": "write stream.foreach(action)",
+        "sink": "write stream.to(topic)",
+    }
 
     def __init__(
         self,
@@ -207,7 +219,12 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
         >>> try_out(lambda gates: gates.to_table(), [("A1", "open"), (None, "lost"), ("A1", None)])
         [('A1', 'open'), ('A1', None)]
         """
-        check_materialized(materialized, f"to_table() of {self.name}")
+        check_materialized(
+            materialized,
+            f"to_table() of {self.name}",
+            key_serde or self.key_serde,
+            value_serde or self.value_serde,
+        )
         context, names = self._context, self._context.names
         node_name = names.given_or_new(name, "KSTREAM-TOTABLE-")
         store_name = named_store(context, materialized, "KSTREAM-TOTABLE-")

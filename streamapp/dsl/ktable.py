@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
 
 from streamapp.callables import check_supplier, require_function
 from streamapp.dsl.checks import check_materialized, check_stores
@@ -52,6 +52,16 @@ class KTable(Described[K, V]):
     >>> try_out(lambda stream: stream.to_table().filter(lambda gate, state: state == "open"), gates)
     [('A1', 'open'), ('A1', None), ('B2', 'open')]
     """
+
+    _hints: ClassVar[Mapping[str, str]] = {
+        "to": "write the changes of the table to a topic: table.to_stream().to(topic)",
+        "foreach": "a table has no records of its own; write table.to_stream().foreach(action)",
+        "peek": "a table has no records of its own; write table.to_stream().peek(action)",
+        "map": "rows keep their key in a table; write table.map_values(mapper), or table.group_by(function) for other keys",
+        "select_key": "rows keep their key in a table; write table.to_stream(key_selector)",
+        "group_by_key": "write table.group_by(lambda key, value: (key, value))",
+        "get": "a description holds no rows; ask a running application, or driver.store(name).get(key) in a test",
+    }
 
     def __init__(
         self,
@@ -137,7 +147,13 @@ class KTable(Described[K, V]):
         [('a', 'TO'), ('a', None)]
         """
         what = "a function of key and value" if with_key else "a function of the value"
-        require_function(fn, f"map_values() of {self.name}", what, 2 if with_key else 1)
+        require_function(
+            fn,
+            f"map_values() of {self.name}",
+            what,
+            2 if with_key else 1,
+            key_option=None if with_key else "with_key",
+        )
         spec = self._spec(materialized, "KTABLE-MAPVALUES-", None)
         node_name = self._context.names.given_or_new(name, "KTABLE-MAPVALUES-")
         step = DerivedStep(

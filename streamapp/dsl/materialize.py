@@ -13,8 +13,7 @@ from streamapp.durations import Duration, to_ms
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.names import check_name
 from streamapp.serdes.base import Serde, check_serde
-from streamapp.state.spec import StoreKind, StoreSpec, version_segment_ms
-from streamapp.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from streamapp.state.spec import StoreKind, StoreSpec
 
 __all__ = [
     "DERIVED_TTL",
@@ -24,12 +23,9 @@ __all__ = [
     "key_value_spec",
     "named_store",
     "refuse_ttl",
-    "session_spec",
-    "window_segment_ms",
-    "window_spec",
+    "windowed_spec",
 ]
 
-_MIN_SEGMENT_MS = 60_000
 DERIVED_TTL = "its rows go with those that it is made of; give the ttl to the tables that it comes from"
 _WINDOW_RETENTION = "windows go by their retention; use Materialized(retention=...)"
 
@@ -146,9 +142,7 @@ def key_value_spec(
     if m.history_retention is not None:
         kind = "versioned"
         retention_ms = to_ms(m.history_retention, "history_retention")
-        segment_ms = version_segment_ms(retention_ms)
-        if m.segment_interval is not None:
-            segment_ms = to_ms(m.segment_interval, "segment_interval")
+        segment_ms = _given_segment_ms(m)
     spec = StoreSpec(
         name=name,
         kind=kind,
@@ -183,42 +177,40 @@ def _check_windowed(m: Materialized, name: str) -> None:
             raise TopologyError(f"windowed table {name} cannot have {option}: {_WINDOW_RETENTION}")
 
 
-def window_spec(
+def windowed_spec(
     context: Context,
     name: str,
     materialized: Materialized | None,
-    key_serde: Serde[Any] | None,
-    value_serde: Serde[Any] | None,
-    windows: TimeWindows | UnlimitedWindows | SlidingWindows,
+    *,
+    needed_ms: tuple[int, str],
     emit_final: bool,
+    kind: StoreKind,
+    key_serde: Serde[Any],
+    value_serde: Serde[Any],
+    window_size_ms: int = 0,
+    final_cached: bool = False,
+    final_indexed: bool = False,
 ) -> StoreSpec:
-    """The store of a windowed aggregation; its retention is checked against the windows."""
+    """The store of a windowed aggregation. ``needed_ms`` is the least retention, and the reason for it.
+
+    ``final_cached`` and ``final_indexed`` say whether a store of final results has a record cache, and an index by key.
+    """
     m = materialized or Materialized()
     _check_windowed(m, name)
-    if isinstance(windows, SlidingWindows):
-        size_ms, needed_ms, reason = (
-            windows.difference_ms,
-            2 * windows.difference_ms,
-            "twice the time difference",
-        )
-    else:
-        size_ms, needed_ms, reason = windows.size_ms, windows.size_ms, "the window size"
-    needed_ms += windows.grace_ms
-    retention_ms = _retention_ms(m, name, needed_ms, f"{reason} plus the grace period")
+    retention_ms = _retention_ms(m, name, *needed_ms)
     spec = StoreSpec(
         name=name,
-        kind="timestamped_window",
+        kind=kind,
         key_serde=key_serde,
         value_serde=value_serde,
         persistent=_persistent(context, m),
         logged=m.logging,
-        # Final results of time windows are cached too: so windows survive a jump of stream time, as in Kafka Streams.
-        cached=_cached(context, m) and not (emit_final and isinstance(windows, SlidingWindows)),
+        cached=_cached(context, m) and (final_cached or not emit_final),
         retention_ms=retention_ms,
-        window_size_ms=size_ms,
-        segment_interval_ms=window_segment_ms(retention_ms, m.segment_interval),
+        window_size_ms=window_size_ms,
+        segment_interval_ms=_given_segment_ms(m),
         time_ordered=emit_final,
-        indexed=emit_final and isinstance(windows, SlidingWindows) and _persistent(context, m),
+        indexed=emit_final and final_indexed and _persistent(context, m),
         headers_format=_headers_format(context, m),
         topic_config=dict(m.topic_config),
     )
@@ -226,43 +218,8 @@ def window_spec(
     return spec
 
 
-def session_spec(
-    context: Context,
-    name: str,
-    materialized: Materialized | None,
-    key_serde: Serde[Any] | None,
-    value_serde: Serde[Any] | None,
-    windows: SessionWindows,
-    emit_final: bool,
-) -> StoreSpec:
-    """The store of a session aggregation; its retention is checked against the gap."""
-    m = materialized or Materialized()
-    _check_windowed(m, name)
-    needed_ms = windows.gap_ms + windows.grace_ms
-    retention_ms = _retention_ms(m, name, needed_ms, "the inactivity gap plus the grace period")
-    spec = StoreSpec(
-        name=name,
-        kind="session",
-        key_serde=key_serde,
-        value_serde=value_serde,
-        persistent=_persistent(context, m),
-        logged=m.logging,
-        cached=not emit_final and _cached(context, m),
-        retention_ms=retention_ms,
-        segment_interval_ms=window_segment_ms(retention_ms, m.segment_interval),
-        time_ordered=emit_final,
-        headers_format=_headers_format(context, m),
-        topic_config=dict(m.topic_config),
-    )
-    context.stores[name] = spec
-    return spec
-
-
-def window_segment_ms(retention_ms: int, given: Duration | None = None) -> int:
-    """Kafka Streams' default segment of window and session stores."""
-    if given is not None:
-        return to_ms(given, "segment_interval")
-    return max(retention_ms // 2, _MIN_SEGMENT_MS)
+def _given_segment_ms(m: Materialized) -> int:
+    return 0 if m.segment_interval is None else to_ms(m.segment_interval, "segment_interval")
 
 
 def _retention_ms(m: Materialized, name: str, needed_ms: int, reason: str) -> int:

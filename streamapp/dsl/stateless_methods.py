@@ -101,7 +101,13 @@ class StatelessMethods(Described[K, V]):
         [('a', 'a: to be')]
         """
         what = "a function of key and value" if with_key else "a function of the value"
-        require_function(fn, f"map_values() of {self.name}", what, 2 if with_key else 1)
+        require_function(
+            fn,
+            f"map_values() of {self.name}",
+            what,
+            2 if with_key else 1,
+            key_option=None if with_key else "with_key",
+        )
         return self._change_value(MapValues(fn, with_key), "KSTREAM-MAPVALUES-", name)
 
     def flat_map(

@@ -11,12 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from streamapp.engine.operator import Operator
-from streamapp.engine.operators.closing import ClosingOperator, LateOutput
+from streamapp.engine.operators.closing import LateOutput
 from streamapp.engine.operators.expiry import Expiring
 from streamapp.engine.operators.stateless import PassThrough
 from streamapp.engine.operators.table import TableRepartitionMap, TableSource
 from streamapp.engine.operators.table_join import TableJoin, TableJoinMerger
 from streamapp.engine.operators.views import JoinView, StoreView, TableView
+from streamapp.engine.operators.windowed import WindowedAggregate
 from streamapp.state.spec import StoreSpec
 
 __all__ = [
@@ -183,7 +184,7 @@ class AggregateStep(TableStep):
         operator = self._make_operator(self.send_old)
         if self.late is None and self.idle_timeout_ms is None:
             return _expiring(operator, self._spec, self.send_old)
-        assert isinstance(operator, ClosingOperator)
+        assert isinstance(operator, WindowedAggregate)
         return replace(operator, late=self.late, idle_timeout_ms=self.idle_timeout_ms)
 
     def stores(self) -> Sequence[StoreSpec]:

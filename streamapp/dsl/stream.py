@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from streamapp.dsl.context import Context
 from streamapp.dsl.graph import Node
 from streamapp.errors import TopologyError
+from streamapp.names import unknown_attribute
 from streamapp.serdes.base import Serde
 
 __all__ = ["Described", "with_key_joiner"]
@@ -18,6 +19,9 @@ V = TypeVar("V")
 
 class Described(Generic[K, V]):
     """A node of the graph with the types of its records: what streams, tables and groupings are."""
+
+    _hints: ClassVar[Mapping[str, str]] = {}
+    """Advice for methods that users of other libraries look for."""
 
     def __init__(
         self,
@@ -32,6 +36,11 @@ class Described(Generic[K, V]):
         self.name = name
         self.key_serde = key_serde
         self.value_serde = value_serde
+
+    if not TYPE_CHECKING:  # a type checker knows which attributes there are
+
+        def __getattr__(self, name: str) -> Any:
+            raise unknown_attribute(self, name, {} if name.startswith("_") else self._hints)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from streamapp.callables import require_function
 from streamapp.dsl.aggregation import (
-    AnyWindows,
     Reducing,
     ReducingMerger,
-    WindowKind,
     add_one,
     nothing,
     sum_of_both,
@@ -21,16 +19,13 @@ from streamapp.dsl.late import WindowedKTable
 from streamapp.dsl.materialize import Materialized, named_store
 from streamapp.dsl.nodes import ProcessorNode
 from streamapp.dsl.steps import AggregateStep
+from streamapp.dsl.window_kinds import WindowKind
 from streamapp.durations import Duration
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.serdes import LongSerde
 from streamapp.serdes.base import Serde
 from streamapp.windows import (
     EmitStrategy,
-    SessionWindows,
-    SlidingWindows,
-    TimeWindows,
-    UnlimitedWindows,
     idle_timeout_ms,
 )
 
@@ -48,28 +43,32 @@ class _WindowedKStream(Generic[K, V]):
     def __init__(
         self,
         grouped: KGroupedStream[K, V],
-        windows: AnyWindows,
-        emit: EmitStrategy,
-        idle_timeout: Duration | None,
+        kind: WindowKind,
+        emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
+        idle_timeout: Duration | None = None,
     ) -> None:
         if not isinstance(emit, EmitStrategy):
             raise TopologyError(
                 f"emit_strategy() of {grouped.name} takes EmitStrategy.ON_WINDOW_UPDATE or ON_WINDOW_CLOSE, not {emit!r}"
             )
-        self._grouped, self._emit_final = grouped, emit is EmitStrategy.ON_WINDOW_CLOSE
+        self._grouped, self._kind = grouped, kind
+        self._emit_final = emit is EmitStrategy.ON_WINDOW_CLOSE
+        if self._emit_final and not kind.closes:
+            raise ConfigError(
+                "unlimited windows never close, so ON_WINDOW_CLOSE would never emit; use TimeWindows"
+            )
         if idle_timeout is not None and not self._emit_final:
             raise ConfigError(
                 "an idle_timeout closes windows, and ON_WINDOW_UPDATE does not wait for that; "
                 "use it with EmitStrategy.ON_WINDOW_CLOSE"
             )
         self._idle_timeout_ms = idle_timeout_ms(idle_timeout)
-        self._kind = WindowKind(windows)
 
     def _burn_count_name(self, materialized: Materialized | None) -> None:
         """Java uses up a number for counts with unnamed Materialized, but not with sliding windows."""
         check_materialized(materialized, f"count() of {self._grouped.name}")
         unnamed = materialized is not None and materialized.name is None
-        if unnamed and not isinstance(self._kind.windows, SlidingWindows):
+        if unnamed and self._kind.count_uses_a_name:
             self._grouped._context.names.new_store("KSTREAM-AGGREGATE-")
 
     def _aggregate(
@@ -82,8 +81,9 @@ class _WindowedKStream(Generic[K, V]):
         materialized: Materialized | None,
         name: str | None,
     ) -> WindowedKTable[Any, Any, Any]:
-        check_materialized(materialized, f"the windowed aggregation of {self._grouped.name}")
         grouped, kind, emit_final = self._grouped, self._kind, self._emit_final
+        operator = f"the windowed aggregation of {grouped.name}"
+        check_materialized(materialized, operator, grouped.key_serde, value_serde)
         context = grouped._context
         m = materialized or Materialized()
         store = named_store(context, materialized, prefix)
@@ -93,11 +93,18 @@ class _WindowedKStream(Generic[K, V]):
         spec = kind.spec(context, store, materialized, key_serde, value_serde, emit_final)
         step = AggregateStep(
             spec,
-            lambda send_old: kind.operator(store, initializer, aggregator, merger, emit_final, send_old),
+            lambda send_old: kind.operator(
+                merger,
+                store=store,
+                initializer=initializer,
+                aggregator=aggregator,
+                emit_final=emit_final,
+                send_old=send_old,
+            ),
             kind.view(store),
         )
         node = ProcessorNode(node_name, step)
-        node.output_versioned, node.grace_ms = False, kind.grace_ms
+        node.output_versioned, node.grace_ms = False, kind.final_after_ms
         if self._idle_timeout_ms is not None:
             step.close_when_idle(self._idle_timeout_ms)
         sources = grouped._add_aggregation(node, store, m.name is not None)
@@ -122,16 +129,6 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
     ['[a@0/10]', '[a@5/15]']
     """
 
-    def __init__(
-        self,
-        grouped: KGroupedStream[K, V],
-        windows: TimeWindows | UnlimitedWindows | SlidingWindows,
-        emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
-        idle_timeout: Duration | None = None,
-    ) -> None:
-        super().__init__(grouped, windows, emit, idle_timeout)
-        self._windows = windows
-
     def emit_strategy(
         self, emit: EmitStrategy, *, idle_timeout: Duration | None = None
     ) -> TimeWindowedKStream[K, V]:
@@ -152,11 +149,7 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         ...     driver.advance_wall_clock_time(5000)
         [JFK@0/1000] 1
         """
-        if isinstance(self._windows, UnlimitedWindows) and emit is EmitStrategy.ON_WINDOW_CLOSE:
-            raise ConfigError(
-                "unlimited windows never close, so ON_WINDOW_CLOSE would never emit; use TimeWindows"
-            )
-        return TimeWindowedKStream(self._grouped, self._windows, emit, idle_timeout)
+        return TimeWindowedKStream(self._grouped, self._kind, emit, idle_timeout)
 
     def count(
         self, *, materialized: Materialized | None = None, name: str | None = None
@@ -236,16 +229,6 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
     [('[ann@0/0]', 1), ('[ann@9/9]', 1)]
     """
 
-    def __init__(
-        self,
-        grouped: KGroupedStream[K, V],
-        windows: SessionWindows,
-        emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
-        idle_timeout: Duration | None = None,
-    ) -> None:
-        super().__init__(grouped, windows, emit, idle_timeout)
-        self._windows = windows
-
     def emit_strategy(
         self, emit: EmitStrategy, *, idle_timeout: Duration | None = None
     ) -> SessionWindowedKStream[K, V]:
@@ -263,7 +246,7 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         >>> [(str(window), n) for window, n in try_out(final, [("ann", "x", 0), ("ann", "y", 3), ("bob", "z", 20)])]
         [('[ann@0/3]', 2)]
         """
-        return SessionWindowedKStream(self._grouped, self._windows, emit, idle_timeout)
+        return SessionWindowedKStream(self._grouped, self._kind, emit, idle_timeout)
 
     def count(
         self, *, materialized: Materialized | None = None, name: str | None = None

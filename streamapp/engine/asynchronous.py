@@ -16,7 +16,7 @@ from streamapp.engine.current_record import CurrentRecord
 from streamapp.engine.failures import Failures, ProcessingFailed
 from streamapp.engine.operator import ProcessFn
 from streamapp.errors import UnsupportedOperation
-from streamapp.records import Headers
+from streamapp.records import Headers, RecordContext
 
 __all__ = ["AsyncStep", "AsyncSteps", "Order", "RunAsync"]
 
@@ -42,7 +42,7 @@ class _Call:
     )
 
     def __init__(
-        self, key: Any, value: Any, timestamp: int, headers: Headers, lane: Any, context: tuple[Any, ...]
+        self, key: Any, value: Any, timestamp: int, headers: Headers, lane: Any, context: RecordContext
     ) -> None:
         self.key, self.value, self.timestamp, self.headers = key, value, timestamp, headers
         self.lane, self.context = lane, context
@@ -144,7 +144,9 @@ class AsyncStep:
         self._finished.append(call)
 
     def _hand_on(self, call: _Call) -> None:
-        self._record.record_context = call.context
+        self._record.work_as(call.context, self._go_on, call)
+
+    def _go_on(self, call: _Call) -> None:
         try:
             if call.error is not None:
                 if not isinstance(call.error, TimeoutError) or self._on_timeout is None:

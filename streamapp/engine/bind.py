@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamapp.engine.failures import Failures, ProcessingFailed
 from streamapp.engine.operator import Operator, ProcessFn, TaskContext
 from streamapp.engine.operators.forward import nowhere
 from streamapp.engine.operators.processor import ProcessorOperator
+from streamapp.engine.running_task import RunningTask
 from streamapp.engine.sink import bind_sink
 from streamapp.errors import StreamsError
 from streamapp.records import Headers
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode
-
-if TYPE_CHECKING:
-    from streamapp.engine.task import Task
 
 __all__ = ["BoundContext", "bind_nodes"]
 
@@ -25,7 +23,7 @@ class BoundContext:
     """What one operator sees of its task (the `NodeContext` port)."""
 
     def __init__(
-        self, node: ProcessorNode, task: Task, children: Mapping[str, ProcessFn], failures: Failures
+        self, node: ProcessorNode, task: RunningTask, children: Mapping[str, ProcessFn], failures: Failures
     ) -> None:
         self._failures = failures
         self.name = node.name
@@ -67,7 +65,7 @@ class BoundContext:
         )
 
 
-def bind_nodes(nodes: tuple[Node, ...], task: Task, failures: Failures) -> dict[str, ProcessFn]:
+def bind_nodes(nodes: tuple[Node, ...], task: RunningTask, failures: Failures) -> dict[str, ProcessFn]:
     """The function of each node by name; children are bound before their parents."""
     children: dict[str, list[str]] = {n.name: [] for n in nodes}
     for node in nodes:

@@ -1,43 +1,107 @@
-"""The record that a task is processing."""
+"""The record that a task is processing, and the one way to work as another."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from streamapp.records import NO_HEADERS, Headers, RecordBatch
+from streamapp.records import NO_HEADERS, Headers, RecordBatch, RecordContext, RecordSource
 
 __all__ = ["CurrentRecord"]
 
+_NOTHING = (None, None)
+
 
 class CurrentRecord:
-    """Where the record that is being processed comes from. `Task` sets it, stores and operators look here.
+    """The record that a task is processing, field by field; stores and operators look here.
 
-    ``topic`` is None, and ``offset`` -1, in a punctuator, whose ``timestamp`` is the time it was called with.
+    The task's loop writes the fields for each record, which costs less than an object per record. Everyone else goes
+    through its methods: `record_context` takes the record away as one immutable value, `work_as` and `work_through` work as
+    records that were held back, `restamped` hands the same record on with another timestamp and headers.
+
+    In a punctuator ``topic`` is None, ``offset`` is -1, and ``timestamp`` is the time of the call.
     """
+
+    partition: int
 
     def __init__(self) -> None:
         self.topic: str | None = None
         self.offset = -1
         self.timestamp = -1
         self.headers: Headers = NO_HEADERS
-        self.batch: RecordBatch | None = None  # which has its bytes
+        self.batch: RecordBatch | None = None
+        """The batch that has the record's bytes."""
+        self._raw: tuple[bytes | None, bytes | None] = _NOTHING
+        """The record's bytes where no batch has them."""
 
     @property
-    def record_context(self) -> tuple[Any, ...]:
-        """All of it; set to go on with the record later."""
-        return self.topic, self.offset, self.timestamp, self.headers, self.batch
-
-    @record_context.setter
-    def record_context(self, context: tuple[Any, ...]) -> None:
-        self.topic, self.offset, self.timestamp, self.headers, self.batch = context
+    def source_partition(self) -> int:
+        """The partition of the record; -1 in a punctuator."""
+        return -1 if self.topic is None else self.partition
 
     @property
-    def raw_record(self) -> tuple[bytes | None, bytes | None]:
-        """Key and value of the source record as bytes: for handlers and dead letters."""
-        if self.batch is None or self.topic is None:
-            return None, None
-        at = bisect_left(self.batch.offsets, self.offset)
-        if at == len(self.batch.offsets) or self.batch.offsets[at] != self.offset:
-            return None, None  # a record that came out of a buffer or a cache
-        return self.batch.keys[at], self.batch.values[at]
+    def record_context(self) -> RecordContext:
+        """The record as one immutable value, for operators that hold records back."""
+        return RecordContext(
+            self.topic,
+            self.source_partition,
+            self.offset,
+            self.timestamp,
+            self.headers,
+            *self._raw_record(),
+        )
+
+    def work_as(self, record: RecordContext, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls a function while the task processes another record, and returns the function's result.
+
+        What fails in the call is reported as that record's, with that record's bytes or none.
+        """
+        before = self._fields()
+        self.topic, self.offset = record.topic, record.offset
+        self.timestamp, self.headers = record.timestamp, record.headers
+        self.batch, self._raw = None, (record.source_raw_key, record.source_raw_value)
+        try:
+            return call(*arguments)
+        finally:
+            self._go_back(before)
+
+    def work_through(
+        self, held: Iterable[tuple[Any, RecordSource]], call: Callable[[Any, Any], None]
+    ) -> None:
+        """Calls a function with each of several pairs, while the task processes the second of the pair.
+
+        A record cache lets thousands of rows go at once; to go back between two of them would cost as much as the work.
+        The records have no bytes.
+        """
+        before = self._fields()
+        self.batch, self._raw = None, _NOTHING
+        try:
+            for key, record in held:
+                self.topic, self.offset = record.topic, record.offset
+                self.timestamp, self.headers = record.timestamp, record.headers
+                call(key, record)
+        finally:
+            self._go_back(before)
+
+    def restamped(self, timestamp: int, headers: Headers, call: Callable[..., Any], *arguments: Any) -> None:
+        """Calls a function while the same record has another timestamp and headers."""
+        before = self.timestamp, self.headers
+        self.timestamp, self.headers = timestamp, headers
+        try:
+            call(*arguments)
+        finally:
+            self.timestamp, self.headers = before
+
+    def _fields(self) -> tuple[Any, ...]:
+        return self.topic, self.offset, self.timestamp, self.headers, self.batch, self._raw
+
+    def _go_back(self, fields: tuple[Any, ...]) -> None:
+        self.topic, self.offset, self.timestamp, self.headers, self.batch, self._raw = fields
+
+    def _raw_record(self) -> tuple[bytes | None, bytes | None]:
+        batch = self.batch
+        if batch is None or self.topic is None:
+            return self._raw
+        at = bisect_left(batch.offsets, self.offset)
+        return batch.keys[at], batch.values[at]

@@ -3,20 +3,18 @@ and others where inputs wait for each other."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamapp.engine.failures import Failures
 from streamapp.engine.queues import ConsumedRecord, DecodedRecord, RecordQueue
+from streamapp.engine.running_task import RunningTask
 from streamapp.errors import StreamsError
 from streamapp.records import RecordBatch
-
-if TYPE_CHECKING:
-    from streamapp.engine.task import Task
 
 __all__ = ["extract_head", "try_head"]
 
 
-def extract_head(task: Task, failures: Failures, queue: RecordQueue) -> DecodedRecord | None:
+def extract_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> DecodedRecord | None:
     """Decodes the record at the head and asks for its timestamp; passes over records that are to be dropped."""
     assert queue.extractor is not None
     while queue.head is None and (batch := queue.batch) is not None:
@@ -47,7 +45,7 @@ def extract_head(task: Task, failures: Failures, queue: RecordQueue) -> DecodedR
     return queue.head
 
 
-def try_head(task: Task, failures: Failures, queue: RecordQueue) -> None:
+def try_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> None:
     """Passes over records at the head that cannot be decoded; the one that then is there is decoded again when it is its turn."""
     while (batch := queue.batch) is not None and batch.offsets[queue.at] != queue.decodable:
         if _decode_head(task, failures, queue, batch) is not None:
@@ -55,7 +53,7 @@ def try_head(task: Task, failures: Failures, queue: RecordQueue) -> None:
 
 
 def _decode_head(
-    task: Task, failures: Failures, queue: RecordQueue, batch: RecordBatch
+    task: RunningTask, failures: Failures, queue: RecordQueue, batch: RecordBatch
 ) -> tuple[Any, Any] | None:
     """Key and value; None if they cannot be decoded, and the record was passed over."""
     at = queue.at

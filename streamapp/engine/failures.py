@@ -5,14 +5,11 @@ from __future__ import annotations
 import logging
 import traceback
 from types import CodeType, TracebackType
-from typing import TYPE_CHECKING
 
 from streamapp.config import ErrorContext, ExceptionHandler
+from streamapp.engine.running_task import RunningTask
 from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
 from streamapp.records import Headers
-
-if TYPE_CHECKING:
-    from streamapp.engine.task import Task
 
 __all__ = ["Failures", "ProcessingFailed", "error_headers"]
 
@@ -30,7 +27,7 @@ class ProcessingFailed(StreamsError):
 class Failures:
     """Decides, for one task, what a failure means; sends dead letters; counts and logs drops."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: RunningTask) -> None:
         self._task = task
         self._config = task.plan.config
         self.codes: dict[CodeType, str] = {}
@@ -126,28 +123,20 @@ class Failures:
         return f"{node} (task {task.task_id}): {where} {what}: {why}"
 
     def _context(self, node: str) -> ErrorContext:
-        task = self._task
+        topic, partition, offset, timestamp, headers, key, value = self._task.record_context
         return ErrorContext(
-            task.topic or "",
-            task.source_partition,
-            task.offset,
-            task.timestamp,
-            task.headers,
-            node,
-            task.task_id,
-            *task.raw_record,
+            topic or "", partition, offset, timestamp, headers, node, self._task.task_id, key, value
         )
 
     def _send_dead_letter(self, topic: str, error: Exception) -> None:
-        task = self._task
+        source, partition, offset, timestamp, headers, key, value = self._task.record_context
         added: Headers = (
             *error_headers(error),
-            ("__streams.errors.topic", (task.topic or "null").encode()),
-            ("__streams.errors.partition", str(task.source_partition).encode()),
-            ("__streams.errors.offset", str(task.offset).encode()),
+            ("__streams.errors.topic", (source or "null").encode()),
+            ("__streams.errors.partition", str(partition).encode()),
+            ("__streams.errors.offset", str(offset).encode()),
         )
-        key, value = task.raw_record
-        task.collector.send(topic, key, value, task.timestamp, task.headers + added, None)
+        self._task.collector.send(topic, key, value, timestamp, headers + added, None)
 
 
 def error_headers(error: Exception) -> Headers:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from streamapp.records import Headers
+from streamapp.records import Headers, RecordContext
 
 if TYPE_CHECKING:
     from streamapp.engine.processor import PunctuationType
@@ -42,13 +42,21 @@ class TaskContext(Protocol):
     timestamp: int
     """Timestamp of the source record in ms; operators pass timestamps on explicitly, only the Processor API and plain stores look here."""
     headers: Headers
-    record_context: tuple[Any, ...]
-    """All of the record's part; set to go on with another."""
     stream_time: int
     """Largest timestamp the task has seen, in ms; -1 before the first record."""
     log_each_write: bool
     """True: stores send a changelog record with every write, as Kafka Streams without a cache does (the test
     driver). False: the last value per key and commit (workers and Spark)."""
+
+    @property
+    def record_context(self) -> RecordContext:
+        """The current record as one immutable value, for operators that hold records back."""
+
+    def work_as(self, record: RecordContext, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls a function while the task processes a record that was held back; returns the function's result."""
+
+    def restamped(self, timestamp: int, headers: Headers, call: Callable[..., Any], *arguments: Any) -> None:
+        """Calls a function while the current record has another timestamp and headers."""
 
     def log(
         self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers
@@ -101,15 +109,18 @@ class NodeContext(Protocol):
         """Hands a record to one child."""
 
     def handled(self, function: Callable[..., None]) -> Callable[..., None]:
-        """The function for a caller who is no operator, such as a cache that emits: the handler is asked about what it raises, while the
-        task still knows whose record it was."""
+        """The function for callers that work as a record that was held back. The exception handler is asked about an
+        exception while the task still works as that record."""
 
     def store(self, name: str) -> Any:
         """The state store of that name, opened for this task (or the global store)."""
 
 
 class Operator:
-    """One step of a topology, described."""
+    """One step of a topology, described.
+
+    Each class has a ``persistent_name`` of its own, by which snapshots remember the step. The name never changes.
+    """
 
     @property
     def side_outputs(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, overload
 
 from streamapp.engine.equality import same
 from streamapp.errors import StreamsError
@@ -28,6 +28,8 @@ else:
     K, KIn, VIn, KOut, VOut, KForward, VForward = map(
         TypeVar, ("K", "KIn", "VIn", "KOut", "VOut", "KForward", "VForward")
     )
+
+S = TypeVar("S")
 
 __all__ = [
     "Cancellable",
@@ -109,8 +111,15 @@ class ProcessorContext(Protocol[KForward, VForward]):
     def forward(self, record: Record[KForward, VForward], child: str | None = None) -> None:
         """Hands a record to all children, or to the one that is named."""
 
-    def get_state_store(self, name: str) -> Any:
-        """A store that is connected to this processor, or a global store. Raises `StreamsError` otherwise."""
+    @overload
+    def get_state_store(self, store: StoreSpec[S]) -> S: ...
+    @overload
+    def get_state_store(self, store: str) -> Any: ...
+    def get_state_store(self, store: str | StoreSpec[Any]) -> Any:
+        """A store that is connected to this processor, or a global store, by name or by its specification.
+
+        A specification tells a type checker which store comes back. Raises `StreamsError` for a store that is not connected.
+        """
 
     def schedule(
         self,

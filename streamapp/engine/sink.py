@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from streamapp.engine.failures import Failures
 from streamapp.engine.operator import ProcessFn
+from streamapp.engine.running_task import RunningTask
 from streamapp.partitioning import partition_for
 from streamapp.records import Headers
 from streamapp.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamapp.topology.nodes import SinkNode
 
-if TYPE_CHECKING:
-    from streamapp.engine.task import Task
-
-__all__ = ["RecordContext", "bind_sink"]
+__all__ = ["bind_sink"]
 
 Partitioner = Callable[[str, Any, Any, int], "int | None"]
 
 
-class RecordContext(NamedTuple):
-    """What a topic name function may look at besides key and value."""
-
-    topic: str | None
-    partition: int
-    offset: int
-    timestamp: int
-    headers: Headers
-
-
-def bind_sink(node: SinkNode, task: Task, failures: Failures) -> ProcessFn:
+def bind_sink(node: SinkNode, task: RunningTask, failures: Failures) -> ProcessFn:
     """The function that serializes a record and hands it to the collector."""
     send = task.collector.send
     name, target = node.name, node.topic
@@ -59,9 +47,7 @@ def bind_sink(node: SinkNode, task: Task, failures: Failures) -> ProcessFn:
         if isinstance(target, str):
             topic = target
         else:
-            topic = target(
-                key, value, RecordContext(task.topic, task.source_partition, task.offset, timestamp, headers)
-            )
+            topic = target(key, value, task.record_context._replace(timestamp=timestamp, headers=headers))
             if not isinstance(topic, str) or not topic:
                 raise TypeError(
                     f"the topic function of {name} gave {topic!r}: it has to give the name of a topic"

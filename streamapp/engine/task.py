@@ -28,7 +28,7 @@ from streamapp.engine.queues import RecordQueue
 from streamapp.engine.task_stores import TaskStores
 from streamapp.engine.timestamps import fail_on_invalid_timestamp
 from streamapp.errors import InvalidStoreError, StreamsError
-from streamapp.records import NO_HEADERS, Headers, RecordBatch, TopicPartition, batch_bytes
+from streamapp.records import NO_HEADERS, Headers, RecordBatch, RecordContext, TopicPartition, batch_bytes
 from streamapp.state.backend import StateBackend
 from streamapp.state.cache import RecordCache
 from streamapp.state.row_memory import RowMemory
@@ -120,11 +120,6 @@ class Task(CurrentRecord):
         self._stores = TaskStores(subtopology, self, backend, changelogs or collector, cache, rows)
         self.log = self._stores.log
 
-    @property
-    def source_partition(self) -> int:
-        """Of the record that is being processed; -1 in a punctuator."""
-        return -1 if self.topic is None else self.partition
-
     # ------------------------------------------------------------------ life
 
     def restore(self, store: str, batch: RecordBatch) -> None:
@@ -186,10 +181,7 @@ class Task(CurrentRecord):
         if not steps:
             return self._take(max_records, caught_up)
         done = 0
-        try:
-            steps.emit()
-        finally:
-            self.batch = None
+        steps.emit()
         while done < max_records and (room := steps.room) > 0:
             taken = self._take(min(room, max_records - done), caught_up)
             if not taken:
@@ -275,7 +267,6 @@ class Task(CurrentRecord):
                 done += 1
                 if stream_time >= stream.next_time:
                     self._punctuate(stream, stream_time)
-                    self.topic = queue.partition.topic
         finally:
             if done:
                 self.positions[queue.partition] = offsets[done - 1] + 1
@@ -395,7 +386,9 @@ class Task(CurrentRecord):
         return called
 
     def _call_punctuator(self, schedule: Schedule, now: int) -> None:
-        self.topic, self.offset, self.timestamp, self.headers = None, -1, now, NO_HEADERS
+        self.work_as(RecordContext(None, -1, -1, now), self._punctuator, schedule, now)
+
+    def _punctuator(self, schedule: Schedule, now: int) -> None:
         try:
             schedule.callback(now)
         except ProcessingFailed:

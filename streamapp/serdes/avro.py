@@ -58,6 +58,8 @@ class AvroSerde(Serde[T]):
     ({'carrier': 'UA', 'delay': 3}, {'delay': 3})
     """
 
+    persistent_name = "AvroSerde"
+
     def __init__(
         self,
         schema: Schema,

@@ -25,6 +25,9 @@ class Serde(Generic[T]):
     ``exact`` is a class whose instances equal what their bytes are read back as, to the type of each field (None: there is none, or it is not
     known). An aggregation goes on with such a result itself instead of reading it back.
 
+    State folders remember a serde by the name of its class; a serde with another name is refused for state that is there. A class that is
+    renamed keeps its state with ``persistent_name = "OldName"`` in its body.
+
     A serde has to survive pickling: Spark ships topologies to its executors.
     """
 

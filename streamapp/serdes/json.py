@@ -38,6 +38,8 @@ class JsonSerde(Serde[T]):
     ('JFK', 4)
     """
 
+    persistent_name = "JsonSerde"
+
     @overload
     def __init__(self: JsonSerde[Any], type: None = None) -> None: ...
     @overload

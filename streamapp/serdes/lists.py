@@ -49,6 +49,8 @@ class ListSerde(Serde[list[T | None]]):
     ['JFK', None]
     """
 
+    persistent_name = "ListSerde"
+
     def __init__(self, inner: Serde[T]) -> None:
         check_serde(inner, "the inner serde of a ListSerde")
         self.inner = inner

@@ -74,6 +74,8 @@ class StringSerde(Serde[str]):
     b'Z\\xc3\\xbcrich'
     """
 
+    persistent_name = "StringSerde"
+
     immutable = True
 
     @staticmethod
@@ -101,6 +103,8 @@ class ShortSerde(Serde[int]):
     b'\\x01\\x02'
     """
 
+    persistent_name = "ShortSerde"
+
     immutable = True
     serialize, deserialize = _packed(">h", "an int of at most 16 bits, signed", "2 bytes (a short)")
 
@@ -112,6 +116,8 @@ class IntegerSerde(Serde[int]):
     b'\\xff\\xff\\xff\\xfe'
     """
 
+    persistent_name = "IntegerSerde"
+
     immutable = True
     serialize, deserialize = _packed(">i", "an int of at most 32 bits, signed", "4 bytes (an integer)")
 
@@ -122,6 +128,8 @@ class LongSerde(Serde[int]):
     >>> LongSerde().serialize(258)
     b'\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x02'
     """
+
+    persistent_name = "LongSerde"
 
     immutable = True
     serialize, deserialize = _packed(">q", "an int of at most 64 bits, signed", "8 bytes (a long)")
@@ -137,6 +145,8 @@ class FloatSerde(Serde[float]):
     0.10000000149011612
     """
 
+    persistent_name = "FloatSerde"
+
     immutable = True
     serialize, deserialize = _packed(">f", "a float in the range of a single", "4 bytes (a float)")
 
@@ -148,6 +158,8 @@ class DoubleSerde(Serde[float]):
     b'?\\xf0\\x00\\x00\\x00\\x00\\x00\\x00'
     """
 
+    persistent_name = "DoubleSerde"
+
     immutable = True
     serialize, deserialize = _packed(">d", "a float", "8 bytes (a double)")
 
@@ -158,6 +170,8 @@ class BooleanSerde(Serde[bool]):
     >>> BooleanSerde().serialize(True)
     b'\\x01'
     """
+
+    persistent_name = "BooleanSerde"
 
     immutable = True
 
@@ -184,6 +198,8 @@ class UUIDSerde(Serde[UUID]):
     >>> UUIDSerde().serialize(UUID(int=1))
     b'00000000-0000-0000-0000-000000000001'
     """
+
+    persistent_name = "UUIDSerde"
 
     immutable = True
 
@@ -213,6 +229,8 @@ class VoidSerde(Serde[None]):
     streamapp.errors.SerializationError: expected None, got 'something' (str)
     """
 
+    persistent_name = "VoidSerde"
+
     immutable = True
 
     @staticmethod
@@ -230,6 +248,8 @@ class BytesSerde(Serde[bytes]):
     >>> BytesSerde().serialize(b"raw")
     b'raw'
     """
+
+    persistent_name = "BytesSerde"
 
     immutable = True
 

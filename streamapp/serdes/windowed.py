@@ -31,6 +31,8 @@ class TimeWindowedSerde(Serde[Windowed]):
     Windowed(key='JFK', start=256, end=1256)
     """
 
+    persistent_name = "TimeWindowedSerde"
+
     def __init__(self, inner: Serde[K], window_size_ms: int) -> None:
         check_serde(inner, "the inner serde of a TimeWindowedSerde")
         if not isinstance(window_size_ms, int) or window_size_ms < 0:
@@ -65,6 +67,8 @@ class SessionWindowedSerde(Serde[Windowed]):
     >>> serde.deserialize(serde.serialize(Windowed("N14228", 10, 70)))
     Windowed(key='N14228', start=10, end=70)
     """
+
+    persistent_name = "SessionWindowedSerde"
 
     def __init__(self, inner: Serde[K]) -> None:
         check_serde(inner, "the inner serde of a SessionWindowedSerde")

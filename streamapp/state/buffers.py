@@ -30,7 +30,7 @@ was first buffered.
     num_records, buffer_size, min_timestamp
         the size is in bytes as Kafka Streams counts them; the time is MAX_LONG when the buffer is empty
 
-``context`` is a `BufferContext`: timestamp and headers as they were put, topic, partition and offset of
+``context`` is a `RecordContext`: timestamp and headers as they were put, topic, partition and offset of
 the record that the task was processing. The value serde of an outer-join store is a `LeftOrRightSerde`,
 whose values are ``(is_left, value)``.
 """
@@ -42,11 +42,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from streamapp.errors import ProcessorStateError, SerializationError
-from streamapp.records import NO_HEADERS, Headers, RecordBatch
+from streamapp.records import NO_HEADERS, Headers, RecordBatch, RecordContext
 from streamapp.serdes import BytesSerde
 from streamapp.serdes.base import Serde
 from streamapp.state.backend import OrderedBytes, WriteSet
-from streamapp.state.formats import LONG, MAX_LONG, BufferContext, BufferedChange, pack_list, unpack_list
+from streamapp.state.formats import LONG, MAX_LONG, BufferedChange, pack_list, unpack_list
 from streamapp.state.key_value import KeyValueStore
 from streamapp.state.row_memory import RowMemory
 from streamapp.state.sorted_entries import SortedEntries
@@ -153,7 +153,7 @@ class TimeOrderedBuffer(Store):
         self.min_timestamp = min(self.min_timestamp, timestamp)
         return True
 
-    def evict(self, callback: Callable[[Any, Any, BufferContext], None]) -> None:
+    def evict(self, callback: Callable[[Any, Any, RecordContext], None]) -> None:
         if not self._counted:
             self._count()
         until = self._observed - self._grace
@@ -247,7 +247,7 @@ class SuppressBuffer(Store):
         self._dirty[row_key] = None
 
     def evict_while(
-        self, predicate: Callable[[], bool], callback: Callable[[Any, Any, Any, BufferContext], None]
+        self, predicate: Callable[[], bool], callback: Callable[[Any, Any, Any, RecordContext], None]
     ) -> None:
         while self._times and predicate():
             _, row_key = self._order.first
@@ -357,8 +357,8 @@ def _serdes(spec: StoreSpec) -> tuple[Serde[Any], Serde[Any]]:
     return spec.key_serde, spec.value_serde
 
 
-def _context(task: StoreContext, timestamp: int, headers: Headers) -> BufferContext:
-    return BufferContext(timestamp, task.offset, task.topic or "", task.partition, headers)
+def _context(task: StoreContext, timestamp: int, headers: Headers) -> RecordContext:
+    return RecordContext(task.topic, task.partition, task.offset, timestamp, headers)
 
 
 def _timestamp_of(row_key: bytes) -> int:

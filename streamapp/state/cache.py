@@ -43,7 +43,9 @@ class RecordCache:
 
 
 class News:
-    """A row that has changed since the last flush. It changes in place, which costs less than to be taken out and put in anew,
+    """A row that has changed since the last flush, with the source of the record that changed it last. The bytes of that record are
+    not kept: they would keep its whole batch in memory.
+    It changes in place, which costs less than to be taken out and put in anew,
     and is sorted by the number of its last change in the end."""
 
     __slots__ = ("before", "headers", "number", "offset", "row", "timestamp", "topic", "value")
@@ -76,9 +78,8 @@ class CachedStore(WriteBehindStore):
         self._cache = cache
         self._news: dict[Any, News] = {}
         self._news_bytes = 0
-        self._held: OrderedDict[Any, Row] = (
-            OrderedDict()
-        )  # whose first entry is found at once, also when many before it have gone
+        # Its first entry is found at once, also when many before it have gone.
+        self._held: OrderedDict[Any, Row] = OrderedDict()
         """What left the cache for the store and is still in the cache; least recently written first. So a store keeps its share of the limit
         while nothing is new: else others would take it, and each update would make room by itself."""
         self._held_bytes = 0
@@ -183,34 +184,29 @@ class CachedStore(WriteBehindStore):
     def flush(self) -> None:
         if not self._news:
             return
-        task, listener, show = self._task, self._listener, self._values.show
         # The listener may put again, which is then news of its own.
         news = sorted(self._news.items(), key=_number)
         self._news.clear()
         self._cache.used -= self._news_bytes
         self._news_bytes = 0
-        current = task.topic, task.offset, task.timestamp, task.headers, task.batch
-        task.batch = None  # the bytes of records that are let go are not there any more
-        try:
-            for row_key, each in news:
-                task.topic, task.offset = each.topic, each.offset
-                task.timestamp, task.headers = each.timestamp, each.headers
-                row = each.row
-                old, new = self._leaves(row_key, each.before, row), row[0]
-                if new is None and old is None and self._of_table:
-                    continue
-                if self._log_at_flush:
-                    self._log(row_key, row)
-                if listener is not None:
-                    listener(
-                        self._heard_key(row_key),
-                        None if new is None else show(new),
-                        None if old is None else show(old),
-                        self._heard_timestamp(row_key, row),
-                        each.headers,
-                    )
-        finally:
-            task.topic, task.offset, task.timestamp, task.headers, task.batch = current
+        self._task.work_through(news, self._tell)
+
+    def _tell(self, row_key: Any, news: News) -> None:
+        """A row that has changed leaves for the store, its changelog and the listener."""
+        row, show = news.row, self._values.show
+        old, new = self._leaves(row_key, news.before, row), row[0]
+        if new is None and old is None and self._of_table:
+            return
+        if self._log_at_flush:
+            self._log(row_key, row)
+        if self._listener is not None:
+            self._listener(
+                self._heard_key(row_key),
+                None if new is None else show(new),
+                None if old is None else show(old),
+                self._heard_timestamp(row_key, row),
+                news.headers,
+            )
 
     def _leaves(self, row_key: Any, before: Row, row: Row) -> Any:
         """A row leaves the cache for the store; returns the value that the store had."""

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from streamapp.errors import ConfigError, LockError, ProcessorStateError
+from streamapp.state.files import file_limit, too_few_files
 
 __all__ = [
     "FORMAT_VERSION",
@@ -214,6 +215,10 @@ def state_error(path: str | os.PathLike[str], error: BaseException) -> Processor
         return DiskFullError(
             f"No space is left on the disk of {path} ({error}). Free some, or set state_dir to a larger "
             "disk; the state is then restored from the changelogs."
+        )
+    if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE) or "Too many open files" in str(error):
+        return ProcessorStateError(
+            f"The local state in {path} is whole, but its files cannot be opened ({error}). {too_few_files(file_limit())}."
         )
     if isinstance(error, OSError):
         return ProcessorStateError(

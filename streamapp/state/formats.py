@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from streamapp.errors import SerializationError
-from streamapp.records import Headers
+from streamapp.records import Headers, RecordContext
 from streamapp.serdes import (
     BooleanSerde,
     BytesSerde,
@@ -28,7 +28,6 @@ from streamapp.serdes.base import Serde
 __all__ = [
     "LONG",
     "MAX_LONG",
-    "BufferContext",
     "BufferedChange",
     "Codec",
     "LeftOrRightSerde",
@@ -131,6 +130,8 @@ def prefix_end(prefix: bytes) -> bytes | None:
 class LeftOrRightSerde(Serde["tuple[bool, Any]"]):
     """A value of either side of a join, as ``(is_left, value)``: 1 byte (1: left), then that side's bytes."""
 
+    persistent_name = "LeftOrRightSerde"
+
     def __init__(self, left: Serde[Any], right: Serde[Any]) -> None:
         self.left, self.right = left, right
 
@@ -188,48 +189,48 @@ def unpack_headers(data: bytes) -> tuple[Headers, bytes]:
     return reader.headers(), reader.rest()
 
 
-class BufferContext(NamedTuple):
-    """Where a buffered record came from: timestamp and headers are the record's, the rest its source's."""
+def _context_size(context: RecordContext) -> int:
+    """The bytes that Kafka Streams counts for the context of a record in a buffer's limit."""
+    size = 20 + len(context.topic or "")
+    for name, value in context.headers:
+        size += len(name) + len(value or b"")
+    return size
 
-    timestamp: int
-    offset: int
-    topic: str
-    partition: int
-    headers: Headers
 
-    @property
-    def size(self) -> int:
-        """The bytes Kafka Streams counts for it in a buffer's limit."""
-        size = 20 + len(self.topic)
-        for name, value in self.headers:
-            size += len(name) + len(value or b"")
-        return size
-
-    def pack(self) -> bytes:
-        topic = self.topic.encode()
-        parts = (LONG.pack(self.timestamp), LONG.pack(self.offset), sized(topic), _INT.pack(self.partition))
-        return b"".join(parts) + pack_headers(self.headers)
+def _pack_context(context: RecordContext) -> bytes:
+    """Timestamp, offset, topic, partition, headers; the raw bytes of the source record are not kept."""
+    topic = (context.topic or "").encode()
+    parts = (
+        LONG.pack(context.timestamp),
+        LONG.pack(context.offset),
+        sized(topic),
+        _INT.pack(context.partition),
+    )
+    return b"".join(parts) + pack_headers(context.headers)
 
 
 class BufferedChange(NamedTuple):
-    """A buffered update, values as bytes; ``prior`` is the value that the buffer's readers still see."""
+    """A buffered update, values as bytes; ``prior`` is the value that the buffer's readers still see.
+
+    Timestamp and headers of ``context`` are those of the update, the rest belongs to the record that caused it.
+    """
 
     prior: bytes | None
     old: bytes | None
     new: bytes | None
-    context: BufferContext
+    context: RecordContext
 
     @property
     def size(self) -> int:
         """The bytes Kafka Streams counts for it in a buffer's limit."""
         old = 0 if self.old == self.prior else len(self.old or b"")
-        return len(self.prior or b"") + old + len(self.new or b"") + self.context.size
+        return len(self.prior or b"") + old + len(self.new or b"") + _context_size(self.context)
 
     def pack(self, time: int) -> bytes:
         """The value in the changelog: context, prior, old (-2: same as prior), new value and buffer time."""
         same = self.old is not None and self.old == self.prior
         old = b"\xff\xff\xff\xfe" if same else sized(self.old)
-        return self.context.pack() + sized(self.prior) + old + sized(self.new) + LONG.pack(time)
+        return _pack_context(self.context) + sized(self.prior) + old + sized(self.new) + LONG.pack(time)
 
     @classmethod
     def unpack(cls, data: bytes) -> tuple[BufferedChange, int]:
@@ -244,7 +245,7 @@ class BufferedChange(NamedTuple):
         old = prior if old_length == -2 else reader.take(old_length)
         new = reader.sized()
         return cls(
-            prior, old, new, BufferContext(timestamp, offset, topic, partition, headers)
+            prior, old, new, RecordContext(topic or None, partition, offset, timestamp, headers)
         ), reader.long()
 
 

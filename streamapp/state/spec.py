@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from streamapp.serdes.base import Serde
 
-__all__ = ["StoreKind", "StoreSpec", "version_segment_ms"]
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # with a default; what type checkers know of it is enough
+
+    S = TypeVar("S", default=Any, covariant=True)
+else:
+    from typing import TypeVar
+
+    S = TypeVar("S", covariant=True)
+
+__all__ = ["StoreKind", "StoreSpec"]
+
+_MIN_SEGMENT_MS = 60_000
 
 StoreKind = Literal[
     "key_value",
@@ -25,8 +36,8 @@ StoreKind = Literal[
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoreSpec:
-    """One state store.
+class StoreSpec(Generic[S]):
+    """One state store; ``StoreSpec[KeyValueStore[str, int]]`` says as what a processor gets it.
 
     ``kind``: ``key_value`` holds plain values, ``timestamped`` values with the timestamp of their last update
     (the DSL's tables), ``lru`` is a ``key_value`` store bounded to ``max_entries``; ``window`` and
@@ -50,6 +61,7 @@ class StoreSpec:
     """Windows, sessions: how long a row is kept after its start (end) by stream time; versioned: history retention; buffer: grace."""
     window_size_ms: int = 0
     segment_interval_ms: int = 0
+    """How finely the store forgets; 0: Kafka Streams' default, which `segment_ms` gives."""
     retain_duplicates: bool = False
     keeps_timestamps: bool = True
     """False: a ``timestamped`` store that keeps plain values and shows each with the timestamp -1, unknown."""
@@ -70,13 +82,23 @@ class StoreSpec:
     """A table of the DSL on disk with ``dsl_store_format="headers"``: deletions are logged with the headers of the records that caused them."""
     topic_config: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def segment_ms(self) -> int:
+        """How finely a store of windows, sessions or versions forgets what is older than its retention.
 
-def version_segment_ms(retention_ms: int) -> int:
-    """How finely a versioned store forgets what is older than its history retention, if nothing else is said.
+        >>> StoreSpec(name="visits", kind="session", retention_ms=3_600_000).segment_ms
+        1800000
+        >>> StoreSpec(name="prices", kind="versioned", retention_ms=3_600_000).segment_ms
+        300000
+        """
+        if self.segment_interval_ms:
+            return self.segment_interval_ms
+        if self.kind == "versioned":
+            return _version_segment_ms(self.retention_ms)
+        return max(self.retention_ms // 2, _MIN_SEGMENT_MS)
 
-    >>> version_segment_ms(3_600_000)
-    300000
-    """
+
+def _version_segment_ms(retention_ms: int) -> int:
     for limit, parts, least in ((60_000, 3, 2_000), (300_000, 5, 20_000), (3_600_000, 12, 60_000)):
         if retention_ms <= limit:
             return max(retention_ms // parts, least)

@@ -44,7 +44,7 @@ class TimeBucketedStore(WriteBehindStore):
     ) -> None:
         super().__init__(spec, table, task, memory, timestamped=self._timestamped_values)
         self._retention = spec.retention_ms
-        self._segment = spec.segment_interval_ms or max(spec.retention_ms // 2, 60_000)
+        self._segment = spec.segment_ms
         self._bucket = self._bucket_size()
         self._exact = not spec.persistent
         self._by_time = self._exact or spec.time_ordered

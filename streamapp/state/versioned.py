@@ -10,7 +10,7 @@ from streamapp.records import NO_HEADERS, RecordBatch
 from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG, Codec, sized
 from streamapp.state.row_memory import Generations, RowMemory, kept_size
-from streamapp.state.spec import StoreSpec, version_segment_ms
+from streamapp.state.spec import StoreSpec
 from streamapp.state.write_behind import Store, StoreContext
 
 __all__ = ["NOT_PUT", "VersionedStore"]
@@ -54,7 +54,7 @@ class VersionedStore(Store):
         self._keys = Codec(spec.key_serde, spec.name, "key")
         self._values = Codec(spec.value_serde, spec.name, "value")
         self._retention = spec.retention_ms
-        self.segment_ms = spec.segment_interval_ms or version_segment_ms(spec.retention_ms)
+        self.segment_ms = spec.segment_ms
         self._dirty: dict[Any, _Versions] = {}
         self._dirty_bytes = 0
         self._clean: Generations[_Versions] = Generations(memory or RowMemory())

@@ -10,11 +10,11 @@ The life of a store between two commits:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
-from streamapp.records import NO_HEADERS, Headers, RecordBatch
+from streamapp.records import NO_HEADERS, Headers, RecordBatch, RecordSource
 from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG, Codec
 from streamapp.state.row_memory import Generations, RowMemory, Shown, kept_size
@@ -59,7 +59,6 @@ class StoreContext(Protocol):
     offset: int
     timestamp: int
     headers: Headers
-    batch: RecordBatch | None
     log_each_write: bool
 
     def log(
@@ -67,6 +66,10 @@ class StoreContext(Protocol):
     ) -> None: ...
 
     def drop(self, count: int = 1) -> None: ...
+
+    def work_through(
+        self, held: Iterable[tuple[Any, RecordSource]], call: Callable[[Any, Any], None]
+    ) -> None: ...
 
 
 class Store:

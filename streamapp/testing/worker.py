@@ -50,7 +50,7 @@ class WorkerProcess:
                     "Stop what uses it, or choose another port."
                 )
         log.parent.mkdir(parents=True, exist_ok=True)
-        worker = [sys.executable, "-m", "faust", "-A", application, "worker", "-l", "info"]
+        worker = [sys.executable, "-m", "faust", "--quiet", "-A", application, "worker"]
         with log.open("wb") as output:
             # In a session of its own a Ctrl-C reaches only this process, which then stops the worker in order.
             self._process = subprocess.Popen(

@@ -12,12 +12,16 @@ from typing import Any
 
 from streamapp.errors import ConfigError
 from streamapp.topology.plan import Plan
-from streamapp.topology.snapshot import FORMAT, snapshot
+from streamapp.topology.snapshot import FORMAT, USER_PROCESSOR, snapshot
 from streamapp.topology.topology import Topology
 
 __all__ = ["Compatibility", "Finding", "Need", "compare_topologies"]
 
 Snapshot = Mapping[str, Any]
+
+
+_SUPPLIERS = {"ABCMeta", "builtin_function_or_method", "function", "method", "partial", "type"}
+"""Python's types of suppliers, in snapshots of before 24 November 2026."""
 
 
 class Need(IntEnum):
@@ -100,7 +104,13 @@ def _data(topology: Topology | Plan | Snapshot) -> Snapshot:
         raise ConfigError(
             f"this is no description of a topology in format {FORMAT}; make one with `streamapp describe APPLICATION --json`"
         )
-    return topology
+    return {**topology, "stores": {name: _of_today(store) for name, store in topology["stores"].items()}}
+
+
+def _of_today(store: Snapshot) -> Snapshot:
+    """A store of a snapshot that was written when suppliers were remembered by their Python type."""
+    operators = {USER_PROCESSOR if kind in _SUPPLIERS else kind for kind in store["operators"]}
+    return {**store, "operators": sorted(operators)}
 
 
 # ---------------------------------------------------------------------- the whole

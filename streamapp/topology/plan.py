@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
 from streamapp.config import StreamsConfig
 from streamapp.errors import CopartitionError, TopologyError
+from streamapp.names import persistent_name
 from streamapp.state.spec import StoreSpec
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 
@@ -71,6 +72,17 @@ class Subtopology:
         """A readable name: what it reads."""
         return "+".join(self.source_topics) or "+".join(s.pattern.pattern for s in self.sources if s.pattern)
 
+    @staticmethod
+    def merge(subs: Sequence[Subtopology]) -> Subtopology:
+        """Several sub-topologies as one, for a runner that runs them in one task."""
+        return Subtopology(
+            id=min((sub.id for sub in subs), default=0),
+            nodes=tuple(n for sub in subs for n in sub.nodes),
+            stores=tuple(s for sub in subs for s in sub.stores),
+            repartition_topics=tuple(t for sub in subs for t in sub.repartition_topics),
+            changelog_topics={k: v for sub in subs for k, v in sub.changelog_topics.items()},
+        )
+
     def source_of(self, topic: str) -> SourceNode | None:
         """The source node that reads a topic."""
         for source in self.sources:
@@ -125,24 +137,13 @@ class Plan:
                 sizes = f"{spec.window_size_ms}/{spec.retain_duplicates}" if "window" in spec.kind else ""
                 if not spec.keeps_timestamps:
                     sizes = "plain"
-                serdes = f"{type(spec.key_serde).__name__}/{type(spec.value_serde).__name__}"
+                serdes = f"{persistent_name(spec.key_serde)}/{persistent_name(spec.value_serde)}"
                 kind = f"expiring {spec.kind}" if spec.ttl_ms else spec.kind
                 if spec.keeps_headers and spec.persistent:
                     kind = f"{kind} with headers"
                 parts.append(f"store {sub.id} {spec.name} {kind} {sizes} {serdes}")
             parts.extend(f"repartition {sub.id} {t.name} {t.partitions}" for t in sub.repartition_topics)
         return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()[:16]
-
-    def merged(self) -> Subtopology:
-        """All sub-topologies as one, the way the test driver runs them: in one task."""
-        subs = self.subtopologies
-        return Subtopology(
-            id=0,
-            nodes=tuple(n for sub in subs for n in sub.nodes),
-            stores=tuple(s for sub in subs for s in sub.stores),
-            repartition_topics=tuple(t for sub in subs for t in sub.repartition_topics),
-            changelog_topics={k: v for sub in subs for k, v in sub.changelog_topics.items()},
-        )
 
     def partition_counts(self, external: Mapping[str, int]) -> dict[str, int]:
         """Partition counts of all internal topics, given those of the external source topics.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from streamapp.names import persistent_name
 from streamapp.state.spec import StoreSpec
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from streamapp.topology.plan import Plan, Subtopology
@@ -12,6 +13,9 @@ from streamapp.topology.plan import Plan, Subtopology
 __all__ = ["FORMAT", "snapshot"]
 
 FORMAT = 1
+
+USER_PROCESSOR = "ProcessorOperator"
+"""A supplier of a user's processors is remembered by this name, whether it is a class, a function or a lambda."""
 
 
 def snapshot(plan: Plan) -> dict[str, Any]:
@@ -60,7 +64,7 @@ def _node(node: Node) -> dict[str, Any]:
 
 def _operator_name(node: ProcessorNode) -> str:
     operator = getattr(node.operator, "operator", node.operator)  # what a table with ttl wraps
-    return type(operator).__name__
+    return persistent_name(operator) if hasattr(operator, "persistent_name") else USER_PROCESSOR
 
 
 def _store(spec: StoreSpec, sub: Subtopology) -> dict[str, Any]:
@@ -91,7 +95,8 @@ def _layout(spec: StoreSpec) -> dict[str, Any]:
 
 def _serde_name(serde: object) -> str:
     inner = getattr(serde, "inner", None)
-    return type(serde).__name__ if inner is None else f"{type(serde).__name__}({_serde_name(inner)})"
+    name = persistent_name(serde)
+    return name if inner is None else f"{name}({_serde_name(inner)})"
 
 
 def _topics_above(node: Node, by_name: Mapping[str, Node]) -> set[str]:

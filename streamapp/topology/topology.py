@@ -6,7 +6,7 @@ The DSL writes into one of these. `Topology.describe` shows it, `Topology.plan` 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -162,7 +162,7 @@ class Topology:
             )
         present = self._stores.get(spec.name)
         if (present is not None and present is not spec) or spec.name in self._global_stores:
-            raise TopologyError(f"a different state store has already been added with the name {spec.name}")
+            raise self._store_is_there(spec.name, processors)
         check_name(spec.name, "store name")
         self._stores[spec.name] = spec
         for processor in processors:
@@ -228,7 +228,7 @@ class Topology:
             raise TopologyError(f"a global store takes a StoreSpec, as Stores makes them, not {spec!r}")
         _check_processor(processor, supplier)
         if spec.name in self._global_stores or spec.name in self._stores:
-            raise TopologyError(f"a different state store has already been added with the name {spec.name}")
+            raise self._store_is_there(spec.name, (processor,))
         if source == processor:
             raise TopologyError(
                 f"source and processor of global store {spec.name} need different names, both are {source}"
@@ -351,6 +351,14 @@ class Topology:
             raise TopologyError(f"a node needs a name, a text that is not empty, not {name!r}")
         if name in self._nodes:
             raise TopologyError(f"processor {name} is already added; give one of the two another name")
+
+    def _store_is_there(self, name: str, processors: Sequence[str]) -> TopologyError:
+        owners = [n.name for n in self._nodes.values() if isinstance(n, ProcessorNode) and name in n.stores]
+        of_one = f" by {' and '.join(owners)}" if owners else ""
+        of_other = f", and {' and '.join(processors)} brings another" if processors else ""
+        return TopologyError(
+            f"a different state store has already been added with the name {name}{of_one}{of_other}; give one of the two another name"
+        )
 
     def _check_parents(self, name: str, parents: tuple[str, ...]) -> None:
         if not parents:

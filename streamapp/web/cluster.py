@@ -1,4 +1,8 @@
-"""Asking the other workers: one hop, with a time-out, never in a circle."""
+"""Asking the other workers: one hop, with a time-out, never in a circle.
+
+A question to another worker names the partitions that it is about (``partitions=1,3``), in its URL, where no proxy takes it away and
+anybody may write it. A worker answers such a question from its own partitions or refuses, and never asks on.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,7 @@ from yarl import URL
 
 from streamapp.web.problem import Unavailable
 
-__all__ = ["FORWARDED", "Peers", "forwarded_partitions"]
-
-FORWARDED = "X-Streamapp-Forwarded"
-"""Set on requests between workers; has the partitions that are asked for. A worker that gets it answers from
-its own partitions or refuses: it never asks on."""
+__all__ = ["Peers"]
 
 _PASSED_ON = ("Authorization", "Cookie", "X-Request-Id", "Traceparent")
 
@@ -36,19 +36,19 @@ class Peers:
     async def ask(
         self, worker: str, request: web.Request, partitions: Iterable[int]
     ) -> tuple[int, dict[str, Any]]:
-        """Status and JSON of another worker's answer to the same request; raises `Unavailable`.
+        """Status and JSON of another worker's answer to the same request about some partitions; raises `Unavailable`.
 
         200 and 404 are answers; anything else means that the worker cannot say.
         """
         assert self._session is not None, "the web application has not been started"
         listed = ",".join(map(str, sorted(partitions)))
-        url = URL(worker.rstrip("/") + request.rel_url.raw_path_qs, encoded=True)
+        path = request.rel_url.raw_path_qs
+        asked = f"{path}{'&' if '?' in path else '?'}partitions={listed}"
+        url = URL(worker.rstrip("/") + asked, encoded=True)
         headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
         where = {"worker": worker, "partitions": [int(each) for each in listed.split(",")]}
         try:
-            async with self._session.get(
-                url, headers=headers | {FORWARDED: listed}, allow_redirects=False
-            ) as response:
+            async with self._session.get(url, headers=headers, allow_redirects=False) as response:
                 body = await response.json()
         except (TimeoutError, aiohttp.ClientError, ValueError) as error:
             why = str(error) or f"no answer within {self._timeout.total:g} s"
@@ -76,11 +76,3 @@ class Peers:
                     raise Unavailable(f"it answered {response.status}: {(await response.text())[:200]}")
         except (TimeoutError, aiohttp.ClientError) as error:
             raise Unavailable(str(error) or f"no answer within {self._timeout.total:g} s") from error
-
-
-def forwarded_partitions(request: web.Request) -> frozenset[int] | None:
-    """The partitions that another worker asks for; None: the request comes from a client."""
-    header = request.headers.get(FORWARDED)
-    if header is None:
-        return None
-    return frozenset(int(each) for each in header.split(",") if each.strip().isdigit())

@@ -14,6 +14,7 @@ __all__ = ["Finding", "findings"]
 _SETTLE_SECONDS = 10
 _REBALANCE_SECONDS = 30
 _GROWING_AFTER = 1_000
+_DROPPED_SHARE = 0.01
 
 Severity = Literal["error", "warning", "info"]
 
@@ -34,6 +35,7 @@ def findings(sampler: Sampler, tables: Mapping[str, TableInfo]) -> list[Finding]
     for task in sampler.status.tasks:
         found += _restores(sampler, task) if task.restoring else _standing(sampler, task)
     found += _falling_behind(sampler)
+    found += _dropping(sampler)
     order: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
     return sorted(found, key=lambda finding: order[finding.severity])
 
@@ -163,6 +165,29 @@ def _falling_behind(sampler: Sampler) -> Iterator[Finding]:
             f"(partition {', '.join(map(str, partitions))}).",
             f"Task {', '.join(map(str, tasks))}: {throughput:,.0f} records/s. More workers help "
             "while there are fewer of them than partitions.",
+        )
+
+
+def _dropping(sampler: Sampler) -> Iterator[Finding]:
+    status = sampler.status
+    if dropped := sum(status.dropped_records.values()):
+        # Records of tasks that were here before count as dropped, and perhaps not as processed.
+        share = dropped / max(dropped, sampler.processed)
+        tasks = ", ".join(
+            f"{task}: {count:,}" for task, count in sorted(status.dropped_records.items()) if count
+        )
+        yield Finding(
+            "warning" if share >= _DROPPED_SHARE else "info",
+            "records",
+            f"{dropped:,} records were dropped since the worker started, {100 * share:.1f} % of those it took (task {tasks}).",
+            "They were late, lacked a key or value, or an exception handler went on without them: the log has the last kind.",
+        )
+    if status.dropped_results:
+        yield Finding(
+            "warning",
+            "results",
+            f"{status.dropped_results:,} results were dropped since the worker started: brokers refused them.",
+            "production_exception_handler went on without them; the log says why they were refused.",
         )
 
 

@@ -13,7 +13,15 @@ from streamapp.web.source import NotAvailable
 if TYPE_CHECKING:
     from aiohttp.typedefs import Middleware
 
-__all__ = ["BadParameter", "NotFound", "Problem", "Unavailable", "json_response", "problems_as_json"]
+__all__ = [
+    "BadParameter",
+    "NotFound",
+    "Problem",
+    "Unavailable",
+    "json_response",
+    "problem_response",
+    "problems_as_json",
+]
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -71,25 +79,28 @@ def problems_as_json(
         try:
             return await handler(request)
         except Problem as problem:
-            return _as_json(problem)
+            return problem_response(problem)
         except NotAvailable as error:
-            return _as_json(Unavailable(error.reason, retry_after=error.retry_after))
+            return problem_response(Unavailable(error.reason, retry_after=error.retry_after))
         except web.HTTPMethodNotAllowed as error:
             allowed = sorted(error.allowed_methods)
             if "GET" in allowed:
                 message = f"{error.method} is not possible here: the views are read-only, use GET"
             else:
                 message = f"{error.method} is not possible here: use {' or '.join(allowed)}"
-            return _as_json(Problem(405, message, headers={"Allow": ", ".join(allowed)}, allowed=allowed))
+            return problem_response(
+                Problem(405, message, headers={"Allow": ", ".join(allowed)}, allowed=allowed)
+            )
         except web.HTTPNotFound:
-            return _as_json(
+            return problem_response(
                 NotFound(f"there is nothing at {request.path}; the tables are listed at /tables/")
             )
 
     return middleware
 
 
-def _as_json(problem: Problem) -> web.Response:
+def problem_response(problem: Problem) -> web.Response:
+    """An error as its answer."""
     return json_response(
         {"error": problem.message, "status": problem.status} | problem.details,
         problem.status,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from streamapp.web.problem import BadParameter
 from streamapp.web.source import TableInfo
@@ -23,6 +24,7 @@ __all__ = [
     "Query",
     "TypedKey",
     "family",
+    "parse_partitions",
     "parse_query",
     "parse_stale",
 ]
@@ -30,7 +32,7 @@ __all__ = [
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1_000
 MAX_TIME = 2**63 - 1
 _CURSOR_VERSION = 1
-_WHOLE_NUMBER = re.compile(r"-?\d+")
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
 
 T = TypeVar("T")
 
@@ -91,18 +93,14 @@ class Position(NamedTuple):
     @classmethod
     def parse_cursor(cls, text: str) -> Position:
         try:
-            version, key, time, *rest = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-            if (
-                version != _CURSOR_VERSION
-                or len(rest) != 3
-                or not all(isinstance(n, int) for n in (time, *rest))
-            ):
+            fields = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+            version, key, *rest = msgspec.json.decode(fields, type=tuple[int, bytes, int, int, int, int])
+            if version != _CURSOR_VERSION or not all(-MAX_TIME <= n <= MAX_TIME for n in rest):
                 raise ValueError("unknown form")
-            return cls(time, base64.b64decode(key, validate=True), *rest)
-        except (ValueError, TypeError, binascii.Error) as error:
-            raise BadParameter(
-                "cursor", "the cursor is not one of ours: pass the cursor of the page before, unchanged"
-            ) from error
+        except (ValueError, TypeError, msgspec.MsgspecError) as error:
+            raise _foreign_cursor() from error
+        time, start, partition, n = rest
+        return cls(time, key, start, partition, n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +158,7 @@ def parse_query(table: TableInfo, parameters: Mapping[str, str], key: str | None
         time_to=MAX_TIME if time_to is None else time_to,
         as_of=as_of,
         limit=_take(parameters, "limit", _limit) or DEFAULT_LIMIT,
-        after=_take(parameters, "cursor", lambda text, _: Position.parse_cursor(text)),
+        after=_take(parameters, "cursor", lambda text, _: _cursor(table, text)),
         newest=newest,
     )
 
@@ -168,6 +166,38 @@ def parse_query(table: TableInfo, parameters: Mapping[str, str], key: str | None
 def parse_stale(parameters: Mapping[str, str]) -> bool:
     """Whether a caller takes a stale answer (``stale=true``, KIP-535); raises `BadParameter`."""
     return _take(parameters, "stale", _flag) or False
+
+
+def parse_partitions(table: TableInfo, parameters: Mapping[str, str]) -> frozenset[int] | None:
+    """The partitions of this worker that alone are asked for (``partitions=1,3``); None: the whole table is."""
+
+    def parse(text: str, parameter: str) -> frozenset[int]:
+        known = {str(partition): partition for partition in table.owners}
+        if not all(each in known for each in text.split(",")):
+            raise BadParameter(
+                parameter,
+                f"{parameter}={text!r:.40}: expected partitions of {table.name}, which has {len(known)}",
+                example="0,2",
+            )
+        return frozenset(known[each] for each in text.split(","))
+
+    return _take(parameters, "partitions", parse)
+
+
+def _foreign_cursor() -> BadParameter:
+    return BadParameter(
+        "cursor", "the cursor is not one of ours: pass the cursor of the page before, unchanged"
+    )
+
+
+def _cursor(table: TableInfo, text: str) -> Position:
+    position = Position.parse_cursor(text)
+    if family(table) == "key_value" and table.key_serde is not None:
+        try:
+            table.key_serde.deserialize(position.key)
+        except Exception as error:  # a serde may be anybody's
+            raise _foreign_cursor() from error
+    return position
 
 
 def _take(parameters: Mapping[str, str], name: str, parse: Callable[[str, str], T]) -> T | None:
@@ -204,7 +234,7 @@ def _prefix(table: TableInfo, text: str, parameter: str) -> TypedKey:
 
 
 def _limit(text: str, parameter: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_LIMIT:
+    if not _WHOLE_NUMBER.fullmatch(text) or not 1 <= int(text) <= MAX_LIMIT:
         raise BadParameter(
             parameter, f"limit={text!r:.20}: expected 1 to {MAX_LIMIT}", example=str(DEFAULT_LIMIT)
         )
@@ -219,16 +249,16 @@ def _flag(text: str, parameter: str) -> bool:
 
 def _time(text: str, parameter: str) -> int:
     """Milliseconds since the epoch, or ISO 8601; a time without an offset is UTC."""
-    if _WHOLE_NUMBER.fullmatch(text):
-        return int(text)
     try:
+        if _WHOLE_NUMBER.fullmatch(text) and abs(int(text)) <= MAX_TIME:
+            return int(text)
         # In a query, "+" is a space: an offset that was not escaped arrives as one.
         moment = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
-    except ValueError as error:
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return round(moment.timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
         raise BadParameter(
             parameter,
             f"{parameter}={text!r:.40}: expected ms since the epoch or ISO 8601",
             example="2013-12-01T00:00:00Z",
         ) from error
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)

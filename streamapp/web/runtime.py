@@ -128,5 +128,5 @@ def _table(info: StoreInfo, subtopology: int | None) -> TableInfo:
         is_global=info.is_global,
         standbys=info.standbys,
         window_size_ms=spec.window_size_ms,
-        disorder_ms=spec.segment_interval_ms or max(spec.retention_ms // 2, 60_000),
+        disorder_ms=spec.segment_ms,
     )

@@ -62,13 +62,19 @@ class Sampler:
         self._processed = 0
         self._state: str | None = None
         self._state_since = clock()
-        self.status: WorkerStatus = source.status()
+        self._status: WorkerStatus | None = None
+
+    @property
+    def status(self) -> WorkerStatus:
+        """The worker at the last look."""
+        # Not looked up before somebody asks: the web server is made before the command line's port is known.
+        return self._status or self.look()
 
     def look(self) -> WorkerStatus:
-        self.status = self._source.status()
-        if self.status.state != self._state:
-            self._state, self._state_since = self.status.state, self._clock()
-        return self.status
+        status = self._status = self._source.status()
+        if status.state != self._state:
+            self._state, self._state_since = status.state, self._clock()
+        return status
 
     def tick(self) -> None:
         now, status = self._clock(), self.look()

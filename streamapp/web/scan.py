@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Set
 from heapq import heappop, heappush, nlargest
 from itertools import islice
 from typing import Any, NamedTuple
+
+import msgspec
 
 from streamapp.records import Windowed
 from streamapp.serdes import BytesSerde, Serde
@@ -13,8 +16,22 @@ from streamapp.web.query import Position, Query, family
 from streamapp.web.source import TableInfo
 from streamapp.web.values import key_to_json, to_json
 
-__all__ = ["COUNT_LIMIT", "NEWEST_SCAN", "Page", "Row", "count", "get", "read_page", "row_to_json"]
+__all__ = [
+    "COUNT_LIMIT",
+    "NEWEST_SCAN",
+    "PAGE_BYTES",
+    "Page",
+    "Row",
+    "count",
+    "get",
+    "read_page",
+    "row_to_json",
+]
 
+PAGE_BYTES = 4 * 1024 * 1024
+"""So many bytes of entries an answer has at most, but for one whose only entry is larger."""
+_PARTITION_BYTES = 64 * 1024
+"""So many bytes of a partition's entries are always read, however many partitions share a page."""
 NEWEST_SCAN = 1_000
 """How many entries of a partition are looked at to find the newest; enough for a page, too few to be felt."""
 COUNT_LIMIT = 1_000
@@ -40,25 +57,57 @@ class Row(NamedTuple):
 
 
 class Page(NamedTuple):
-    """The first rows after a cursor, in order, and whether there are more."""
+    """The first rows after a cursor, in order, whether there are more, and how many were looked at."""
 
     rows: list[Row]
     more: bool
+    scanned: int
 
 
-def read_page(store: Any, table: TableInfo, partition: int, query: Query) -> Page:
-    """One page of a listing; rows are read only as far as the page needs."""
+def read_page(store: Any, table: TableInfo, partition: int, query: Query, share: int = 1) -> Page:
+    """One page of a listing, for an answer of ``share`` partitions; rows are read only as far as the page needs."""
     rows = _rows(store, table, partition, query)
+    most_bytes = max(_PARTITION_BYTES, PAGE_BYTES // share)
     if query.newest:
-        seen = list(islice(rows, NEWEST_SCAN + 1))
-        return Page(
-            nlargest(query.limit, seen[:NEWEST_SCAN], key=lambda row: row.time), len(seen) > NEWEST_SCAN
-        )
+        seen, more = _first(rows, NEWEST_SCAN, most_bytes)
+        return Page(nlargest(query.limit, seen, key=lambda row: row.time), more, len(seen))
     if query.after is not None:
         after = query.after
         rows = (row for row in rows if row.position > after)
-    found = list(islice(rows, query.limit + 1))
-    return Page(found[: query.limit], len(found) > query.limit)
+    found, more = _first(rows, query.limit, most_bytes)
+    return Page(found, more, len(found))
+
+
+def _first(rows: Iterable[Row], most: int, most_bytes: int) -> tuple[list[Row], bool]:
+    """The first rows, the last of which may go beyond the bytes, and whether there are more."""
+    found: list[Row] = []
+    left = most_bytes
+    for row in rows:
+        if len(found) == most or left <= 0:
+            return found, True
+        found.append(row)
+        left -= _size(row.key, left) + _size(row.value, left)
+    return found, False
+
+
+def _size(value: Any, most: int) -> int:
+    """About how many bytes a key or value is as JSON, counted to ``most``. A value may have any depth, or hold itself."""
+    size, waiting = 0, [value]
+    while waiting and size <= most:
+        each = waiting.pop()
+        size += 8
+        if isinstance(each, str | bytes | bytearray):
+            size += len(each)
+        elif isinstance(each, Mapping):
+            waiting += each.keys()
+            waiting += each.values()
+        elif isinstance(each, list | tuple | Set):
+            waiting += each
+        elif isinstance(each, msgspec.Struct):
+            waiting += [getattr(each, name) for name in each.__struct_fields__]
+        elif dataclasses.is_dataclass(each):
+            waiting += [getattr(each, field.name, None) for field in dataclasses.fields(each)]
+    return size
 
 
 def get(store: Any, table: TableInfo, partition: int, query: Query) -> Row | None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 from faust.web.drivers.aiohttp import Web
+from yarl import URL
 
 from streamapp.web.cluster import Peers
+from streamapp.web.connections import LimitedRunner
 from streamapp.web.control import ControlViews
+from streamapp.web.guard import guard
 from streamapp.web.metrics import MetricsView
 from streamapp.web.problem import problems_as_json
 from streamapp.web.sampler import Sampler
@@ -30,15 +35,24 @@ _PAGE_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
+_VIEWS = ("/tables", "/status", "/health", "/metrics", "/topology", "/pause", "/resume")
 
 
 def add_routes(
-    app: web.Application, source: ViewSource, *, peer_timeout: float = 5.0, read_timeout: float = 5.0
+    app: web.Application,
+    source: ViewSource,
+    *,
+    allowed_hosts: Collection[str] = (),
+    origins: Callable[[], Collection[str]] = lambda: (),
+    peer_timeout: float = 5.0,
+    read_timeout: float = 5.0,
 ) -> None:
     """Adds the views (`/tables/`, `/status`, `/health`, `/topology`) and the page (`/`) to an application.
 
     They answer as soon as the application runs, in every state of the worker. Time-outs are in seconds: of a
-    whole answer of another worker, and of one read of a local partition.
+    whole answer of another worker, and of one read of a local partition. The guard covers all routes of the
+    application: ``allowed_hosts`` are names (``*.example.com``) under which it is asked beside those of this machine and
+    of the source's address, ``origins`` gives those whose pages may change something at routes other than these.
     """
     sampler, peers = Sampler(source), Peers(peer_timeout)
     status = StatusViews(source, sampler)
@@ -46,9 +60,15 @@ def add_routes(
     control = ControlViews(source, peers)
     metrics = MetricsView(source.application_id, sampler, status)
     app.cleanup_ctx.extend([sampler.run, peers.run])
-    app.middlewares.append(
-        problems_as_json(("/tables", "/status", "/health", "/metrics", "/topology", "/pause", "/resume"))
+    here = socket.gethostname().lower()
+
+    def trusted(request: web.Request) -> Collection[str]:
+        return () if request.path.startswith(_VIEWS) else origins()
+
+    app.middlewares.insert(
+        0, guard(lambda: (here, (URL(sampler.status.url).host or "").lower()), allowed_hosts, trusted)
     )
+    app.middlewares.append(problems_as_json(_VIEWS))
     app.add_routes(
         [
             web.get("/", partial(_file, "index.html")),
@@ -77,7 +97,10 @@ async def _file(name: str, _request: web.Request) -> web.FileResponse:
 
 
 class StreamsWeb(Web):  # type: ignore[misc]
-    """Faust's web server with the views on it. Faust's own statistics and graph move to ``/faust``."""
+    """Faust's web server with the views on it, for as many connections as it can bear (`LimitedRunner`).
+
+    Faust's own statistics and graph move to ``/faust``. All its pages have the guard of the views.
+    """
 
     production_blueprints = ()
     debug_blueprints = (
@@ -85,18 +108,34 @@ class StreamsWeb(Web):  # type: ignore[misc]
         ("/faust", "faust.web.apps.stats:blueprint"),
     )
 
-    def __init__(self, app: Any, source: ViewSource, **kwargs: Any) -> None:
+    def __init__(
+        self, app: Any, source: ViewSource, *, allowed_hosts: Collection[str] = (), **kwargs: Any
+    ) -> None:
         super().__init__(app, **kwargs)
-        add_routes(self.web_app, source)
+        self._origins = set(self.cors_options)
+        names = [*allowed_hosts, *filter(None, [app.conf.web_host])]
+        add_routes(self.web_app, source, allowed_hosts=names, origins=lambda: self._origins)
+        self._runner = LimitedRunner(self.web_app, access_log=None)
+
+    def _new_transport_tcp(self) -> web.TCPSite:
+        conf, runner = self.app.conf, self._runner
+        return web.TCPSite(
+            runner, conf.web_bind, conf.web_port, ssl_context=conf.web_ssl_context, backlog=runner.backlog
+        )
+
+    def route(self, pattern: str, handler: Any, cors_options: Any = None) -> None:
+        self._origins.update(cors_options or ())
+        super().route(pattern, handler, cors_options)
 
 
-def install(app: Any, source: ViewSource | None = None) -> None:
+def install(app: Any, source: ViewSource | None = None, *, allowed_hosts: Collection[str] = ()) -> None:
     """Makes ``app`` (a `streamapp.App`) serve the views; call it before the app's web server is first used.
 
-    Without ``source`` the views show ``app.streams``. Nothing of the app's settings is read yet.
+    Without ``source`` the views show ``app.streams``. ``allowed_hosts`` as in `add_routes`. Nothing of the app's settings is
+    read yet.
     """
     from streamapp.web.runtime import RuntimeSource
 
     if "web" in vars(app):
         raise RuntimeError("install(app) comes too late: the app's web server exists already")
-    app._new_web = lambda: StreamsWeb(app, source or RuntimeSource(app.streams))
+    app._new_web = lambda: StreamsWeb(app, source or RuntimeSource(app.streams), allowed_hosts=allowed_hosts)

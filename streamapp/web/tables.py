@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from aiohttp import web
-from yarl import URL
 
-from streamapp.web.cluster import Peers, forwarded_partitions
-from streamapp.web.problem import NotFound, Unavailable, json_response
-from streamapp.web.query import Position, Query, family, parse_query, parse_stale
+from streamapp.web.cluster import Peers
+from streamapp.web.pages import Part, merged_page, part_of
+from streamapp.web.problem import BadParameter, NotFound, Unavailable, json_response
+from streamapp.web.query import Query, family, parse_partitions, parse_query, parse_stale
 from streamapp.web.sampler import Sampler
-from streamapp.web.scan import COUNT_LIMIT, NEWEST_SCAN, Page, count, get, read_page, row_to_json
+from streamapp.web.scan import COUNT_LIMIT, Page, count, get, read_page, row_to_json
 from streamapp.web.source import NotAvailable, TableInfo, ViewSource
 from streamapp.web.status import StatusViews
 from streamapp.web.values import key_format, key_to_json, serde_name
@@ -25,6 +25,8 @@ R = TypeVar("R")
 
 _HISTORY = {"from", "to", "limit", "cursor"}
 """With any of these, a key of a versioned table is all its versions instead of the latest."""
+_OF_ALL = ("stale", "partitions")
+"""Parameters that say whom to ask, not for what."""
 
 
 class TableViews:
@@ -54,7 +56,7 @@ class TableViews:
             return json_response(await self._describe(table))
         if "key" in request.query:
             return await self._key(request, table, request.query["key"])
-        query = parse_query(table, _without(request, "stale"))
+        query = parse_query(table, _without(request, *_OF_ALL))
         return await self._page(request, table, query, frozenset(table.owners))
 
     async def key(self, request: web.Request) -> web.Response:
@@ -62,7 +64,7 @@ class TableViews:
         return await self._key(request, self._lookup(request), request.match_info["key"])
 
     async def _key(self, request: web.Request, table: TableInfo, text: str) -> web.Response:
-        parameters = _without(request, "key", "stale")
+        parameters = _without(request, "key", *_OF_ALL)
         query = parse_query(table, parameters, text)
         assert query.key is not None
         partition = 0 if table.is_global else self._source.partition_for(table.name, query.key.data)
@@ -74,7 +76,7 @@ class TableViews:
         self, request: web.Request, table: TableInfo, query: Query, partition: int
     ) -> web.Response:
         stale = self._refuse_unless_assigned(request)
-        if forwarded_partitions(request) is None and partition not in table.local:
+        if _asked_here(request, table, {partition}) is None and partition not in table.local:
             try:
                 status, body = await self._peers.ask(self._owner(table, partition), request, [partition])
             except Unavailable:
@@ -97,9 +99,9 @@ class TableViews:
         self, request: web.Request, table: TableInfo, query: Query, partitions: frozenset[int]
     ) -> web.Response:
         stale = self._refuse_unless_assigned(request)
-        asked = forwarded_partitions(request)
+        asked = _asked_here(request, table, partitions)
         if asked is not None:
-            parts = [await self._local_part(table, query, asked, stale)]
+            parts = await self._local_parts(table, query, asked, stale)
         else:
             here = partitions & table.local
             by_worker: dict[str, list[int]] = defaultdict(list)
@@ -109,24 +111,21 @@ class TableViews:
                 self._remote_part(worker, request, table, query, ids, stale)
                 for worker, ids in by_worker.items()
             )
-            local, *others = await asyncio.gather(self._local_part(table, query, here, stale), *remote)
-            parts = [local, *(part for parts in others for part in parts)]
-        return json_response(_merge(request, table, query, parts, positions=asked is not None))
+            answers = await asyncio.gather(self._local_parts(table, query, here, stale), *remote)
+            parts = [part for parts in answers for part in parts]
+        return json_response(merged_page(request, table, query, parts, as_part=asked is not None))
 
-    async def _local_part(
+    async def _local_parts(
         self, table: TableInfo, query: Query, partitions: Collection[int], stale: bool
-    ) -> dict[str, Any]:
-        """The pages of some local partitions; each entry comes with its position, to be merged by."""
-        entries: list[dict[str, Any]] = []
-        positions: list[str] = []
-        more = False
-        for partition in sorted(partitions):
-            page: Page = await self._read(table, partition, _page_reader(table, partition, query), stale)
-            entries += [row_to_json(table, row) for row in page.rows]
-            positions += [row.position.cursor() for row in page.rows]
-            more |= page.more
-        fresh = [self._freshness(table, partition) for partition in sorted(partitions)]
-        return {"entries": entries, "positions": positions, "more": more, "partitions": fresh}
+    ) -> list[Part]:
+        """The pages of some local partitions, which are read in one turn of the data plane if it can be."""
+
+        async def part(partition: int) -> Part:
+            read = _page_reader(table, partition, query, len(partitions))
+            page = await self._read(table, partition, read, stale)
+            return part_of(table, page, self._freshness(table, partition))
+
+        return await asyncio.gather(*map(part, sorted(partitions)))
 
     async def _remote_part(
         self,
@@ -136,7 +135,7 @@ class TableViews:
         query: Query,
         partitions: list[int],
         stale: bool,
-    ) -> list[dict[str, Any]]:
+    ) -> list[Part]:
         """The pages of partitions of another worker; if ``stale``, of copies of them when it does not answer."""
         try:
             status, body = await self._peers.ask(worker, request, partitions)
@@ -144,9 +143,10 @@ class TableViews:
             if not stale or not all(self._copies(table, partition) for partition in partitions):
                 raise
             copies = [await self._from_copy(request, table, partition) for partition in partitions]
+            here = [partition for partition, copy in zip(partitions, copies, strict=True) if copy is None]
             return [
-                await self._local_part(table, query, [partition], stale) if copy is None else copy[1]
-                for partition, copy in zip(partitions, copies, strict=True)
+                *await self._local_parts(table, query, here, stale),
+                *(copy[1] for copy in copies if copy),
             ]
         if status != 200 or "positions" not in body:
             raise Unavailable(
@@ -293,42 +293,14 @@ def _without(request: web.Request, *names: str) -> dict[str, str]:
     return {name: value for name, value in request.query.items() if name not in names}
 
 
-def _page_reader(table: TableInfo, partition: int, query: Query) -> Callable[[Any], Page]:
-    return lambda store: read_page(store, table, partition, query)
+def _asked_here(request: web.Request, table: TableInfo, partitions: Collection[int]) -> frozenset[int] | None:
+    """Of the partitions that have the answer those that this worker is to give, by itself; None: it asks others."""
+    asked = parse_partitions(table, request.query)
+    if asked is not None and not asked.issubset(partitions):
+        listed = ", ".join(map(str, sorted(partitions)))
+        raise BadParameter("partitions", f"the key is in partition {listed} of {table.name}", example=listed)
+    return asked
 
 
-def _merge(
-    request: web.Request, table: TableInfo, query: Query, parts: list[dict[str, Any]], *, positions: bool
-) -> dict[str, Any]:
-    """One page out of the parts' pages: each has its own first entries, so those of all are among them."""
-    found = [pair for part in parts for pair in zip(part["positions"], part["entries"], strict=True)]
-    more = any(part["more"] for part in parts)
-    if query.newest:
-        found.sort(key=lambda pair: -_time_of(pair[1]))
-    else:
-        found.sort(key=lambda pair: Position.parse_cursor(pair[0]))
-        more |= len(found) > query.limit
-    found = found[: query.limit]
-    fresh = sorted(
-        (each for part in parts for each in part["partitions"]), key=lambda each: each["partition"]
-    )
-    body: dict[str, Any] = {
-        "table": table.name,
-        "entries": [entry for _, entry in found],
-        "partitions": fresh,
-    }
-    if query.newest:
-        body |= {"complete": not more} | ({"scanned_per_partition": NEWEST_SCAN} if more else {})
-    else:
-        cursor = found[-1][0] if more and found else None
-        url = (
-            None
-            if cursor is None
-            else str(URL(request.rel_url.raw_path_qs, encoded=True).update_query(cursor=cursor))
-        )
-        body |= {"cursor": cursor, "next": url}
-    return body | ({"positions": [position for position, _ in found], "more": more} if positions else {})
-
-
-def _time_of(entry: dict[str, Any]) -> int:
-    return entry.get("timestamp") or entry.get("end") or entry.get("start") or 0
+def _page_reader(table: TableInfo, partition: int, query: Query, share: int) -> Callable[[Any], Page]:
+    return lambda store: read_page(store, table, partition, query, share)

@@ -14,8 +14,11 @@ from streamapp import (
     LongSerde,
     Materialized,
     Processor,
+    ProcessorContext,
+    ReadOnlyKeyValueStore,
     Record,
     SessionWindows,
+    Stores,
     StreamsBuilder,
     StringSerde,
     TimeWindows,
@@ -44,6 +47,36 @@ class Delays(Processor[str, Flight, str, int]):
 class Carriers(FixedKeyProcessor[str, Flight, str]):
     def process(self, record: Record[str, Flight]) -> None:
         self.context.forward(record.with_value(record.value.carrier))
+
+
+SEEN = Stores.key_value("seen", StringSerde(), LongSerde())
+LATEST = Stores.timestamped_key_value("latest", StringSerde(), JsonSerde(Flight))
+HOURS = Stores.window("hours", StringSerde(), LongSerde(), retention=10, window_size=5)
+UPDATED = Stores.window("updated", StringSerde(), LongSerde(), retention=10, window_size=5, timestamped=True)
+VISITS = Stores.session("visits", StringSerde(), LongSerde(), retention=10)
+PRICES = Stores.versioned("prices", StringSerde(), LongSerde(), history_retention=10)
+
+
+class Remembers(Processor[str, Flight, str, int]):
+    stores = (SEEN, LATEST, HOURS, UPDATED, VISITS, PRICES)
+
+    def init(self, context: ProcessorContext[str, int]) -> None:
+        super().init(context)
+        self.seen = context.get_state_store(SEEN)
+        reveal_type(self.seen)  # KeyValueStore[str, int]
+        reveal_type(context.get_state_store(LATEST))  # TimestampedKeyValueStore[str, Flight]
+        reveal_type(context.get_state_store(HOURS))  # WindowStore[str, int]
+        reveal_type(context.get_state_store(UPDATED))  # TimestampedWindowStore[str, int]
+        reveal_type(context.get_state_store(VISITS))  # SessionStore[str, int]
+        reveal_type(context.get_state_store(PRICES))  # VersionedStore[str, int]
+        reveal_type(context.get_state_store("seen"))  # Any
+
+    def process(self, record: Record[str, Flight]) -> None:
+        reveal_type(self.seen.get(record.key))  # int | None
+        latest = self.context.get_state_store(LATEST)
+        reveal_type(latest.get(record.key))  # tuple[Flight, int] | None
+        read_only: ReadOnlyKeyValueStore[str, tuple[Flight, int]] = latest
+        reveal_type(read_only.all())  # Iterator[tuple[str, tuple[Flight, int]]]
 
 
 class Whatever(Processor):
@@ -118,6 +151,11 @@ def drive(driver: TopologyTestDriver) -> None:
     read = driver.create_output_topic("out", StringSerde(), LongSerde())
     reveal_type(read.read_record())  # Record[str, int]
     reveal_type(read.read_table())  # dict[str, int]
+
+
+def look(driver: TopologyTestDriver) -> None:
+    reveal_type(driver.store(SEEN).get("N1"))  # int | None
+    reveal_type(driver.store("seen"))  # Any
 
 
 def max_delay(one: Flight, other: Flight) -> Flight:

@@ -6,7 +6,9 @@ from streamapp import (
     JoinWindows,
     LongSerde,
     Processor,
+    ReadOnlyKeyValueStore,
     Record,
+    Stores,
     StreamsBuilder,
     StringSerde,
     TimeWindows,
@@ -18,6 +20,23 @@ class Lengths(Processor[str, str, str, int]):
     def process(self, record: Record[str, str]) -> None:
         self.context.forward(record)  # error
         self.context.forward(record.with_value(len(record.value)))
+
+
+SEEN = Stores.key_value("seen", StringSerde(), LongSerde())
+
+
+class Seen(Processor[str, str, str, int]):
+    stores = (SEEN,)
+
+    def process(self, record: Record[str, str]) -> None:
+        seen = self.context.get_state_store(SEEN)
+        seen.put(record.key, len(record.value))
+        seen.put(5, len(record.value))  # error
+        seen.put(record.key, record.value)  # error
+        seen.get(b"key")  # error
+        seen.fetch(record.key)  # error
+        reads: ReadOnlyKeyValueStore[str, int] = seen
+        reads.put(record.key, 5)  # error
 
 
 def drive(driver: TopologyTestDriver) -> None:

@@ -13,7 +13,6 @@ from aiohttp.test_utils import TestServer
 from yarl import URL
 
 from streamapp.web import add_routes
-from streamapp.web.cluster import FORWARDED
 from streamapp.web.source import RestoreStatus, StandbyStatus, TaskStatus
 
 from .conftest import Serve
@@ -36,13 +35,13 @@ class Pair:
 
 
 @pytest.fixture
-async def pair(serve: Serve) -> Pair:
+async def pair(serve: Serve, request: pytest.FixtureRequest) -> Pair:
     sources, clients = [], []
     for _ in range(2):
         app = web.Application()
         server = TestServer(app)
         source = FakeSource(4)
-        add_routes(app, source, peer_timeout=0.5)
+        add_routes(app, source, peer_timeout=getattr(request, "param", 60.0))
         clients.append(await serve(None, server))
         source.worker = type(source.worker)("running", None, str(server.make_url("/")))
         sources.append(source)
@@ -131,6 +130,7 @@ async def test_an_owner_that_cannot_be_reached(pair: Pair) -> None:
     assert body["partitions"] == [1, 3]
 
 
+@pytest.mark.parametrize("pair", [0.5], indirect=True)
 async def test_an_owner_that_does_not_answer_in_time(pair: Pair) -> None:
     pair.sources[1].block_reads = asyncio.Event()
     body = await get(pair.clients[0], "/tables/t/?limit=5", 503)
@@ -197,7 +197,7 @@ async def test_credentials_are_passed_on(pair: Pair) -> None:
     @web.middleware
     async def guard(request: web.Request, handler: Any) -> Any:
         seen.append(request.headers.get("Authorization"))
-        assert FORWARDED in request.headers
+        assert "partitions" in request.query
         return await handler(request)
 
     app = web.Application(middlewares=[guard])
@@ -210,3 +210,42 @@ async def test_credentials_are_passed_on(pair: Pair) -> None:
     await get(pair.clients[0], "/tables/t/abc", 404, headers={"Authorization": "Bearer x"})
     assert seen == ["Bearer x"]
     await server.close()
+
+
+async def test_nobody_makes_a_worker_leave_partitions_out(pair: Pair) -> None:
+    """A header that proxies pass on changes nothing, and a part is what was asked for by name, or an error."""
+    for forwarded in ("", "0", "0,1,2,3", "²"):
+        headers = {"X-Streamapp-Forwarded": forwarded}
+        for client in pair.clients:
+            body = await get(client, "/tables/t/?limit=1000", headers=headers)
+            assert [entry["key"] for entry in body["entries"]] == sorted(KEYS)
+            for key in KEYS[:5]:
+                assert (await get(client, path_of(key), headers=headers))["value"] == key.upper()
+
+
+async def test_a_part_of_a_table_says_that_it_is_one(pair: Pair) -> None:
+    first, second = pair.sources
+    body = await get(pair.clients[0], "/tables/t/?limit=1000&partitions=0,2")
+    assert [each["partition"] for each in body["partitions"]] == [0, 2]
+    assert {entry["partition"] for entry in body["entries"]} == {0, 2}
+    reads = first.reads
+    for path in ("/tables/t/?limit=5&partitions=1", "/tables/t/?limit=5&partitions=0,1"):
+        assert "moved away" in (await get(pair.clients[0], path, 503))["error"]
+    assert second.reads == 0
+    assert first.reads <= reads + 1
+
+
+@pytest.mark.parametrize("partitions", ["", "4", "-1", "0,", "0,x", "²", "00", "0 ", "9" * 5_000])
+async def test_partitions_that_there_are_not_are_refused(pair: Pair, partitions: str) -> None:
+    for path in ("/tables/t/?limit=5", "/tables/t/?newest=true", "/tables/t/?key=a"):
+        body = await get(pair.clients[0], f"{path}&partitions={quote(partitions)}", 400)
+        assert body["parameter"] == "partitions"
+
+
+async def test_a_key_is_asked_for_in_its_partition(pair: Pair) -> None:
+    source = pair.sources[0]
+    here = next(key for key in KEYS if source.partition_for("t", key.encode()) == 0)
+    path = path_of(here)
+    assert (await get(pair.clients[0], path.with_query(partitions="0")))["value"] == here.upper()
+    assert "is in partition 0" in (await get(pair.clients[0], path.with_query(partitions="2"), 400))["error"]
+    await get(pair.clients[1], path.with_query(partitions="0"), 503)

@@ -169,3 +169,72 @@ async def test_landmarks_and_names_for_assistive_technology(opened: Opened) -> N
         "button, a, input", "all => all.filter(e => !(e.textContent || e.labels?.length)).length"
     )
     assert unnamed == 0
+
+
+CITIES = ["Seattle", "San Francisco International", "New York John F Kennedy International Airport"]
+
+
+async def test_words_of_keys_stay_whole(opened: Opened) -> None:
+    for n, city in enumerate(CITIES):
+        value = {"carriers": {f"carrier {m}": m for m in range(40)}}
+        opened.source.stores["delays-by-airport", 0].put(city, value, 3_000_000_000_000 + n)
+    for width in (390, 1400):
+        await opened.page.set_viewport_size({"width": width, "height": 900})
+        await opened.shows("#entries tbody tr", CITIES[-1])
+        broken = await opened.page.evaluate(
+            """() => [...document.querySelectorAll("#entries tbody th span")].flatMap((key) => {
+              const text = key.firstChild;
+              return [...text.data.matchAll(/[^ ]+/g)].filter((word) => {
+                const range = document.createRange();
+                range.setStart(text, word.index);
+                range.setEnd(text, word.index + word[0].length);
+                return range.getClientRects().length > 1;
+              }).map((word) => word[0]);
+            })"""
+        )
+        assert broken == []
+        assert await opened.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+async def test_a_key_that_is_not_there_is_not_an_empty_table(opened: Opened) -> None:
+    for table in ("delays-by-airport-hour", "delays-by-airport"):
+        await opened.page.locator(f'button[data-focus="{table}"]').click()
+        await opened.shows("#entries tbody tr", "")
+        await opened.page.locator("#lookup-key").fill("Nowhere")
+        await opened.page.keyboard.press("Enter")
+        await opened.shows("#entries-note", "o entry for")
+        await opened.shows("#entries-note", "Nowhere")
+        await opened.page.get_by_role("button", name="Show the newest").click()
+        await opened.shows("#entries-note", "The newest entries")
+        await playwright.expect(opened.page.locator("#lookup-clear")).to_be_hidden()
+    await opened.page.locator('button[data-focus="carriers"]').click()
+    await opened.shows("#entries-note", "No entries yet")
+
+
+async def test_dropped_records_stand_out(opened: Opened) -> None:
+    opened.source.worker = dataclasses.replace(opened.source.worker, dropped_records={"0_0": 5_000})
+    await opened.shows("#findings .warning", "5,000 records were dropped")
+    assert "keeps up" not in await opened.page.locator("#findings").inner_text()
+
+
+async def test_a_long_value_is_shortened_and_the_whole_is_a_link_away(opened: Opened) -> None:
+    opened.source.stores["delays-by-airport", 0].put("a/b ü", "x" * 100_000, 3_000_000_000_000)
+    await opened.shows("#entries tbody tr", "all 100,000 characters")
+    shown = await opened.page.locator("#entries tbody tr").first.inner_text()
+    assert len(shown) < 1_000
+    href = await opened.page.locator("#entries tbody a").first.get_attribute("href")
+    home = opened.source.partition_for("", "a/b ü".encode())
+    opened.source.stores["delays-by-airport", home].put("a/b ü", "y" * 100_000, 3_000_000_000_001)
+    answer = await opened.page.request.get(await opened.page.evaluate(f"new URL('{href}', location).href"))
+    assert (await answer.json())["value"] == "y" * 100_000
+
+
+@pytest.mark.parametrize("state", ["failed", "stuck"])
+async def test_a_long_reason_fits(opened: Opened, state: Any) -> None:
+    reason = "ProcessorError: " + "x" * 300
+    opened.source.worker = dataclasses.replace(opened.source.worker, state=state, reason=reason)
+    for width in (390, 1400):
+        await opened.page.set_viewport_size({"width": width, "height": 900})
+        await opened.shows("#findings .error", reason)
+        await opened.shows("#entries-note", reason)
+        assert await opened.page.evaluate("document.documentElement.scrollWidth") <= width

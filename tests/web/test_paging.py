@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from aiohttp import web
@@ -160,3 +161,100 @@ def test_duplicates_of_one_window_are_all_listed_once() -> None:
     source.add_table("d", "window", stores, disorder_ms=500)
     found = walk(source, "/tables/d/?limit=2")
     assert [(entry["key"], entry["value"]) for entry in found] == [(key, n) for key in "ab" for n in range(5)]
+
+
+SIZES = st.lists(st.sampled_from([10, 50_000, 300_000, 2_000_000, 5_000_000]), max_size=14)
+MIB_4 = 4 * 1024 * 1024
+
+
+def walked_in_bytes(
+    source: FakeSource, path: str
+) -> tuple[list[dict[str, Any]], list[tuple[int, dict[str, Any]]]]:
+    """The entries of all pages, and each page's size in bytes and body."""
+
+    async def run() -> tuple[list[dict[str, Any]], list[tuple[int, dict[str, Any]]]]:
+        app = web.Application()
+        add_routes(app, source, read_timeout=60.0)
+        pages: list[tuple[int, dict[str, Any]]] = []
+        url = path
+        async with TestClient(TestServer(app)) as client:
+            while url:
+                response = await client.get(url)
+                data = await response.read()
+                body = json.loads(data)
+                assert response.status == 200, body
+                pages.append((len(data), body))
+                url = body.get("next")
+        return [entry for _, body in pages for entry in body["entries"]], pages
+
+    return asyncio.run(run())
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    sizes=SIZES,
+    limit=st.sampled_from([2, 5, 1_000]),
+    partitions=st.integers(1, 4),
+    character=st.sampled_from("aü\n"),
+)
+def test_pages_are_bounded_in_bytes(sizes: list[int], limit: int, partitions: int, character: str) -> None:
+    source = FakeSource(partitions)
+    entries = {f"{n:03}": character * size for n, size in enumerate(sizes)}
+    source.add_table("t", "key_value", key_value_stores(source, entries))
+    found, pages = walked_in_bytes(source, f"/tables/t/?limit={limit}")
+    assert {entry["key"]: entry["value"] for entry in found} == entries
+    assert [entry["key"] for entry in found] == sorted(entries)
+    for size, body in pages:
+        assert size <= MIB_4 + 10_000 or len(body["entries"]) == 1
+        assert body["entries"] or not entries
+        cut = body["next"] is not None and len(body["entries"]) < limit
+        assert ("cut_at_bytes" in body) == cut
+
+
+@settings(max_examples=10, deadline=None)
+@given(sizes=SIZES, limit=st.sampled_from([1, 25, 1_000]))
+def test_the_newest_are_bounded_in_bytes(sizes: list[int], limit: int) -> None:
+    source = FakeSource(PARTITIONS)
+    entries = {f"{n:03}": "a" * size for n, size in enumerate(sizes)}
+    source.add_table("t", "timestamped", key_value_stores(source, entries, kind="timestamped"))
+    ((size, body),) = walked_in_bytes(source, f"/tables/t/?newest=true&limit={limit}")[1]
+    assert size <= MIB_4 + 10_000 or len(body["entries"]) == 1
+    assert bool(body["entries"]) == bool(entries)
+    whole = sum(sizes) <= MIB_4 // PARTITIONS
+    assert body["complete"] or not whole
+
+
+def test_windows_of_one_key_are_bounded_in_bytes() -> None:
+    source = FakeSource(PARTITIONS)
+    stores = {p: open_empty("w", "window", retention_ms=10_000, window_size_ms=10) for p in range(PARTITIONS)}
+    home = stores[source.partition_for("w", b"JFK")]
+    for start in range(0, 1_000, 50):
+        home.put("JFK", "x" * 1_000_000, start)
+    source.add_table("w", "window", stores, window_size_ms=10, disorder_ms=60)
+    found, pages = walked_in_bytes(source, "/tables/w/JFK?limit=1000")
+    assert [entry["start"] for entry in found] == list(range(0, 1_000, 50))
+    assert len(pages) > 4
+    assert max(size for size, _ in pages) <= MIB_4 + 10_000
+
+
+def test_a_store_gives_no_more_rows_than_fit() -> None:
+    """A page of a large table takes memory for the page, not for a thousand rows."""
+    store, rows = open_empty("t", "key_value"), 0
+    for n in range(300):
+        store.put(f"{n:03}", "x" * 100_000)
+
+    class Counting:
+        def range(self, *bounds: Any) -> Iterator[Any]:
+            nonlocal rows
+            for row in store.range(*bounds):
+                rows += 1
+                yield row
+
+    source = FakeSource(1)
+    source.add_table("t", "key_value", {0: Counting()})
+    found, pages = walked_in_bytes(source, "/tables/t/?limit=1000")
+    assert len(found) == 300
+    assert rows <= 300 + 3 * len(pages)
+    rows = 0
+    walked_in_bytes(source, "/tables/t/?newest=true&limit=1000")
+    assert rows <= 50

@@ -267,3 +267,26 @@ def test_a_long_rebalance_a_failure_an_idle_worker_and_a_missing_owner() -> None
     watched.source.add_table("t", "key_value", {}, owners={0: None})
     watched.after(1)
     assert [found.subject for found in watched.found()] == ["t", "worker"]
+
+
+@pytest.mark.parametrize(("dropped", "severity"), [(1_000, "warning"), (100, "warning"), (99, "info")])
+def test_dropped_records_are_found_with_their_share(dropped: int, severity: str) -> None:
+    watch = Watched(task(processed=10_000))
+    watch.source.worker = dataclasses.replace(
+        watch.source.worker, dropped_records={"0_0": dropped - 1, "0_1": 1, "0_2": 0}
+    )
+    watch.sampler.tick()
+    (finding,) = watch.found()
+    assert (finding.severity, finding.subject) == (severity, "records")
+    assert f"{dropped:,} records were dropped" in finding.message
+    assert f"{dropped / 100:.1f} %" in finding.message
+    assert f"0_0: {dropped - 1:,}, 0_1: 1)" in finding.message
+
+
+def test_dropped_results_are_found() -> None:
+    watch = Watched(task(processed=10))
+    watch.source.worker = dataclasses.replace(watch.source.worker, dropped_results=3)
+    watch.sampler.tick()
+    (finding,) = watch.found()
+    assert finding.severity == "warning"
+    assert "3 results were dropped" in finding.message

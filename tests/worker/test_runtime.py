@@ -77,8 +77,8 @@ def test_without_a_topology_it_is_a_plain_faust_app(tmp_path: Path) -> None:
         ({"topology": lambda: None}, "a function of a StreamsBuilder: it is called with 1 argument"),
         ({"topology": counting("in", "out"), "table_standby_replicas": 0}, "bypass the assignor"),
         (
-            {"config": StreamsConfig("flights", client_properties={"security.protocol": "SSL"})},
-            "broker_credentials",
+            {"config": StreamsConfig("flights", client_properties={"ssl.ca.location": "/nowhere.pem"})},
+            "ssl_ca_location would not be used with security_protocol=PLAINTEXT",
         ),
         ({"config": {"application.id": "flights"}}, r"App takes a StreamsConfig.*from_properties"),
         ({"bootstrap_servers": "kafka://localhost:29392"}, "write localhost:29392"),

@@ -156,6 +156,14 @@ static PyObject *consumer_high_watermark(Consumer *self, PyObject *args) {
     return PyLong_FromLongLong(high);
 }
 
+/* For other threads: a poll that waits returns now, and the next one if none waits. Python's lock is held, under which `shut` takes the
+ * queue away; the queue's own lock is only ever held for a moment. */
+static PyObject *consumer_wake(Consumer *self, PyObject *unused) {
+    if (self->queue != NULL)
+        rd_queue_yield(self->queue);
+    Py_RETURN_NONE;
+}
+
 /* Whether all brokers were out of reach since the last call. */
 static PyObject *consumer_take_lost(Consumer *self, PyObject *unused) {
     int lost = self->client != NULL && self->client->lost;
@@ -387,6 +395,7 @@ static PyMethodDef consumer_methods[] = {
     {"committed", (PyCFunction)consumer_committed, METH_VARARGS, NULL},
     {"high_watermark", (PyCFunction)consumer_high_watermark, METH_VARARGS, NULL},
     {"poll", (PyCFunction)consumer_poll, METH_VARARGS, NULL},
+    {"wake", (PyCFunction)consumer_wake, METH_NOARGS, NULL},
     {"take_log", (PyCFunction)consumer_take_log, METH_NOARGS, NULL},
     {"take_lost", (PyCFunction)consumer_take_lost, METH_NOARGS, NULL},
     {"close", (PyCFunction)consumer_close, METH_NOARGS, NULL},

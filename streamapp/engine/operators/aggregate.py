@@ -21,6 +21,8 @@ class StreamAggregate(Operator):
     old value (so does Kafka Streams' KStreamAggregate).
     """
 
+    persistent_name = "StreamAggregate"
+
     store: str
     initializer: Callable[[], Any]
     aggregator: Callable[[Any, Any, Any], Any]
@@ -71,6 +73,8 @@ class StreamAggregate(Operator):
 @dataclass(frozen=True)
 class StreamReduce(Operator):
     """``KGroupedStream.reduce``: as an aggregation whose first value is the first record's."""
+
+    persistent_name = "StreamReduce"
 
     store: str
     reducer: Callable[[Any, Any], Any]

@@ -18,6 +18,8 @@ class AsyncMap(Operator):
     """What the coroutine function returns for key and value (``with_key``) or for the value: the new value, or the new
     (key, value) pair if ``pairs``."""
 
+    persistent_name = "AsyncMap"
+
     fn: Callable[..., Awaitable[Any]]
     with_key: bool
     pairs: bool

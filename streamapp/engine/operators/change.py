@@ -24,6 +24,8 @@ class ChangeSerde(Serde[Change]):
     b'\\x06newold\\x02'
     """
 
+    persistent_name = "ChangeSerde"
+
     def __init__(self, inner: Serde[Any]) -> None:
         self.inner = inner
         self.immutable = inner.immutable

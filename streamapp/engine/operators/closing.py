@@ -1,6 +1,4 @@
-"""What windowed operators do beyond Kafka Streams, where it is asked for: late records to a side output, and time that
-goes on by the wall clock while the input is quiet.
-"""
+"""Two additions to Kafka Streams: late records as a side output, and time that goes on while the input is quiet."""
 
 from __future__ import annotations
 
@@ -12,14 +10,17 @@ from streamapp.engine.operator import NodeContext, Operator, ProcessFn
 from streamapp.engine.processor import PunctuationType
 from streamapp.records import Headers
 
-__all__ = ["ClosingOperator", "LateOutput", "bind_idle"]
+__all__ = ["LateOutput", "bind_idle"]
 
 _LONGEST_CHECK_MS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class LateOutput(Operator):
-    """An operator that hands records that are too late for it to the child named ``late``, each once."""
+    """An operator that hands records that are too late for it to the child named ``late``, each once.
+
+    A record is late for an aggregation if at least one of its windows was closed to it.
+    """
 
     late: str | None = None
 
@@ -30,14 +31,6 @@ class LateOutput(Operator):
     def bind_late(self, ctx: NodeContext) -> ProcessFn | None:
         """The way to the child that gets late records, if there is one."""
         return None if self.late is None else ctx.forward_to(self.late)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClosingOperator(LateOutput):
-    """A windowed aggregation; a record is late if at least one of its windows did not take it any more."""
-
-    idle_timeout_ms: int | None = None
-    """See `bind_idle`."""
 
 
 def bind_idle(

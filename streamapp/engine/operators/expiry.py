@@ -21,6 +21,8 @@ class Expiring(Operator):
     after it.
     """
 
+    persistent_name = "Expiring"
+
     operator: Operator
     store: str
     ttl_ms: int
@@ -36,12 +38,8 @@ class Expiring(Operator):
         store.observed = max(store.observed, task.remember(f"{self.store}.expiry-time", stream_time))
 
         def expired(key: Any, old: Any, timestamp: int) -> None:
-            before = task.timestamp, task.headers
-            task.timestamp, task.headers = timestamp, NO_HEADERS
-            try:
-                forward(key, (None, old if send_old else None, True), timestamp, NO_HEADERS)
-            finally:
-                task.timestamp, task.headers = before
+            deletion = (None, old if send_old else None, True)
+            task.restamped(timestamp, NO_HEADERS, forward, key, deletion, timestamp, NO_HEADERS)
 
         def process_alive(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if timestamp > store.observed:

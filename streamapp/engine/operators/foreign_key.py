@@ -82,6 +82,8 @@ def response_partition(topic: str, key: Any, value: SubscriptionResponse, count:
 class SubscriptionSerde(Serde[Subscription]):
     """Flag and version, instruction, hash, primary key, primary partition (SubscriptionWrapperSerde)."""
 
+    persistent_name = "SubscriptionSerde"
+
     def __init__(self, primary_key: Serde[Any]) -> None:
         self.primary_key = primary_key
         self.immutable = primary_key.immutable
@@ -113,6 +115,8 @@ class SubscriptionSerde(Serde[Subscription]):
 
 class SubscriptionResponseSerde(Serde[SubscriptionResponse]):
     """Flag and version, hash, value (SubscriptionResponseWrapperSerde)."""
+
+    persistent_name = "SubscriptionResponseSerde"
 
     def __init__(self, inner: Serde[Any]) -> None:
         self.inner = inner
@@ -158,6 +162,8 @@ class SubscriptionSend(Operator):
 
     A null foreign key is dropped by an inner join; a left join asks nevertheless, to get an answer to join with None.
     """
+
+    persistent_name = "SubscriptionSend"
 
     extractor: Callable[[Any, Any], Any]
     left: bool
@@ -217,6 +223,8 @@ class SubscriptionSend(Operator):
 class SubscriptionReceive(Operator):
     """Keeps the subscriptions of the right table's keys; hands on (foreign key, subscription)."""
 
+    persistent_name = "SubscriptionReceive"
+
     store: str
     foreign_key_serde: Serde[Any]
     primary_key_serde: Serde[Any]
@@ -249,6 +257,8 @@ class SubscriptionReceive(Operator):
 class SubscriptionJoin(Operator):
     """Answers a new subscription from the right table's current row."""
 
+    persistent_name = "SubscriptionJoin"
+
     foreign_table: TableView
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
@@ -271,6 +281,8 @@ class SubscriptionJoin(Operator):
 @dataclass(frozen=True)
 class ForeignTableJoin(Operator):
     """Tells all subscribers of a key that the right table's row has changed."""
+
+    persistent_name = "ForeignTableJoin"
 
     store: str
     foreign_key_serde: Serde[Any]
@@ -302,6 +314,8 @@ class ForeignTableJoin(Operator):
 @dataclass(frozen=True)
 class ResponseJoin(Operator):
     """Joins an answer with the left row, unless the row has changed since it asked."""
+
+    persistent_name = "ResponseJoin"
 
     table: TableView
     joiner: Callable[[Any, Any], Any]

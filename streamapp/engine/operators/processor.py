@@ -18,6 +18,7 @@ from streamapp.engine.processor import (
 from streamapp.engine.punctuation import Schedule
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.records import Headers, Record
+from streamapp.state.spec import StoreSpec
 
 __all__ = ["BoundProcessorContext", "ProcessorOperator"]
 
@@ -40,19 +41,24 @@ class BoundProcessorContext:
         return None if task.topic is None else RecordMetadata(task.topic, task.partition, task.offset)
 
     def forward(self, record: Record, child: str | None = None) -> None:
-        if record.timestamp < 0:
+        if record.__class__ is not Record:
             raise StreamsError(
-                f"{self._ctx.name} forwarded timestamp {record.timestamp}; timestamps must not be negative"
+                f"forward() of {self._ctx.name} takes a Record, as in forward(record.with_value(value)), not {record!r:.60}"
+            )
+        key, value, timestamp, headers = record
+        if timestamp < 0:
+            raise StreamsError(
+                f"{self._ctx.name} forwarded timestamp {timestamp}; timestamps must not be negative"
             )
         target = self._ctx.forward if child is None else self._ctx.forward_to(child)
         task = self._task
-        before = task.timestamp, task.headers
-        task.timestamp, task.headers = record.timestamp, record.headers
-        target(record.key, record.value, record.timestamp, record.headers)
-        task.timestamp, task.headers = before
+        if timestamp == task.timestamp and headers is task.headers:
+            target(key, value, timestamp, headers)
+        else:
+            task.restamped(timestamp, headers, target, key, value, timestamp, headers)
 
-    def get_state_store(self, name: str) -> Any:
-        return self._ctx.store(name)
+    def get_state_store(self, store: str | StoreSpec[Any]) -> Any:
+        return self._ctx.store(store if isinstance(store, str) else store.name)
 
     def schedule(
         self,
@@ -96,6 +102,8 @@ class _FixedKeyContext(BoundProcessorContext):
 
 class ProcessorOperator(Operator):
     """Runs one instance of a user's processor for each task."""
+
+    persistent_name = "ProcessorOperator"
 
     def __init__(self, supplier: Callable[[], Processor], fixed_key: bool = False) -> None:
         self.supplier = supplier

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from streamapp.engine.operator import NodeContext, ProcessFn
-from streamapp.engine.operators.closing import ClosingOperator, bind_idle
-from streamapp.engine.operators.forward import TableForward, emit_nothing, table_forwarder
+from streamapp.engine.operators.forward import TableForward
+from streamapp.engine.operators.windowed import Place, WindowedAggregate
 from streamapp.records import NO_HEADERS, Headers, Windowed
 from streamapp.windows import SessionWindows
 
@@ -16,50 +16,29 @@ __all__ = ["SessionWindowAggregate"]
 
 
 @dataclass(frozen=True)
-class SessionWindowAggregate(ClosingOperator):
-    """Folds the values of a key by session. Null keys are dropped, null values are not.
+class SessionWindowAggregate(WindowedAggregate):
+    """Folds the values of a key by session, whose ends are inclusive. Null values are folded.
 
-    A record within the gap of one or several sessions joins and merges them: each merged session is deleted (a
-    tombstone), also when it only grows. A record whose session would end before stream time - gap - grace is dropped.
-    A result's timestamp is the session's end. Source: KStreamSessionWindowAggregate.
+    A record within the gap of one or several sessions joins and merges them. Each merged session is deleted (a tombstone),
+    also when it only grows. A result's timestamp is the session's end. Source: KStreamSessionWindowAggregate.
     """
 
+    persistent_name = "SessionWindowAggregate"
+
     windows: SessionWindows
-    store: str
-    initializer: Callable[[], Any]
-    aggregator: Callable[[Any, Any, Any], Any]
+    _: KW_ONLY
     merger: Callable[[Any, Any, Any], Any]
-    emit_final: bool = False
-    send_old: bool = False
 
-    def bind(self, ctx: NodeContext) -> ProcessFn:
-        store, task, drop = ctx.store(self.store), ctx.task, ctx.task.drop
+    @property
+    def closes_after_ms(self) -> int:
+        return self.windows.grace_ms + self.windows.gap_ms
+
+    def bind_windows(self, store: Any, forward: TableForward) -> Place:
         initializer, aggregator, merger = self.initializer, self.aggregator, self.merger
-        gap, grace = self.windows.gap_ms, self.windows.grace_ms
-        forward: TableForward = (
-            emit_nothing if self.emit_final else table_forwarder(ctx, store, self.send_old)
-        )
-        if store.cached and not self.emit_final:
-            # The cache hands a session on with the time of the record that changed it; its own time is its end.
-            store.set_flush_listener(ctx.handled(self._at_end(ctx.forward, store.spec.headers_format)))
         find, put, remove = store.find_sessions, store.put, store.remove
-        observed = -1
+        gap = self.windows.gap_ms
 
-        def stream_time() -> int:
-            return observed
-
-        observed = task.remember(f"{ctx.name}.stream-time", stream_time)
-        emit_closed = self._bind_final(ctx, store) if self.emit_final else None
-        too_late = self.bind_late(ctx)
-
-        def aggregate(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-            nonlocal observed
-            if key is None:
-                drop()
-                return
-            if timestamp > observed:
-                observed = timestamp
-            close_time = observed - grace - gap
+        def place(key: Any, value: Any, timestamp: int, headers: Headers, close_time: int) -> int:
             start = end = timestamp
             result = initializer()
             merged = list(find(key, timestamp - gap, timestamp + gap))
@@ -67,30 +46,32 @@ class SessionWindowAggregate(ClosingOperator):
                 result = merger(key, result, session)
                 start, end = min(start, session_start), max(end, session_end)
             if end < close_time:
-                drop()
-                if too_late is not None:
-                    too_late(key, value, timestamp, headers)
-            else:
-                if start != timestamp or end != timestamp:
-                    for session_start, session_end, session in merged:
-                        remove(key, session_start, session_end, timestamp)
-                        forward(
-                            Windowed(key, session_start, session_end), None, session, session_end, NO_HEADERS
-                        )
-                result = aggregator(key, value, result)
-                put(key, start, end, result, timestamp)
-                forward(Windowed(key, start, end), result, None, end, NO_HEADERS)
-            if emit_closed is not None:
-                emit_closed(close_time, headers)
+                return 1
+            if start != timestamp or end != timestamp:
+                for session_start, session_end, session in merged:
+                    remove(key, session_start, session_end, timestamp)
+                    forward(Windowed(key, session_start, session_end), None, session, session_end, NO_HEADERS)
+            result = aggregator(key, value, result)
+            put(key, start, end, result, timestamp)
+            forward(Windowed(key, start, end), result, None, end, NO_HEADERS)
+            return 0
 
-        def advance(elapsed: int) -> None:
-            nonlocal observed
-            if observed >= 0:
-                observed += elapsed
-                if emit_closed is not None:
-                    emit_closed(observed - grace - gap, NO_HEADERS)
+        return place
 
-        return bind_idle(ctx, self.idle_timeout_ms, aggregate, advance)
+    def closed_rows(
+        self, store: Any, last_close: int, close_time: int
+    ) -> Iterable[tuple[Any, Any, int]] | None:
+        lower, upper = max(0, last_close), close_time - 1
+        if upper < 0 or upper < lower:
+            return None
+        return ((key, value, key.end) for key, value in store.find_closed(lower, upper))
+
+    def bind_forward(self, ctx: NodeContext, store: Any) -> TableForward:
+        forward = super().bind_forward(ctx, store)
+        if store.cached:
+            # The cache hands a session on with the time of the record that changed it; its own time is its end.
+            store.set_flush_listener(ctx.handled(self._at_end(ctx.forward, store.spec.headers_format)))
+        return forward
 
     def _at_end(self, forward: ProcessFn, headers_format: bool) -> TableForward:
         send_old = self.send_old
@@ -105,25 +86,3 @@ class SessionWindowAggregate(ClosingOperator):
             )
 
         return forward_at_end
-
-    def _bind_final(self, ctx: NodeContext, store: Any) -> Callable[[int, Headers], None]:
-        forward = ctx.forward
-        last_close = -1
-
-        def last() -> int:
-            return last_close
-
-        last_close = ctx.task.remember(self.store, last)
-
-        def emit_closed(close_time: int, headers: Headers) -> None:
-            nonlocal last_close
-            if last_close != -1 and last_close >= close_time:
-                return
-            lower, upper = max(0, last_close), close_time - 1
-            if upper < 0 or upper < lower:
-                return
-            for key, value in store.find_closed(lower, upper):
-                forward(key, (value, None, True), key.end, headers)
-            last_close = close_time
-
-        return emit_closed

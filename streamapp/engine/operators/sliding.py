@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from streamapp.engine.operator import NodeContext, ProcessFn
-from streamapp.engine.operators.closing import ClosingOperator, bind_idle
-from streamapp.engine.operators.forward import TableForward, emit_nothing, table_forwarder
+from streamapp.engine.operators.forward import TableForward
+from streamapp.engine.operators.windowed import Place, WindowedAggregate
 from streamapp.errors import StreamsError
-from streamapp.records import NO_HEADERS, Headers, Windowed
+from streamapp.records import Headers, Windowed
 from streamapp.windows import SlidingWindows
 
 __all__ = ["SlidingWindowAggregate"]
@@ -20,88 +19,49 @@ _Row = tuple[Any, int]
 
 
 @dataclass(frozen=True)
-class SlidingWindowAggregate(ClosingOperator):
-    """Folds the values of a key by all distinct windows of one length that hold a record.
+class SlidingWindowAggregate(WindowedAggregate):
+    """Folds the values of a key by all distinct windows of one length that hold a record. Both ends are inclusive.
 
-    A record at t belongs to its *left* window [t - d, t], opens the *right* windows (t, t + d] of itself (if a later record is
-    there already) and of the record before it, and joins every window that holds t. Windows never start
-    before 0: records earlier than d share the window [0, d]. Null keys and values are dropped, and so is a record whose right
-    window would already be closed. Source: KStreamSlidingWindowAggregate.
+    A record at t belongs to its *left* window [t - d, t]. It opens the *right* windows (t, t + d] of itself, if a later
+    record is there already, and of the record before it. It joins every window that holds t. Windows never start before 0:
+    records earlier than d share the window [0, d]. Null values are dropped. A record whose right window would already be
+    closed is late. Source: KStreamSlidingWindowAggregate.
     """
 
+    persistent_name = "SlidingWindowAggregate"
+    takes_null_values = False
+
     windows: SlidingWindows
-    store: str
-    initializer: Callable[[], Any]
-    aggregator: Callable[[Any, Any, Any], Any]
-    emit_final: bool = False
-    send_old: bool = False
+    _: KW_ONLY
 
-    def bind(self, ctx: NodeContext) -> ProcessFn:
-        store, task, drop = ctx.store(self.store), ctx.task, ctx.task.drop
-        difference, grace = self.windows.difference_ms, self.windows.grace_ms
-        forward = emit_nothing if self.emit_final else table_forwarder(ctx, store, self.send_old)
-        too_late = self.bind_late(ctx)
-        update = _WindowUpdate(self, store, forward, drop, too_late)
-        observed = -1
+    @property
+    def closes_after_ms(self) -> int:
+        return self.windows.grace_ms
 
-        def stream_time() -> int:
-            return observed
+    def bind_windows(self, store: Any, forward: TableForward) -> Place:
+        difference, update = self.windows.difference_ms, _WindowUpdate(self, store, forward)
 
-        observed = task.remember(f"{ctx.name}.stream-time", stream_time)
-        emit_closed = self._bind_final(ctx, store) if self.emit_final else None
-
-        def aggregate(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-            nonlocal observed
-            if key is None or value is None:
-                drop()
-                return
-            if timestamp > observed:
-                observed = timestamp
-            close_time = observed - grace
+        def place(key: Any, value: Any, timestamp: int, headers: Headers, close_time: int) -> int:
             if timestamp + difference < close_time:
-                drop()
-                if too_late is not None:
-                    too_late(key, value, timestamp, headers)
-                return
+                return 1
             update.begin(key, value, timestamp, headers, close_time)
             if timestamp < difference:
                 update.early()
-                return
-            update.regular()
-            if emit_closed is not None:
-                emit_closed(close_time, headers)
+            else:
+                update.regular()
+            return update.closed
 
-        def advance(elapsed: int) -> None:
-            nonlocal observed
-            if observed >= 0:
-                observed += elapsed
-                if emit_closed is not None:
-                    emit_closed(observed - grace, NO_HEADERS)
+        return place
 
-        return bind_idle(ctx, self.idle_timeout_ms, aggregate, advance)
-
-    def _bind_final(self, ctx: NodeContext, store: Any) -> Callable[[int, Headers], None]:
-        forward, difference = ctx.forward, self.windows.difference_ms
-        last_close = -1
-
-        def last() -> int:
-            return last_close
-
-        last_close = ctx.task.remember(self.store, last)
-
-        def emit_closed(close_time: int, headers: Headers) -> None:
-            nonlocal last_close
-            if last_close != -1 and last_close >= close_time:
-                return
-            upper = close_time - difference - 1
-            if upper < 0:
-                return
-            lower = 0 if last_close == -1 else max(0, last_close - difference)
-            for key, value, timestamp in store.fetch_all(lower, upper):
-                forward(key, (value, None, True), timestamp, headers)
-            last_close = close_time
-
-        return emit_closed
+    def closed_rows(
+        self, store: Any, last_close: int, close_time: int
+    ) -> Iterable[tuple[Any, Any, int]] | None:
+        difference = self.windows.difference_ms
+        upper = close_time - difference - 1
+        if upper < 0:
+            return None
+        lower = 0 if last_close == -1 else max(0, last_close - difference)
+        return store.fetch_all(lower, upper)  # type: ignore[no-any-return]
 
 
 class _WindowUpdate:
@@ -112,20 +72,13 @@ class _WindowUpdate:
     timestamp: int
     headers: Headers
     close_time: int
+    closed: int
+    """How many windows were closed to the record."""
 
-    def __init__(
-        self,
-        operator: SlidingWindowAggregate,
-        store: Any,
-        forward: TableForward,
-        drop: Callable[[], None],
-        too_late: ProcessFn | None,
-    ) -> None:
+    def __init__(self, operator: SlidingWindowAggregate, store: Any, forward: TableForward) -> None:
         self.difference = operator.windows.difference_ms
         self.initializer, self.aggregator = operator.initializer, operator.aggregator
-        self.fetch, self.put, self.forward, self.drop = store.fetch, store.put, forward, drop
-        self.too_late = too_late
-        self.told_late = False
+        self.fetch, self.put, self.forward = store.fetch, store.put, forward
 
     def begin(self, key: Any, value: Any, timestamp: int, headers: Headers, close_time: int) -> None:
         self.key, self.value, self.timestamp, self.headers, self.close_time = (
@@ -135,7 +88,7 @@ class _WindowUpdate:
             headers,
             close_time,
         )
-        self.told_late = False
+        self.closed = 0
 
     def regular(self) -> None:
         """A record whose left window starts at 0 or later: goes through its windows from the newest to the oldest."""
@@ -220,10 +173,7 @@ class _WindowUpdate:
                 "use a difference of at least 1 ms"
             )
         if end < self.close_time:
-            self.drop()
-            if self.too_late is not None and not self.told_late:
-                self.told_late = True
-                self.too_late(self.key, self.value, self.timestamp, self.headers)
+            self.closed += 1
             return
         old = row[0]
         new = self.aggregator(self.key, self.value, old)

@@ -25,9 +25,18 @@ __all__ = [
 ]
 
 
+def _pair(given: Any, operator: str) -> tuple[Any, Any]:
+    """A pair that is no plain tuple, such as a list or a named tuple. Text of two letters is none."""
+    if isinstance(given, (tuple, list)) and len(given) == 2:
+        return given[0], given[1]
+    raise TypeError(f"the function of {operator} has to give (key, value), not {given!r:.60}")
+
+
 @dataclass(frozen=True)
 class Filter(Operator):
     """Hands on the records for which the predicate holds (does not hold: ``negate``)."""
+
+    persistent_name = "Filter"
 
     predicate: Callable[[Any, Any], bool]
     negate: bool = False
@@ -50,6 +59,8 @@ class Filter(Operator):
 class DropNullKeys(Operator):
     """In front of a repartition topic whose readers have no use for records without key."""
 
+    persistent_name = "DropNullKeys"
+
     def bind(self, ctx: NodeContext) -> ProcessFn:
         forward = ctx.forward
 
@@ -63,6 +74,8 @@ class DropNullKeys(Operator):
 @dataclass(frozen=True)
 class MapValues(Operator):
     """One value for each value; the mapper gets the value, or key and value."""
+
+    persistent_name = "MapValues"
 
     mapper: Callable[..., Any]
     with_key: bool = False
@@ -83,14 +96,18 @@ class MapValues(Operator):
 class Map(Operator):
     """One (key, value) pair for each record."""
 
+    persistent_name = "Map"
+
     mapper: Callable[[Any, Any], tuple[Any, Any]]
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         mapper, forward = self.mapper, ctx.forward
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-            new_key, new_value = mapper(key, value)
-            forward(new_key, new_value, timestamp, headers)
+            pair = mapper(key, value)
+            if pair.__class__ is not tuple or len(pair) != 2:
+                pair = _pair(pair, "map()")
+            forward(pair[0], pair[1], timestamp, headers)
 
         return process
 
@@ -98,6 +115,8 @@ class Map(Operator):
 @dataclass(frozen=True)
 class SelectKey(Operator):
     """A new key for each record."""
+
+    persistent_name = "SelectKey"
 
     mapper: Callable[[Any, Any], Any]
 
@@ -114,14 +133,18 @@ class SelectKey(Operator):
 class FlatMap(Operator):
     """Any number of (key, value) pairs for each record."""
 
+    persistent_name = "FlatMap"
+
     mapper: Callable[[Any, Any], Any]
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         mapper, forward = self.mapper, ctx.forward
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-            for new_key, new_value in mapper(key, value):
-                forward(new_key, new_value, timestamp, headers)
+            for pair in mapper(key, value):
+                if pair.__class__ is not tuple or len(pair) != 2:
+                    pair = _pair(pair, "flat_map()")
+                forward(pair[0], pair[1], timestamp, headers)
 
         return process
 
@@ -129,6 +152,8 @@ class FlatMap(Operator):
 @dataclass(frozen=True)
 class FlatMapValues(Operator):
     """Any number of values for each value; the mapper gets the value, or key and value."""
+
+    persistent_name = "FlatMapValues"
 
     mapper: Callable[..., Any]
     with_key: bool = False
@@ -151,6 +176,8 @@ class FlatMapValues(Operator):
 class Peek(Operator):
     """Calls a function with each record and hands the record on."""
 
+    persistent_name = "Peek"
+
     action: Callable[[Any, Any], object]
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
@@ -167,6 +194,8 @@ class Peek(Operator):
 class ForEach(Operator):
     """Calls a function with each record; nothing follows."""
 
+    persistent_name = "ForEach"
+
     action: Callable[[Any, Any], object]
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
@@ -182,6 +211,8 @@ class ForEach(Operator):
 class PassThrough(Operator):
     """Hands records on as they are: merges, and the ends of branches."""
 
+    persistent_name = "PassThrough"
+
     def bind(self, ctx: NodeContext) -> ProcessFn:
         return ctx.forward
 
@@ -189,6 +220,8 @@ class PassThrough(Operator):
 @dataclass(frozen=True)
 class Branch(Operator):
     """Hands each record to the child of the first predicate that holds; one more child takes the rest."""
+
+    persistent_name = "Branch"
 
     predicates: tuple[Callable[[Any, Any], bool], ...]
     children: tuple[str, ...]
@@ -212,6 +245,8 @@ class Branch(Operator):
 @dataclass(frozen=True)
 class ToStream(Operator):
     """The new values of a table's changes."""
+
+    persistent_name = "ToStream"
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         forward = ctx.forward

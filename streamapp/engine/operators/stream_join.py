@@ -20,6 +20,8 @@ _NEVER = 2**63 - 1
 class StreamJoinWindow(Operator):
     """Keeps one side of a join for the other to find. The record is handed on first, so that it never joins itself."""
 
+    persistent_name = "StreamJoinWindow"
+
     store: str
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
@@ -56,6 +58,8 @@ class StreamStreamJoin(LateOutput):
     outer sides join null keys with None (KIP-962). The result has the larger timestamp. The child ``late`` gets, beside what they
     still join with, the records whose window was closed when they came. Source: KStreamKStreamJoin.
     """
+
+    persistent_name = "StreamStreamJoin"
 
     is_left: bool
     other_store: str
@@ -179,6 +183,8 @@ class StreamStreamSelfJoin(Operator):
 
     Emits what the inner join with two stores would, in the same order. Source: KStreamKStreamSelfJoin.
     """
+
+    persistent_name = "StreamStreamSelfJoin"
 
     window_store: str
     before_ms: int

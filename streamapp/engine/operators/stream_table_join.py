@@ -9,7 +9,7 @@ from typing import Any
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
 from streamapp.engine.operators.views import TableView
 from streamapp.errors import StreamsError
-from streamapp.records import Headers
+from streamapp.records import Headers, RecordContext
 
 __all__ = ["StreamGlobalTableJoin", "StreamTableJoin"]
 
@@ -22,6 +22,8 @@ class StreamTableJoin(Operator):
     ``buffer_store`` until stream time has passed them by it, so that late updates of the (versioned) table are seen.
     Inner joins drop null keys and null values, left joins null values. Source: KStreamKTableJoinProcessor.
     """
+
+    persistent_name = "StreamTableJoin"
 
     table: TableView
     joiner: Callable[[Any, Any, Any], Any]
@@ -56,14 +58,10 @@ class StreamTableJoin(Operator):
         assert self.buffer_store is not None
         buffer, task, drop, left = ctx.store(self.buffer_store), ctx.task, ctx.task.drop, self.left
 
-        def emit(key: Any, value: Any, context: Any) -> None:
-            before = task.topic, task.partition, task.offset, task.timestamp, task.headers
-            task.topic, task.partition, task.offset = context.topic, context.partition, context.offset
-            task.timestamp, task.headers = context.timestamp, context.headers
-            try:
-                join(key, value, context.timestamp, context.headers)
-            finally:
-                task.topic, task.partition, task.offset, task.timestamp, task.headers = before
+        join_held = ctx.handled(join)
+
+        def emit(key: Any, value: Any, context: RecordContext) -> None:
+            task.work_as(context, join_held, key, value, context.timestamp, context.headers)
 
         def wait(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if value is None or (key is None and not left):
@@ -86,6 +84,8 @@ class StreamGlobalTableJoin(Operator):
 
     Inner joins drop records whose selected key is None; null values are always dropped.
     """
+
+    persistent_name = "StreamGlobalTableJoin"
 
     table: TableView
     key_selector: Callable[[Any, Any], Any]

@@ -9,7 +9,7 @@ from streamapp.engine.operator import NodeContext, Operator, ProcessFn, ValueGet
 from streamapp.engine.operators.closing import bind_idle
 from streamapp.engine.operators.views import TableView
 from streamapp.errors import RecordTooLateError
-from streamapp.records import Headers
+from streamapp.records import Headers, RecordContext
 
 __all__ = ["SuppressView", "TableSuppress"]
 
@@ -24,6 +24,8 @@ class TableSuppress(Operator):
     the only one. Source: KTableSuppressProcessorSupplier.
     """
 
+    persistent_name = "TableSuppress"
+
     store: str
     wait_ms: int
     until_window_closes: bool
@@ -33,7 +35,7 @@ class TableSuppress(Operator):
     idle_timeout_ms: int | None = None
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        buffer, task, forward = ctx.store(self.store), ctx.task, ctx.forward
+        buffer, task, forward = ctx.store(self.store), ctx.task, ctx.handled(ctx.forward)
         wait, by_window = self.wait_ms, self.until_window_closes
         limited = self.max_records is not None or self.max_bytes is not None
         observed = -1
@@ -51,16 +53,10 @@ class TableSuppress(Operator):
                 self.max_bytes is not None and buffer.buffer_size > self.max_bytes
             )
 
-        def emit(key: Any, new: Any, old: Any, context: Any) -> None:
+        def emit(key: Any, new: Any, old: Any, context: RecordContext) -> None:
             if new is None and by_window:
                 return
-            before = task.topic, task.partition, task.offset, task.timestamp, task.headers
-            task.topic, task.partition, task.offset = context.topic, context.partition, context.offset
-            task.timestamp, task.headers = context.timestamp, context.headers
-            try:
-                forward(key, (new, old, True), context.timestamp, context.headers)
-            finally:
-                task.topic, task.partition, task.offset, task.timestamp, task.headers = before
+            task.work_as(context, forward, key, (new, old, True), context.timestamp, context.headers)
 
         def suppress(key: Any, change: Any, timestamp: int, headers: Headers) -> None:
             nonlocal observed

@@ -32,6 +32,8 @@ __all__ = [
 class TableSource(Operator):
     """Turns a topic's or a stream's records into a table's updates. Records without key are dropped."""
 
+    persistent_name = "TableSource"
+
     store: str | None
     send_old: bool = False
 
@@ -69,6 +71,8 @@ class TableSource(Operator):
 class TableFilter(Operator):
     """The rows for which the predicate holds; a row that stops matching is deleted."""
 
+    persistent_name = "TableFilter"
+
     predicate: Callable[[Any, Any], bool]
     negate: bool = False
     store: str | None = None
@@ -91,6 +95,8 @@ class TableFilter(Operator):
 class TableMapValues(Operator):
     """Maps the values of a table's rows; deletions stay deletions."""
 
+    persistent_name = "TableMapValues"
+
     mapper: Callable[..., Any]
     with_key: bool = False
     store: str | None = None
@@ -111,6 +117,8 @@ class TableMapValues(Operator):
 @dataclass(frozen=True)
 class TableTransformValues(Operator):
     """Transforms the values of a table's rows by a `ValueTransformer`, which sees deletions too."""
+
+    persistent_name = "TableTransformValues"
 
     supplier: Callable[[], ValueTransformer]
     store: str | None = None
@@ -161,6 +169,8 @@ class TableRepartitionMap(Operator):
     A change that stays with its key is one record, one that moves is two: first out, then in.
     """
 
+    persistent_name = "TableRepartitionMap"
+
     mapper: Callable[[Any, Any], tuple[Any, Any]]
     versioned: bool = False
 
@@ -196,6 +206,8 @@ class TableAggregate(Operator):
     A result's timestamp is the largest of those that went in.
     """
 
+    persistent_name = "TableAggregate"
+
     store: str
     initializer: Callable[[], Any]
     adder: Callable[[Any, Any, Any], Any]
@@ -228,6 +240,8 @@ class TableAggregate(Operator):
 @dataclass(frozen=True)
 class TableReduce(Operator):
     """Combines the values of a grouped table: the old value is taken out first, then the new one put in."""
+
+    persistent_name = "TableReduce"
 
     store: str
     adder: Callable[[Any, Any], Any]

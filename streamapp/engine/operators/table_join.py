@@ -22,6 +22,8 @@ class TableJoin(Operator):
     both sides); ``other_alone``: the other side's are.
     """
 
+    persistent_name = "TableJoin"
+
     other: TableView
     joiner: Callable[[Any, Any], Any]
     alone: bool = False
@@ -58,6 +60,8 @@ class TableJoin(Operator):
 @dataclass(frozen=True)
 class TableJoinMerger(Operator):
     """Brings both sides' results together, and keeps them in a store if the result is materialized."""
+
+    persistent_name = "TableJoinMerger"
 
     store: str | None = None
     send_old: bool = False

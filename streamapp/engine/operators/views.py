@@ -12,7 +12,7 @@ from typing import Any
 
 from streamapp.engine.operator import NodeContext, ValueGetter
 from streamapp.engine.operators.transformer import bind_transformer
-from streamapp.records import NO_HEADERS
+from streamapp.records import RecordContext
 
 __all__ = [
     "AsOfGetter",
@@ -172,9 +172,7 @@ class TransformView(_DerivedView):
             row = read(*at)
             value, timestamp = (None, -1) if row is None else (row[0], row[1])
             # Whose record wrote the row is not known any more (KTableTransformValuesGetter).
-            current, task.record_context = task.record_context, (None, -1, timestamp, NO_HEADERS, None)
-            result = transform(at[0], value)
-            task.record_context = current
+            result = task.work_as(RecordContext(None, -1, -1, timestamp), transform, at[0], value)
             return None if result is None else (result, timestamp)
 
         return get

@@ -8,8 +8,9 @@ next one: as Kafka Streams' TopologyTestDriver does.
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from streamapp.config import StreamsConfig
 from streamapp.durations import Duration, to_ms
@@ -27,13 +28,17 @@ from streamapp.records import (
     check_timestamp,
 )
 from streamapp.runners.local.coroutines import Coroutines
+from streamapp.runners.local.forgotten import watched
 from streamapp.runners.local.topics import TestInputTopic, TestOutputTopic
 from streamapp.serdes.base import Serde, check_serde
 from streamapp.state.backend import MemoryBackend
+from streamapp.state.spec import StoreSpec
 from streamapp.topology import Topology
+from streamapp.topology.plan import Subtopology
 
 __all__ = ["TopologyTestDriver"]
 
+S = TypeVar("S")
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -71,7 +76,9 @@ class TopologyTestDriver:
         self._fresh: deque[OutputRecord] = deque()
         self._coroutines = Coroutines()
         self._offsets: dict[str, int] = {}
-        self._merged = self.plan.merged()
+        merged = Subtopology.merge(self.plan.subtopologies)
+        nodes, self._watches = watched(merged.nodes)
+        self._merged = replace(merged, nodes=nodes)
         self._global = GlobalState(self.plan, lambda _: MemoryBackend(), wall_clock_ms=self.wall_clock_ms)
         self._task = Task(
             self.plan,
@@ -135,7 +142,7 @@ class TopologyTestDriver:
             raise ValueError(f"time cannot go back: auto_advance_ms={advance}")
         check_serde(key_serde, f"key_serde of input topic {topic}")
         check_serde(value_serde, f"value_serde of input topic {topic}")
-        return TestInputTopic(self, topic, key_serde, value_serde, start, advance)
+        return TestInputTopic(self.pipe_raw, topic, key_serde, value_serde, start, advance)
 
     def create_output_topic(
         self, topic: str, key_serde: Serde[K], value_serde: Serde[V]
@@ -149,7 +156,7 @@ class TopologyTestDriver:
         """
         check_serde(key_serde, f"key_serde of output topic {topic}")
         check_serde(value_serde, f"value_serde of output topic {topic}")
-        return TestOutputTopic(self._unread[topic], topic, key_serde, value_serde)
+        return TestOutputTopic(self._unread[topic], self.produced, topic, key_serde, value_serde)
 
     def pipe_raw(
         self,
@@ -194,14 +201,18 @@ class TopologyTestDriver:
         """The mocked wall clock."""
         return self._wall_clock
 
-    def store(self, name: str) -> Any:
-        """A state store, with its typed reads. Raises `InvalidStoreError` if there is none of that name.
+    @overload
+    def store(self, store: StoreSpec[S]) -> S: ...
+    @overload
+    def store(self, store: str) -> Any: ...
+    def store(self, store: str | StoreSpec[Any]) -> Any:
+        """A state store, by name or by its specification. Raises `InvalidStoreError` if there is none of that name.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     list(driver.store("counts").all())
         []
         """
-        return self._task.store(name)
+        return self._task.store(store if isinstance(store, str) else store.name)
 
     def query(self, store: str, query: Query) -> Any:
         """Runs an interactive query (KIP-796) on a store; see `streamapp.query`.
@@ -236,7 +247,21 @@ class TopologyTestDriver:
         return self._task.metrics.dropped_records + self._global.dropped_records
 
     def close(self) -> None:
-        """Closes processors and stores."""
+        """Closes processors and stores. Warns of functions that gave None for every record: a return may be missing.
+
+        >>> import warnings
+        >>> builder = StreamsBuilder()
+        >>> builder.stream("words", key_serde=text, value_serde=text).filter(lambda key, word: print(word)).to("loud")
+        >>> driver = TopologyTestDriver(builder.build())
+        >>> driver.create_input_topic("words", text, text).pipe_input("a", "to")
+        to
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     driver.close()
+        >>> print(str(caught[0].message).split(") ")[1])
+        gave None for each of 1 records, which drops each record; is a return missing?
+        """
+        for watch in self._watches:
+            watch.warn()
         self._task.flush()
         self._task.close()
         self._global.close()

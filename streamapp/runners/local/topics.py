@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
 
+from streamapp.names import did_you_mean
 from streamapp.records import NO_HEADERS, Headers, OutputRecord, Record
 from streamapp.serdes.base import Serde
-
-if TYPE_CHECKING:
-    from streamapp.runners.local.driver import TopologyTestDriver
 
 __all__ = ["TestInputTopic", "TestOutputTopic"]
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+PipeRaw = Callable[[str, "bytes | None", "bytes | None", int, Headers], None]
+"""Processes one record completely: topic, key, value, timestamp in ms, headers."""
 
 
 class TestInputTopic(Generic[K, V]):
@@ -36,7 +37,7 @@ class TestInputTopic(Generic[K, V]):
 
     def __init__(
         self,
-        driver: TopologyTestDriver,
+        pipe_raw: PipeRaw,
         topic: str,
         key_serde: Serde[K],
         value_serde: Serde[V],
@@ -44,7 +45,7 @@ class TestInputTopic(Generic[K, V]):
         auto_advance_ms: int,
     ) -> None:
         self.topic = topic
-        self._driver = driver
+        self._pipe_raw = pipe_raw
         self._key, self._value = key_serde.bind(topic, True), value_serde.bind(topic, False)
         self._now, self._advance = start_ms, auto_advance_ms
 
@@ -62,7 +63,7 @@ class TestInputTopic(Generic[K, V]):
             self._now += self._advance
         raw_key = None if key is None else self._key.serialize(key)
         raw_value = None if value is None else self._value.serialize(value)
-        self._driver.pipe_raw(self.topic, raw_key, raw_value, timestamp, headers)
+        self._pipe_raw(self.topic, raw_key, raw_value, timestamp, headers)
 
     def pipe_values(self, values: Iterable[V | None]) -> None:
         """Writes values without keys.
@@ -114,10 +115,15 @@ class TestOutputTopic(Generic[K, V]):
     __test__ = False
 
     def __init__(
-        self, unread: deque[OutputRecord], topic: str, key_serde: Serde[K], value_serde: Serde[V]
+        self,
+        unread: deque[OutputRecord],
+        produced: Mapping[str, Any],
+        topic: str,
+        key_serde: Serde[K],
+        value_serde: Serde[V],
     ) -> None:
         self.topic = topic
-        self._unread = unread
+        self._unread, self._produced = unread, produced
         self._key, self._value = key_serde.bind(topic, True), value_serde.bind(topic, False)
 
     @property
@@ -146,12 +152,19 @@ class TestOutputTopic(Generic[K, V]):
         5
         """
         if self.is_empty:
-            raise LookupError(f"no record left to read in topic {self.topic}")
+            raise LookupError(self._nothing_left())
         raw = self._unread.popleft()
         # None is none of their types, as in Kafka Streams: a test knows where it reads a deletion.
         key: Any = None if raw.key is None else self._key.deserialize(raw.key)
         value: Any = None if raw.value is None else self._value.deserialize(raw.value)
         return Record(key, value, raw.timestamp or 0, raw.headers)
+
+    def _nothing_left(self) -> str:
+        if self.topic in self._produced:
+            return f"no record left to read in topic {self.topic}"
+        written = ", ".join(self._produced) or "none"
+        meant = did_you_mean(self.topic, self._produced)
+        return f"nothing was written to topic {self.topic}; the topics that were written to: {written}{meant}"
 
     def read_key_value(self) -> tuple[K, V]:
         """Key and value of the next record.

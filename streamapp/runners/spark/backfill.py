@@ -28,16 +28,16 @@ import msgspec
 from streamapp import failpoints
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.config import StreamsConfig
+from streamapp.connection import client_of, connected, settings_of
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.backfill_files import History, archives
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.frames import CHANGE, POSITION, RECORD
-from streamapp.runners.spark.handover_group import Committed, Group, Progress, settings_of
+from streamapp.runners.spark.handover_group import Committed, Group, Progress
 from streamapp.runners.spark.handover_retention import check_retention, first_times
 from streamapp.runners.spark.handover_survey import Survey, Until, fingerprint_group, survey
 from streamapp.runners.spark.handover_write import TaskWriter, compacted_topics, rows_to_write
-from streamapp.runners.spark.inputs import client_of
 from streamapp.runners.spark.progress import records_bar
 from streamapp.runners.spark.runner import Run, SparkRunner
 from streamapp.runners.spark.session import few_groups
@@ -92,6 +92,7 @@ class Backfill:
         spark: SparkSession | None = None,
         progress: bool = False,
     ) -> None:
+        config = connected(config)
         self._runner = SparkRunner(topology, config, spark)
         self._config, self._progress = config, progress
         self._group = Group(config)

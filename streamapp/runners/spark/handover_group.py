@@ -20,14 +20,13 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from streamapp.broker.requests import ask, until_coordinated
-from streamapp.broker.settings import KafkaSettings
 from streamapp.config import StreamsConfig
+from streamapp.connection import client_of, settings_of
 from streamapp.engine.metadata import BACKFILL
 from streamapp.errors import BrokerError, ConfigError, StreamsError
 from streamapp.records import TopicPartition
-from streamapp.runners.spark.inputs import client_of
 
-__all__ = ["Committed", "Group", "Progress", "settings_of"]
+__all__ = ["Committed", "Group", "Progress"]
 
 R = TypeVar("R")
 
@@ -79,13 +78,6 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
         if not metadata.startswith(BACKFILL):
             return None
         return msgspec.json.decode(metadata[len(BACKFILL) :], type=Progress)
-
-
-def settings_of(config: StreamsConfig) -> KafkaSettings:
-    """The application's cluster, for clients that are not librdkafka's."""
-    given = {name.replace(".", "_"): value for name, value in client_of(config).items()}
-    known = KafkaSettings.__dataclass_fields__
-    return KafkaSettings(**{name: value for name, value in given.items() if name in known})
 
 
 class Group:

@@ -7,10 +7,10 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from streamapp.connection import client_of
 from streamapp.errors import BrokerError, ConfigError, TopologyError, UnsupportedOperation
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.handover_group import Committed, Group, Progress
-from streamapp.runners.spark.inputs import client_of
 from streamapp.runners.spark.planner import check_runnable, in_order, topics_of
 from streamapp.runners.spark.source import KafkaRange, KafkaReader, KafkaSource, Ranges
 from streamapp.runners.spark.stage import Resume

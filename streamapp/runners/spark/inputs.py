@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from streamapp.config import StreamsConfig
+from streamapp.connection import client_of
 from streamapp.errors import ConfigError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.archive import ParquetSource
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Sources = KafkaSource | Mapping[str, "Source | DataFrame"] | None
 
-__all__ = ["Inputs", "Source", "client_of", "resolve"]
+__all__ = ["Inputs", "Source", "resolve"]
 
 Source = KafkaSource | ParquetSource | FrameSource | ColumnSource
 
@@ -52,11 +52,6 @@ class Inputs:
         return sum(part.size for part in self.of(topics).values()) + sum(
             total for tp, total in self.totals.items() if tp.topic in topics
         )
-
-
-def client_of(config: StreamsConfig) -> dict[str, Any]:
-    """librdkafka's settings for the application's cluster."""
-    return {"bootstrap.servers": config.bootstrap_servers, **config.client_properties}
 
 
 def resolve(plan: Plan, sources: Sources) -> Inputs:

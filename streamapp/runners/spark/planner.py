@@ -59,7 +59,7 @@ def in_order(plan: Plan, given: Collection[str], *, whole: bool = True) -> list[
                 "state cannot be told apart by partition afterwards",
                 "Use SparkRunner.batch for results only, or let workers process the history",
             )
-        sub = _as_one([subs[n] for n in members]) if circle else subs[members[0]]
+        sub = Subtopology.merge([subs[n] for n in members]) if circle else subs[members[0]]
         groups.append(Group(sub, members, circle))
     return groups
 
@@ -70,16 +70,6 @@ def _reached(start: int, feeds: dict[int, set[int]]) -> set[int]:
         new = {writer for number in new for writer in feeds[number]} - found
         found |= new
     return found
-
-
-def _as_one(subs: list[Subtopology]) -> Subtopology:
-    return Subtopology(
-        id=subs[0].id,
-        nodes=tuple(n for sub in subs for n in sub.nodes),
-        stores=tuple(s for sub in subs for s in sub.stores),
-        repartition_topics=tuple(t for sub in subs for t in sub.repartition_topics),
-        changelog_topics={k: v for sub in subs for k, v in sub.changelog_topics.items()},
-    )
 
 
 def topics_of(sub: Subtopology, available: Collection[str]) -> tuple[str, ...]:

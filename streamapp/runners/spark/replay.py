@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.config import StreamsConfig
+from streamapp.connection import client_of, connected, settings_of
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.failures import raised_in_tasks
-from streamapp.runners.spark.handover_group import Group, settings_of
-from streamapp.runners.spark.inputs import client_of
+from streamapp.runners.spark.handover_group import Group
 from streamapp.runners.spark.partitioning import exact_partitions
 from streamapp.runners.spark.planner import topics_of
 from streamapp.runners.spark.replay_write import TopicWriter, read_topic
@@ -93,6 +93,7 @@ class Replay:
         spark: SparkSession,
         progress: bool = False,
     ) -> None:
+        config = connected(config)
         self._runner = SparkRunner(topology, config, spark)
         self._config, self.name, self._spark, self._progress = config, name, spark, progress
         self._since = since

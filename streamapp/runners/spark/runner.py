@@ -12,10 +12,11 @@ from uuid import uuid4
 
 from streamapp import failpoints
 from streamapp.config import StreamsConfig
+from streamapp.connection import client_of, connected
 from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.frames import COUNTS, INPUT_COLUMNS, OUTPUT, PACK, RECORD, ROW, SENT
-from streamapp.runners.spark.inputs import Inputs, client_of, resolve
+from streamapp.runners.spark.inputs import Inputs, resolve
 from streamapp.runners.spark.native import native_table
 from streamapp.runners.spark.packing import record_headers
 from streamapp.runners.spark.partitioning import exact_partitions
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from streamapp.runners.spark.columns import ColumnSource
     from streamapp.runners.spark.inputs import Sources
 
-__all__ = ["Run", "SparkRunner", "client_of"]
+__all__ = ["Run", "SparkRunner"]
 
 
 class SparkRunner:
@@ -48,7 +49,7 @@ class SparkRunner:
     """
 
     def __init__(self, topology: Topology, config: StreamsConfig, spark: SparkSession | None = None) -> None:
-        plan = topology.plan(config)
+        plan = topology.plan(connected(config))
         # A batch knows where its inputs end, so there is nothing to idle for.
         self._plan = replace(plan, config=plan.config.replace(max_task_idle_ms=0))
         self._spark = spark

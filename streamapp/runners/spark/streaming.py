@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 from streamapp import failpoints
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.config import StreamsConfig
+from streamapp.connection import client_of, connected, settings_of
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.failures import raised_in_tasks
-from streamapp.runners.spark.handover_group import Group, settings_of
+from streamapp.runners.spark.handover_group import Group
 from streamapp.runners.spark.handover_survey import read_topics
-from streamapp.runners.spark.inputs import client_of
 from streamapp.runners.spark.planner import check_runnable, topics_of
 from streamapp.runners.spark.source import KafkaRange
 from streamapp.runners.spark.streaming_seat import Seat
@@ -76,6 +76,7 @@ class SparkStream:
         records_per_batch: int = 100_000,
         on_batch: Callable[[BatchMetrics], None] = lambda _: None,
     ) -> None:
+        config = connected(config)
         # A micro-batch knows where its inputs end, so there is nothing to idle for.
         self._plan = topology.plan(config.replace(max_task_idle_ms=0))
         self._config, self._spark = config, spark

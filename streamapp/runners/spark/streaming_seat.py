@@ -14,9 +14,9 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.config import StreamsConfig
+from streamapp.connection import client_of
 from streamapp.errors import BrokerError, ConfigError, StreamsError
 from streamapp.runners.spark.handover_group import Group
-from streamapp.runners.spark.inputs import client_of
 
 __all__ = ["Seat"]
 

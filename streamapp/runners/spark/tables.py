@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamapp.config import StreamsConfig
+from streamapp.connection import client_of, connected
 from streamapp.engine.collector import NoWayOut
 from streamapp.engine.global_state import GlobalState
 from streamapp.engine.task import Task
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.frames import OUTPUT, ROW
-from streamapp.runners.spark.inputs import client_of
 from streamapp.runners.spark.result import OutputTable
 from streamapp.runners.spark.session import spark_session
 from streamapp.runners.spark.source import KafkaPart, KafkaRange, KafkaSource
@@ -42,7 +42,7 @@ def live_tables(
     >>> tables = live_tables(topology, config)                                     # doctest: +SKIP
     >>> tables["carrier-flights"].typed.orderBy("value").show()                    # doctest: +SKIP
     """
-    plan = topology.plan(config)
+    plan = topology.plan(connected(config))
     spark = spark or spark_session(plan.application_id)
     kafka = KafkaRange(client_of(plan.config))
     counts = kafka.partition_counts()

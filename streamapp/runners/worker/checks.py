@@ -1,13 +1,18 @@
-"""What a plan must not ask of a worker."""
+"""What a plan must not ask of a worker, and of its process."""
 
 from __future__ import annotations
 
+import logging
+
 from streamapp.engine.operators.asynchronous import AsyncMap
 from streamapp.errors import ConfigError
+from streamapp.state.files import file_limit, files_needed, raise_file_limit, too_few_files
 from streamapp.topology.nodes import ProcessorNode
 from streamapp.topology.plan import Plan
 
-__all__ = ["check_timeouts"]
+__all__ = ["check_file_limit", "check_timeouts"]
+
+logger = logging.getLogger(__name__)
 
 
 def check_timeouts(plan: Plan) -> None:
@@ -25,3 +30,14 @@ def check_timeouts(plan: Plan) -> None:
                 f"back after transaction_timeout_ms={config.transaction_timeout_ms} (commit interval "
                 f"{config.commit_interval} ms): give the steps a shorter timeout, or set a longer transaction_timeout_ms"
             )
+
+
+def check_file_limit(tasks: int) -> None:
+    """Raises `ConfigError` when this process may open too few files for one task with state; warns when the files are too
+    few for all tasks. The limit is raised first as far as this process may."""
+    raise_file_limit()
+    limit = file_limit()
+    if limit < files_needed(1):
+        raise ConfigError(too_few_files(limit))
+    if limit < files_needed(tasks):
+        logger.warning("The application has %d tasks with state. %s", tasks, too_few_files(limit))

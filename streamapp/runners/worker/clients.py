@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -13,6 +15,7 @@ from streamapp.broker.consumer import RecordConsumer, open_consumer
 from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin
 from streamapp.broker.requests import list_offsets as ask_offsets
 from streamapp.config import StreamsConfig
+from streamapp.connection import client_of
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.logs import CLIENT_LOGGER
@@ -21,6 +24,7 @@ __all__ = [
     "PATIENCE_SECONDS",
     "admin_client",
     "brokers_answer",
+    "client_id",
     "client_settings",
     "consumer_settings",
     "find_committed",
@@ -37,16 +41,24 @@ _UNKNOWN_SECONDS = 30.0
 """How long a topic may be unknown: it was just created, and not every broker has heard of it."""
 
 
-def client_settings(config: StreamsConfig) -> dict[str, Any]:
-    return {
-        "bootstrap.servers": config.bootstrap_servers,
-        "client.id": config.application_id,
-        "logger": CLIENT_LOGGER,
-        **config.client_properties,
-    }
+def client_id(config: StreamsConfig, role: str | None = None) -> str:
+    """The name of a client of this worker in the logs, metrics and quotas of brokers: application, worker and role.
+
+    The worker is its ``group_instance_id``, or its host and process. ``client.id`` of the client properties stands for both.
+
+    >>> client_id(StreamsConfig("flights", group_instance_id="pod-3"), "producer")
+    'flights-pod-3-producer'
+    """
+    worker = config.group_instance_id or f"{socket.gethostname()}-{os.getpid()}"
+    name: str = config.client_properties.get("client.id") or f"{config.application_id}-{worker}"
+    return name if role is None else f"{name}-{role}"
 
 
-def consumer_settings(config: StreamsConfig) -> dict[str, Any]:
+def client_settings(config: StreamsConfig, role: str) -> dict[str, Any]:
+    return {**client_of(config), "client.id": client_id(config, role), "logger": CLIENT_LOGGER}
+
+
+def consumer_settings(config: StreamsConfig, role: str = "consumer") -> dict[str, Any]:
     """For a consumer in *assign* mode: it looks up the group's offsets and never joins the group.
 
     Offsets and changelog records are written in transactions under either guarantee; of others' transactions, too, only
@@ -54,7 +66,7 @@ def consumer_settings(config: StreamsConfig) -> dict[str, Any]:
     """
     rack = {} if config.client_rack is None else {"client.rack": config.client_rack}
     return {
-        **client_settings(config),
+        **client_settings(config, role),
         **rack,
         "group.id": config.application_id,
         "enable.auto.commit": False,
@@ -71,7 +83,7 @@ def consumer_settings(config: StreamsConfig) -> dict[str, Any]:
 
 def producer_settings(config: StreamsConfig, transactional_id: str | None = None) -> dict[str, Any]:
     settings = {
-        **client_settings(config),
+        **client_settings(config, "producer" if transactional_id is None else "transactions"),
         "partitioner": "murmur2_random",  # the Java client's
         "enable.idempotence": True,
         # Who sends says when (`RecordProducer.hurry`). What has waited for longer than this while the request before it is
@@ -90,7 +102,8 @@ def producer_settings(config: StreamsConfig, transactional_id: str | None = None
 
 
 def admin_client(config: StreamsConfig) -> LastingAdmin:
-    return LastingAdmin(client_settings(config))
+    # What it would log, its requests answer.
+    return LastingAdmin({**client_settings(config, "admin"), "log_level": 0})
 
 
 def brokers_answer(admin: LastingAdmin) -> bool:
@@ -105,9 +118,11 @@ def brokers_answer(admin: LastingAdmin) -> bool:
 def unreachable(config: StreamsConfig, exc: KafkaException) -> BrokerError:
     """The error for a broker that does not answer."""
     error: KafkaError = exc.args[0]
+    protocol = config.client_properties.get("security.protocol", "PLAINTEXT")
     return BrokerError(
-        f"Kafka cannot be reached at {config.bootstrap_servers} ({error.str()}). Is it running, and is this its address? "
-        "A local one is started with: streamapp broker start"
+        f"Kafka cannot be reached at {config.bootstrap_servers} with {protocol} ({error.str()}). Is it running, is this "
+        "its address, and does it let this client in so (docs/connecting.md)? A local one is started with: streamapp "
+        "broker start"
     )
 
 

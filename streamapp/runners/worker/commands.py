@@ -22,9 +22,11 @@ class _Command(NamedTuple):
 
 class CommandQueue:
     """Functions that wait for the thread to run them. What is one of the exceptions ``handled`` by the thread is raised in
-    it, and is nothing to whoever asked."""
+    it, and is nothing to whoever asked. ``wake`` is called, in the thread that asks, for each function: it ends what the
+    thread waits for."""
 
-    def __init__(self, *handled: type[BaseException]) -> None:
+    def __init__(self, wake: Callable[[], None], *handled: type[BaseException]) -> None:
+        self._wake = wake
         self._handled = handled
         self._queue: SimpleQueue[_Command] = SimpleQueue()
         self._closed = False
@@ -33,6 +35,7 @@ class CommandQueue:
         """Its result. ``vital``: an exception ends the thread, too; otherwise it is only the caller's."""
         future: Future[R] = Future()
         self._queue.put(_Command(fn, future, vital))
+        self._wake()
         if self._closed:
             self.close()
         return future

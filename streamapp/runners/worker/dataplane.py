@@ -20,6 +20,7 @@ from streamapp.runners.worker.commit import Committer
 from streamapp.runners.worker.fetch import Fetcher
 from streamapp.runners.worker.global_stores import GlobalStores
 from streamapp.runners.worker.livetask import LiveTask, TaskOpener, now_ms
+from streamapp.runners.worker.logs import DETAIL
 from streamapp.runners.worker.membership import Member, Membership, StaleMemberError
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.producer import RecordProducer
@@ -71,7 +72,8 @@ class DataPlane(threading.Thread):
         self._global_stores = global_stores
         self._open_task = open_task
         self._on_failure = on_failure
-        self._commands = CommandQueue(StaleMemberError, TransactionAborted)
+        self._commands = CommandQueue(self._wake, StaleMemberError, TransactionAborted)
+        self._woken = threading.Event()
         self._member: Member | None = None
         self._stopping = self._ended = False
         self._abandoned = threading.Event()
@@ -164,6 +166,11 @@ class DataPlane(threading.Thread):
         if time.monotonic() - self._last_look >= _LATE_SECONDS:
             self.fetcher.refresh_ends_beside()
 
+    def _wake(self) -> None:
+        """For other threads: the turn does not wait for records any longer, so that the next one begins with their command."""
+        self._woken.set()
+        self.fetcher.wake()
+
     # The thread.
 
     def run(self) -> None:
@@ -184,6 +191,7 @@ class DataPlane(threading.Thread):
         self.turns += 1
         self._committer.waits = False
         try:
+            self._woken.clear()
             while not self._stopping and self._commands.run_next():
                 pass
             if not self._stopping:
@@ -208,7 +216,7 @@ class DataPlane(threading.Thread):
         if self.restorer.active:
             self.restorer.poll(0 if runs else _IDLE_SECONDS)
         elif self.suspended or self.paused or not runs:
-            time.sleep(_IDLE_SECONDS)
+            self._woken.wait(_IDLE_SECONDS)
         self._start_restored()
         self.standbys.poll()
         self._look()
@@ -377,7 +385,12 @@ class DataPlane(threading.Thread):
             live.task.init()
             live.running = True
             restored = self.restorer.finished(live)
-            logger.info("task %s is running%s", live.id, f", {restored} records restored" if restored else "")
+            records = f", {restored} records restored" if restored else ""
+            logger.info("task %s is running%s", live.id, records, extra=DETAIL)
+        if ready and all(live.running for live in self.tasks.values()):
+            logger.info(
+                "ready: %s here", f"{len(self.tasks)} task{'s run' if len(self.tasks) > 1 else ' runs'}"
+            )
         if ready and not self.suspended:
             self.fetcher.assign(live for live in self.tasks.values() if live.running)
 

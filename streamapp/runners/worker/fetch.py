@@ -104,6 +104,10 @@ class Fetcher:
         for event in events:
             self._on_event(event)
 
+    def wake(self) -> None:
+        """For other threads: `poll` does not wait for a first record, this time or the next."""
+        self._consumer.wake()
+
     def caught_up(self, live: LiveTask) -> Collection[TopicPartition] | None:
         """The inputs of a task that were read to their end; None: it has nothing to wait for."""
         if len(live.inputs) == 1 or self._config.max_task_idle_ms < 0:

@@ -41,7 +41,7 @@ class GlobalStores:
             end = list_offsets(admin, partitions, latest=True)
             self._missing = {tp: end[tp] for tp in partitions if first[tp] < end[tp]}
             self._consumer = open_consumer(
-                {**consumer_settings(plan.config), "auto.offset.reset": "earliest"}
+                {**consumer_settings(plan.config, "global"), "auto.offset.reset": "earliest"}
             )
             self._consumer.assign({tp: first[tp] for tp in partitions})
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import errno
+import logging
 import sys
-from typing import NoReturn
+from io import TextIOWrapper
+from typing import Any, NoReturn
 
+import click
 import faust
+from click.core import ParameterSource
 
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.runners.repetitions import quieten_drops
-from streamapp.runners.worker.logs import quieten_clients
+from streamapp.runners.worker.logs import Brief, Crashes, hide_secrets, quieten_clients
 
 __all__ = ["StreamsWorker"]
 
@@ -18,12 +22,33 @@ __all__ = ["StreamsWorker"]
 class StreamsWorker(faust.Worker):  # type: ignore[misc]
     """Ends with exit code 1 and the message of a `StreamsError`, which names the remedy; a traceback would bury it.
 
-    Any other exception is a fault of a program and is shown as Faust shows it.
+    Any other exception is a fault of a program and is shown with its traceback. Without a log level the worker shows
+    what users need (`Brief`); with one, all that there is at that level.
     """
 
     _refused: StreamsError | None = None
 
+    def __init__(
+        self, app: faust.App, *services: Any, loglevel: str | int | None = None, **options: Any
+    ) -> None:
+        self._brief = not _is_given("loglevel", loglevel)
+        # Faust's command asks for it whatever the application's settings say.
+        options["redirect_stdouts"] = app.conf.worker_redirect_stdouts
+        super().__init__(app, *services, loglevel="INFO" if self._brief else loglevel, **options)
+
+    def on_setup_root_logger(self, logger: logging.Logger, level: int) -> None:
+        super().on_setup_root_logger(logger, level)
+        for handler in logger.handlers:
+            handler.addFilter(Crashes())
+            if self._brief:
+                handler.addFilter(Brief())
+
     async def start(self) -> None:
+        if isinstance(
+            sys.stdout, TextIOWrapper
+        ):  # what is printed into a file is there at once, in its order
+            sys.stdout.reconfigure(line_buffering=True)
+        hide_secrets()
         quieten_clients()
         quieten_drops()
         try:
@@ -47,3 +72,15 @@ class StreamsWorker(faust.Worker):  # type: ignore[misc]
                 print(f"Error: {reason}", file=sys.stderr, flush=True)
                 sys.exit(1)
         raise AssertionError("Faust's worker ends with an exit code")
+
+
+def _is_given(name: str, value: object) -> bool:
+    """True for an option that the command line, or who makes a worker without one, has set."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return value is not None
+    while context is not None:
+        if context.get_parameter_source(name) in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT):
+            return True
+        context = context.parent
+    return False

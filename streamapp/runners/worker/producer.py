@@ -34,9 +34,8 @@ __all__ = ["ProductionError", "RecordProducer"]
 logger = logging.getLogger(__name__)
 _FULL_SECONDS = 0.01
 _LAST_SECONDS = 2.0
-_NO_TOPIC = (
-    "Create it. If it is a changelog that was deleted, restore it, or begin anew with `streamapp reset`"
-)
+_NO_TOPIC = "Create it: streamapp topic create {topic} --partitions 4"
+_NO_CHANGELOG = "It is a changelog that was deleted: restore it, or, to compute the tables anew, stop all workers and run `streamapp reset`"
 _FAULTS_OF_THE_RECORD = {
     KafkaError.MSG_SIZE_TOO_LARGE: "Raise max.message.bytes of the topic, or write less into a record",
     KafkaError.INVALID_RECORD: "A compacted topic takes no records without a key",
@@ -246,6 +245,9 @@ class RecordProducer:
             return
         size = len(key or b"") + len(value or b"")
         remedy = _FAULTS_OF_THE_RECORD.get(error.code())
+        if remedy is _NO_TOPIC:
+            deleted = topic.startswith(f"{self._config.application_id}-") and topic.endswith("-changelog")
+            remedy = _NO_CHANGELOG if deleted else remedy.format(topic=topic)
         failure = ProductionError(
             f"a record could not be written to {topic}: {error.str()} (key and value: {size:,} bytes)"
             + (f". {remedy}" if remedy else "")

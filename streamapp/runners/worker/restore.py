@@ -77,6 +77,8 @@ class ChangelogReader:
     markers, aborted records, or nothing at all after compaction.
     """
 
+    _role = "restore"
+    """In the name of the consumer."""
     _settings: ClassVar[Mapping[str, Any]] = {}
     """Of the consumer, beside those of the worker's others."""
 
@@ -87,7 +89,7 @@ class ChangelogReader:
 
     @cached_property
     def _consumer(self) -> RecordConsumer:
-        return open_consumer({**consumer_settings(self._config), **self._settings})
+        return open_consumer({**consumer_settings(self._config, self._role), **self._settings})
 
     @property
     def progress(self) -> list[RestoreProgress]:

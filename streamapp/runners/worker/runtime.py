@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import math
 import os
 import threading
 import uuid
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -19,7 +21,7 @@ from streamapp.config import StreamsConfig
 from streamapp.errors import StreamsError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.assignor import RUNNING
-from streamapp.runners.worker.checks import check_timeouts
+from streamapp.runners.worker.checks import check_file_limit, check_timeouts
 from streamapp.runners.worker.cleanup import StateCleaner
 from streamapp.runners.worker.clients import admin_client, unreachable
 from streamapp.runners.worker.dataplane import DataPlane
@@ -43,6 +45,7 @@ logger = logging.getLogger(__name__)
 _START_SECONDS = 60.0
 """So long brokers may take to answer at first, as with Kafka's own clients (``default.api.timeout.ms``)."""
 _ASK_SECONDS = 5.0
+_SAY_SECONDS = 20.0
 _LOOK_SECONDS = 1.0
 _EXIT_SECONDS = 15.0
 """What is left of the process gets that long to end after the last commit has not succeeded in time."""
@@ -77,12 +80,21 @@ class StreamsRuntime(WorkerView):
         and other `StreamsError`."""
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
+        logger.info("%s", self._introduction())
+        check_file_limit(1)
         admin = self._admin = admin_client(self.config)
         await self._await_kafka(admin)
         topics = self._topics = await self._loop.run_in_executor(None, prepare_topics, self.plan, admin)
         await self._loop.run_in_executor(None, wait_until_free, self.plan.application_id, admin)
         self._sources = dict(topics.sources)
         self._source_names = frozenset(topic for names in topics.sources.values() for topic in names)
+        check_file_limit(
+            sum(
+                topics.task_count(sub)
+                for sub in self.plan.subtopologies
+                if any(spec.persistent for spec in sub.stores)
+            )
+        )
         self._directory = StateDirectory(self.config.state_dir, self.plan.application_id)
         self._directory.check(
             fingerprint=self.plan.fingerprint,
@@ -129,10 +141,24 @@ class StreamsRuntime(WorkerView):
         self._watchdog = Watchdog(places, limit, self._on_hang)
         self._watchdog.start()
 
+    def _introduction(self) -> str:
+        """The first line of a worker's log."""
+        config, conf = self.config, self._app.conf
+        security = config.client_properties.get("security.protocol", "PLAINTEXT")
+        parts = [
+            f"{config.application_id} starts: Kafka at {config.bootstrap_servers}"
+            + ("" if security == "PLAINTEXT" else f" ({security})"),
+            f"state in {Path(config.state_dir) / config.application_id}",
+        ]
+        if conf.web_enabled:
+            parts.append(f"page and tables at {self._app.web_server_url}")
+        return ", ".join(parts)
+
     async def _await_kafka(self, admin: LastingAdmin) -> None:
         """Brokers may start after workers, and be slow to answer. Raises `BrokerError` when they have not for a minute."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _START_SECONDS
+        said = -math.inf
         while True:
             try:
                 await loop.run_in_executor(None, admin.list_topics, None, _ASK_SECONDS)
@@ -141,13 +167,17 @@ class StreamsRuntime(WorkerView):
                 error = unreachable(self.config, exc)
                 if loop.time() > deadline:
                     raise error from exc
-                logger.warning("%s. Trying again for %.0f s", error, deadline - loop.time())
+                if loop.time() - said >= _SAY_SECONDS:
+                    logger.warning("%s. Trying again for %.0f s", error, deadline - loop.time())
+                    said = loop.time()
 
     async def stop(self) -> None:
         """Commits and closes all tasks, within the shutdown time-out."""
         self._stopping = True
         if self._plane is None:
             return
+        if self._failure is None:
+            logger.info("stopping: commits what was processed, and gives the tasks up")
         self._watch_shutdown()
         for task in self._beside:
             task.cancel()
@@ -173,6 +203,8 @@ class StreamsRuntime(WorkerView):
         await asyncio.get_running_loop().run_in_executor(None, self._plane.join, 5.0)
         if not self._plane.is_alive() and self._directory is not None:
             self._directory.close()
+        if self._failure is None:
+            logger.info("stopped: everything that was processed is committed")
 
     def _run_async(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
         assert self._loop is not None

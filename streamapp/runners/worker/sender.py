@@ -97,7 +97,7 @@ class Sender(Protocol):
 def open_sender(settings: Mapping[str, Any], on_failure: Callable[[Failure], None]) -> Sender:
     """A producer with librdkafka's settings."""
     plain = plain_settings(settings) if COMPILED else None
-    with opening():
+    with opening(settings):
         if plain is None:
             return ConfluentSender(settings, on_failure)
         return NativeSender(plain, settings.get("logger") or CLIENT_LOGGER, on_failure)

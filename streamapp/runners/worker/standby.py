@@ -39,6 +39,8 @@ class Standbys(ChangelogReader):
     here, are at most ``acceptable_recovery_lag`` records behind.
     """
 
+    _role = "standby"
+
     def __init__(
         self,
         config: StreamsConfig,

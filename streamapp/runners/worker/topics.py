@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask
@@ -38,7 +39,7 @@ class Topics:
 def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> Topics:
     """Checks the source topics and creates the internal ones that are missing.
 
-    Raises `BrokerError` when Kafka cannot be reached or refuses, `TopologyError` for missing source topics
+    Raises `BrokerError` when Kafka cannot be reached or refuses, `TopologyError` for missing source and output topics
     (all of them), for internal topics with another number of partitions and for changelogs that are gone while the
     offsets of their input are still there, `CopartitionError` for topics that are joined but do not match.
     """
@@ -47,12 +48,7 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     existing = _existing(plan, admin, timeout)
     missing = sorted(topic for topic in plan.source_topics if topic not in existing)
     if missing:
-        several = len(missing) > 1
-        raise TopologyError(
-            f"the source topic{'s' if several else ''} {', '.join(missing)} {'do' if several else 'does'} not exist on "
-            f"{plan.config.bootstrap_servers}. Create {'them' if several else 'it'} first, for example with: "
-            f"streamapp topic create {missing[0]} --partitions 4"
-        )
+        raise TopologyError(f"the source {_absent(missing, plan)}")
     counts = plan.partition_counts(existing)
     sources = {sub.id: _sources(sub, existing, counts) for sub in plan.subtopologies}
     known = {**existing, **counts}
@@ -66,7 +62,7 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     _check_counts(existing, counts)
     for sub in plan.subtopologies:
         _check_changelogs(plan, sub, committed.intersection(sources[sub.id]), existing, counts)
-    _warn_of_missing_outputs(plan, {**existing, **counts})
+    _check_outputs(plan, admin, {**existing, **counts}, timeout)
     _create(plan, admin, {name: count for name, count in counts.items() if name not in existing}, timeout)
     return Topics({**existing, **counts}, sources)
 
@@ -88,18 +84,37 @@ def changelog_ids(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> dic
     return found
 
 
-def _warn_of_missing_outputs(plan: Plan, known: Mapping[str, int]) -> None:
-    """A broker may create topics by itself when they are written to, so that this is no error yet."""
+def _check_outputs(plan: Plan, admin: LastingAdmin, known: Mapping[str, int], timeout: float) -> None:
+    """Raises `TopologyError` for output topics that are missing, unless the brokers create topics by themselves."""
     outputs = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
     if plan.config.dead_letter_queue_topic is not None:
         outputs.add(plan.config.dead_letter_queue_topic)
-    for topic in sorted(outputs - known.keys()):
-        logger.warning(
-            "the topic %s, which is written to, does not exist. Unless the brokers create topics by themselves, the first record for it "
-            "will end the worker; create it with: streamapp topic create %s --partitions 4",
-            topic,
-            topic,
-        )
+    missing = sorted(outputs - known.keys())
+    if missing and not _creates_topics(admin, find_topics(plan.config, admin, timeout).brokers):
+        raise TopologyError(f"the output {_absent(missing, plan)}")
+
+
+def _absent(topics: Sequence[str], plan: Plan) -> str:
+    several = len(topics) > 1
+    return (
+        f"topic{'s' if several else ''} {', '.join(topics)} {'do' if several else 'does'} not exist on "
+        f"{plan.config.bootstrap_servers}. Create {'them' if several else 'it'} first, for example with: "
+        f"streamapp topic create {topics[0]} --partitions 4"
+    )
+
+
+def _creates_topics(admin: LastingAdmin, brokers: Iterable[int]) -> bool:
+    """True also where a broker does not tell, which takes a right that few clients have."""
+    resources = [ConfigResource(ConfigResource.Type.BROKER, str(broker)) for broker in brokers]
+    answers = ask(admin.describe_configs, resources, seconds=REQUEST_SECONDS)
+    for answer in answers.values():
+        try:
+            setting = answer.result().get("auto.create.topics.enable")
+        except KafkaException:
+            return True
+        if setting is None or setting.value != "false":
+            return True
+    return False
 
 
 def _existing(plan: Plan, admin: LastingAdmin, timeout: float) -> dict[str, int]:

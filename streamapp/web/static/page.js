@@ -7,6 +7,7 @@ const STATUS_EVERY = 1_000;
 const TABLES_EVERY = 10_000;
 const ENTRIES_EVERY = 2_000;
 const MAX_ROWS = 100;
+const MAX_TEXT = 400; // characters of a key or value that are shown
 
 const $ = (id) => document.getElementById(id);
 const number = (n) => (n == null ? "–" : Math.round(n).toLocaleString("en"));
@@ -109,7 +110,7 @@ function showStatus(status) {
   text($("application"), status.application_id);
   $("state").dataset.state = status.state;
   const state = status.paused ? `${status.state}, paused` : status.state;
-  text($("state-text"), status.reason ? `${state}: ${status.reason}` : state);
+  text($("state-text"), state); // why is among what stands out
   text($("address"), `${status.url} · ${status.state} for ${duration(status.state_seconds)}`);
   const others = status.workers.filter((url) => url !== status.url);
   changed($("others"), others, () => others.flatMap((url) => [h("a", { href: url }, url.replace(/^https?:\/\//, "")), " "]));
@@ -130,8 +131,9 @@ function showStatus(status) {
   showPartitions(status);
 }
 
-function showFindings({ findings, state }) {
-  const calm = state === "running" ? "Nothing: the worker runs and keeps up." : `Nothing yet: the worker is ${state}.`;
+function showFindings({ findings, state, lag }) {
+  const running = lag > 0 ? `Nothing: the worker runs, and ${number(lag)} records wait.` : "Nothing: the worker runs and keeps up.";
+  const calm = state === "running" ? running : `Nothing yet: the worker is ${state}.`;
   changed($("findings"), [findings, calm], () => findings.length === 0
     ? [h("li", { class: "calm" }, calm)]
     : findings.map((each) => h("li", { class: each.severity },
@@ -237,9 +239,9 @@ function showEntries(table, body) {
   const rows = entries.map((entry) => {
     const print = JSON.stringify(entry);
     return h("tr", { "data-print": print, class: before.size && !before.has(print) ? "fresh" : "" },
-      h("th", { scope: "row" }, plain(entry.key)),
+      h("th", { scope: "row" }, h("span", {}, ...shortened(entry.key === "" ? '""' : plain(entry.key)))),
       windowed && h("td", { class: "time" }, span(entry)),
-      h("td", { class: "json" }, plain(entry.value)),
+      h("td", { class: "json" }, ...shortened(readable(entry.value), `/tables/${encodeURIComponent(table.name)}/?key=${encodeURIComponent(plain(entry.key))}`)),
       timed && h("td", { class: "time" }, time(entry.timestamp)),
       h("td", { class: "amount" }, String(entry.partition)));
   });
@@ -249,7 +251,10 @@ function showEntries(table, body) {
   const newest = body.complete === false
     ? `The newest of ${number(body.scanned_per_partition)} entries looked at in each partition: the table has more.`
     : body.complete ? "The newest entries of all partitions, of every worker." : "";
-  text($("entries-note"), body.note ?? (entries.length === 0 ? "No entries yet." : newest));
+  const none = chosen.key === null ? "No entries yet." : `No entry for the key ${chosen.key}.`;
+  const cut = body.cut_at_bytes ? "There are more, which do not fit on a page." : "";
+  text($("entries-note"), body.note ?? (entries.length === 0 ? none : [newest, cut].filter(Boolean).join(" ")));
+  $("lookup-clear").hidden = chosen.key === null;
 }
 
 function drawSpark(history) {
@@ -302,6 +307,15 @@ function text(element, value) {
 
 const amount = (value) => h("td", { class: "amount" }, number(value));
 const plain = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+/** The beginning of a long text, how long it is, and where the whole of it is. */
+function shortened(whole, href) {
+  if (whole.length <= MAX_TEXT) return [whole];
+  const length = `${number(whole.length)} characters`;
+  return [`${whole.slice(0, MAX_TEXT)}…`, h("br", {}), href ? h("a", { class: "more", href }, `all ${length}`) : h("span", { class: "more" }, length)];
+}
+
+/** JSON with spaces, at which lines can end. */
+const readable = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 1).replace(/\n */g, " "));
 const plural = (n, noun) => `${number(n)} ${noun}${n === 1 ? "" : "s"}`;
 const left = (seconds) => (seconds == null ? "" : `, ${duration(seconds)} left`);
 
@@ -327,6 +341,13 @@ $("lookup").addEventListener("submit", (event) => {
   event.preventDefault();
   const key = $("lookup-key").value;
   chosen = { name: chosen.name, key: key === "" ? null : key };
+  refreshEntries();
+});
+
+$("lookup-clear").addEventListener("click", () => {
+  $("lookup-key").value = "";
+  chosen = { name: chosen.name, key: null };
+  $("lookup-key").focus();
   refreshEntries();
 });
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -309,3 +310,38 @@ def test_a_consumer_that_lost_all_brokers_goes_on_where_it_was(
     consumer.resume(second)
     records, _ = _until(consumer, lambda records, events: bool(records))
     assert {tp: batch.values for tp, batch in records.items()} == {second: [b"after"]}
+
+
+@pytest.mark.skipif(not COMPILED, reason="confluent-kafka's consumer cannot be woken")
+def test_a_poll_that_waits_is_woken(broker: MockKafka) -> None:
+    made = open_consumer({**broker.settings, "enable.partition.eof": False})
+    broker.write(0, b"k", b"v", 1)
+    made.assign({DELAYS[0]: 1})
+    answers: list[Any] = []
+    waiting = threading.Thread(target=lambda: answers.append(made.poll(10, 3_600)), daemon=True)
+    waiting.start()
+    made.wake()
+    waiting.join(60)
+    assert answers == [([], [])]
+    # Woken while nobody waits: the next poll gives what is there, and does not wait where nothing is.
+    made.wake()
+    assert made.poll(10, 3_600) == ([], [])
+    made.close()
+    made.wake()
+
+
+@pytest.mark.skipif(not COMPILED, reason="confluent-kafka's consumer cannot be woken")
+def test_a_poll_that_is_woken_leaves_no_record_out(broker: MockKafka) -> None:
+    made = open_consumer(broker.settings)
+    for n in range(200):
+        broker.write(0, b"k", b"%d" % n, n)
+    made.assign({DELAYS[0]: 0})
+    values: list[bytes | None] = []
+    for _ in range(100_000):
+        made.wake()
+        batches, events = made.poll(7, 0.01)
+        values += [value for _, batch in batches for value in batch.values]
+        if events:
+            break
+    assert values == [b"%d" % n for n in range(200)]
+    made.close()

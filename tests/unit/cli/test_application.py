@@ -56,3 +56,17 @@ def test_an_error_of_the_topology_comes_without_traceback(folder: Path) -> None:
     result = describe("wrong")
     assert result.exit_code == 1
     assert result.output.startswith("Error: ")
+
+
+@pytest.mark.parametrize(("file", "module"), [("a1.py", "a1"), ("./sub/a1.py:other", "sub.a1:other")])
+def test_a_file_is_no_module(file: str, module: str) -> None:
+    for command in ("describe", "worker"):
+        result = CliRunner().invoke(main, [command, file])
+        assert result.exit_code == 1
+        assert f"named by its module: {module}; run this in the folder" in result.output
+
+
+def test_a_log_level_that_there_is_not() -> None:
+    result = CliRunner().invoke(main, ["worker", "any", "-l", "verbose"])
+    assert result.exit_code == 2
+    assert "'verbose' is not one of 'crit', 'error', 'warn', 'info', 'debug'" in result.output

@@ -144,13 +144,13 @@ def store_of(config=None, *, windows=None, materialized=None):
 )
 def test_windows_are_kept_as_long_as_they_can_change(windows, retention_ms, size_ms):
     spec = store_of(windows=windows)
-    assert (spec.retention_ms, spec.window_size_ms, spec.segment_interval_ms) == (
+    assert (spec.retention_ms, spec.window_size_ms, spec.segment_ms) == (
         retention_ms,
         size_ms,
         60_000,
     )
     longer = store_of(windows=windows, materialized=Materialized("s", retention=HOUR))
-    assert (longer.retention_ms, longer.segment_interval_ms) == (HOUR, HOUR // 2)
+    assert (longer.retention_ms, longer.segment_ms) == (HOUR, HOUR // 2)
     with pytest.raises(ConfigError, match="store s has a retention of 14 ms"):
         store_of(windows=windows, materialized=Materialized("s", retention=14))
 
@@ -169,7 +169,7 @@ def test_store_types():
     assert not store_of(materialized=Materialized("s", store_type="in_memory")).persistent
     assert store_of(materialized=Materialized("s", store_type="lru", max_entries=3)).max_entries == 3
     versioned = store_of(materialized=Materialized("s", history_retention=HOUR))
-    assert (versioned.kind, versioned.retention_ms, versioned.segment_interval_ms) == (
+    assert (versioned.kind, versioned.retention_ms, versioned.segment_ms) == (
         "versioned",
         HOUR,
         HOUR // 12,

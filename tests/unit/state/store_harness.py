@@ -7,7 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from streamapp.records import NO_HEADERS, Headers, RecordBatch
+from streamapp.engine.current_record import CurrentRecord
+from streamapp.records import Headers, RecordBatch
 from streamapp.serdes import LongSerde, StringSerde
 from streamapp.serdes.base import Serde
 from streamapp.state.backend import MemoryBackend, WriteSet
@@ -34,14 +35,11 @@ class TaggedSerde(Serde[list[str]]):
         return data.decode().split(",")
 
 
-class FakeTask:
+class FakeTask(CurrentRecord):
     def __init__(self, log_each_write: bool = False) -> None:
+        super().__init__()
         self.partition = 0
-        self.topic: str | None = "in"
-        self.offset = 0
-        self.timestamp = 0
-        self.headers: Headers = NO_HEADERS
-        self.batch: RecordBatch | None = None
+        self.topic, self.offset, self.timestamp = "in", 0, 0
         self.log_each_write = log_each_write
         self.logged: list[tuple[bytes, bytes | None, int | None, Headers]] = []
         self.dropped = 0

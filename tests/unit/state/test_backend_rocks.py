@@ -11,7 +11,7 @@ import pytest
 
 from streamapp.errors import LockError, ProcessorStateError
 from streamapp.state.backend import WriteSet
-from streamapp.state.directory import DiskFullError, state_error
+from streamapp.state.directory import DiskFullError, StateDamagedError, state_error
 from streamapp.state.rocks import RocksBackend, RocksMemory
 
 # Writes batch n into two stores and the offsets of both, forever; n is told once it is written.
@@ -144,3 +144,15 @@ def _written(path: Path) -> None:
     backend = RocksBackend(path)
     backend.write(WriteSet(puts={"s": [(b"k", b"v")]}, offsets={"s": 3}))
     backend.close()
+
+
+def test_too_few_files_are_no_damage() -> None:
+    for error in (
+        Exception("IO error: While open a file: Too many open files"),
+        OSError(24, "Too many open files"),
+    ):
+        said = state_error("/state/0_1", error)
+        assert "ulimit -n" in str(said)
+        assert "32 for each task" in str(said)
+        assert "delete" not in str(said)
+        assert not isinstance(said, StateDamagedError)

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from store_harness import Life
 
 from streamapp.errors import ProcessorStateError
-from streamapp.records import RecordBatch, Windowed
+from streamapp.records import RecordBatch, RecordContext, Windowed
 from streamapp.serdes import LongSerde, StringSerde, TimeWindowedSerde
 from streamapp.state.backend import WriteSet
-from streamapp.state.formats import MAX_LONG, BufferContext, BufferedChange, LeftOrRightSerde
+from streamapp.state.formats import MAX_LONG, BufferedChange, LeftOrRightSerde
 
 KEYS = st.sampled_from(["a", "b", "ab", ""])
 
@@ -68,7 +68,7 @@ def test_the_buffer_of_a_stream_table_join_has_kafka_streams_bytes():
     assert life.store.put("b", "L16", 16, ())
     out = []
     life.store.evict(lambda *row: out.append(row))
-    assert out == [("a", "L5", BufferContext(5, 0, "left", 0, ()))]
+    assert out == [("a", "L5", RecordContext("left", 0, 0, 5))]
     assert [(k.hex(), v and v.hex(), t) for k, v, t, _ in life.task.logged] == [
         (
             "0000000000000000056100000001",
@@ -210,7 +210,7 @@ def test_a_suppressed_key_keeps_its_place_and_its_prior_value():
     assert store.buffer_size == (8 + 9 + 24 + 22) + (8 + 9 + 8 + 22)
     out = []
     store.evict_while(lambda: store.min_timestamp <= 10, lambda *row: out.append(row))
-    assert out == [(a, 3, 2, BufferContext(7, 0, "in", 0, ()))]
+    assert out == [(a, 3, 2, RecordContext("in", 0, 0, 7))]
     store.evict_while(lambda: store.num_records > 0, lambda *row: out.append(row))
     assert (store.num_records, store.buffer_size, store.min_timestamp) == (0, 0, MAX_LONG)
 
@@ -245,5 +245,5 @@ def test_what_a_very_old_application_suppressed_is_not_misread():
     st.integers(0, MAX_LONG),
 )
 def test_a_buffered_change_reads_back(values, headers, time):
-    change = BufferedChange(*values, BufferContext(time, 1, "tópic", 2, tuple(headers)))
+    change = BufferedChange(*values, RecordContext("tópic", 2, 1, time, tuple(headers)))
     assert BufferedChange.unpack(change.pack(time)) == (change, time)

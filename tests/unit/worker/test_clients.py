@@ -84,7 +84,7 @@ def test_behind_the_last_time_there_is_no_record() -> None:
     ("properties", "named"),
     [
         ({"linger.mss": "5"}, "linger.mss"),
-        ({"security.protocol": "SSL", "ssl.ca.location": "/nowhere.pem"}, "ssl.ca.location"),  # fits, alone
+        ({"security.protocol": "SSL", "ssl.crl.location": "/nowhere.pem"}, "ssl.crl.location"),  # fits, alone
         ({"error_cb": print, "linger.mss": "5"}, "linger.mss"),  # not for the clients in C
     ],
 )

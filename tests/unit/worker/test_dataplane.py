@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future
 from typing import Any
@@ -59,6 +60,8 @@ class Fetcher:
         for live in self._live:
             for n in range(self.arrived.pop(live.id, 0)):
                 live.task.enqueue(live.inputs[0], RecordBatch([self.key], [b"v"], [n], [n]))
+
+    def wake(self) -> None: ...
 
     def caught_up(self, live: LiveTask) -> None:
         return None
@@ -361,3 +364,26 @@ def test_a_stop_whose_last_commit_is_rolled_back_says_so(plane: Plane) -> None:
     with pytest.raises(StreamsError, match=r"the last commit failed \(no broker answers\).* processed again"):
         plane._turn()
     assert isinstance(stopped.exception(), StreamsError)
+
+
+@pytest.mark.parametrize("runs", [False, True], ids=["without tasks", "with tasks that wait for records"])
+def test_a_command_ends_the_wait_of_an_idle_turn(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch, runs: bool
+) -> None:
+    monkeypatch.setattr(dataplane, "_IDLE_SECONDS", 3_600.0)
+    woken = threading.Event()
+
+    def poll(timeout: float) -> None:
+        woken.wait(timeout)
+        woken.clear()
+
+    monkeypatch.setattr(plane.fetcher, "poll", poll)
+    monkeypatch.setattr(plane.fetcher, "wake", woken.set)
+    plane.start()
+    if runs:
+        plane.assign(Member(1, "me"), [ONE], {}).result(60)
+    for n in range(3):
+        assert plane.call(lambda n=n: n).result(60) == n  # type: ignore[misc]
+    plane.stop().result(60)
+    plane.join(60)
+    assert not plane.is_alive()

@@ -1,0 +1,161 @@
+"""Which cluster an application uses, and how the cluster lets it in: one decision for all clients and commands.
+
+An argument comes first, then the configuration, then the environment, then the local broker.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from streamapp.broker.settings import KafkaSettings
+from streamapp.config import StreamsConfig
+from streamapp.errors import ConfigError
+from streamapp.secrets import without_user
+
+if TYPE_CHECKING:
+    from faust.types.auth import CredentialsT
+
+__all__ = ["client_of", "connected", "faust_of", "faust_servers", "settings_of"]
+
+_NAMES = {each.name.replace("_", "."): each.name for each in fields(KafkaSettings)}
+"""librdkafka's name of each setting that both kinds of clients have."""
+_FAUST_ADDRESSES = {
+    "broker": "BROKER_URL",
+    "broker_consumer": "BROKER_CONSUMER_URL",
+    "broker_producer": "BROKER_PRODUCER_URL",
+}
+"""Faust's settings that name brokers, with their variables, which Faust prefers to arguments."""
+_PORT = 9092
+"""What Faust adds to a host without port."""
+
+
+def connected(config: StreamsConfig, environ: Mapping[str, str] | None = None) -> StreamsConfig:
+    """The configuration with what was left open decided: address, protocol and credentials of the cluster.
+
+    The variables are those of `KafkaSettings.from_env`. The result can be sent to other machines, where the environment
+    says something else. Raises `ConfigError` for what cannot work together.
+
+    >>> connected(StreamsConfig("flights"), {"STREAMAPP_BOOTSTRAP_SERVERS": "kafka:9092"}).bootstrap_servers
+    'kafka:9092'
+    >>> connected(StreamsConfig("flights"), {}).bootstrap_servers
+    '127.0.0.1:9092'
+    """
+    environ = os.environ if environ is None else environ
+    properties = dict(config.client_properties)
+    if "sasl.mechanisms" in properties:  # librdkafka has two names for it
+        properties["sasl.mechanism"] = properties.pop("sasl.mechanisms")
+    if _only_librdkafka(properties):
+        environ = {name: value for name, value in environ.items() if name == "STREAMAPP_BOOTSTRAP_SERVERS"}
+        address = KafkaSettings.from_env(environ, bootstrap_servers=config.bootstrap_servers)
+        return config.replace(bootstrap_servers=address.bootstrap_servers, client_properties=properties)
+    given = {ours: properties.pop(theirs) for theirs, ours in _NAMES.items() if theirs in properties}
+    settings = KafkaSettings.from_env(environ, **given | {"bootstrap_servers": config.bootstrap_servers})
+    return config.replace(
+        bootstrap_servers=settings.bootstrap_servers, client_properties=settings.librdkafka() | properties
+    )
+
+
+def client_of(config: StreamsConfig) -> dict[str, Any]:
+    """librdkafka's settings for the application's cluster; a new dict that may be added to."""
+    config = connected(config)
+    return {
+        "bootstrap.servers": config.bootstrap_servers,
+        "client.id": config.application_id,
+        **config.client_properties,
+    }
+
+
+def settings_of(config: StreamsConfig) -> KafkaSettings:
+    """The application's cluster for clients that are not librdkafka's."""
+    config = connected(config)
+    if _only_librdkafka(config.client_properties):
+        raise ConfigError(
+            "client_properties secures librdkafka's clients in a way that others do not have: "
+            f"{_shown(config)}. Use SSL, or SASL with {', '.join(KafkaSettings.MECHANISMS)}, and certificates and keys "
+            "in files"
+        )
+    given = {ours: config.client_properties.get(theirs) for theirs, ours in _NAMES.items()}
+    return KafkaSettings.from_env({}, **given | {"bootstrap_servers": config.bootstrap_servers})
+
+
+def faust_of(config: StreamsConfig, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Faust's settings ``broker`` and ``broker_credentials`` for a configuration that is `connected`.
+
+    ``given`` are the settings of Faust that the application was given. Raises `ConfigError` where they say something
+    else.
+    """
+    prefix = given.get("env_prefix") or ""
+    for name, variable in _FAUST_ADDRESSES.items():
+        for said, value in ((name, given.get(name)), (prefix + variable, os.environ.get(prefix + variable))):
+            if value is not None and _hosts(faust_servers(value, said)) != _hosts(config.bootstrap_servers):
+                raise ConfigError(
+                    f"{said} names {without_user(str(value))}, but bootstrap_servers is {config.bootstrap_servers}: "
+                    "records would go to one cluster and the group to another. Say the address once, as bootstrap_servers"
+                )
+    broker = [f"kafka://{address}" for address in str(config.bootstrap_servers).split(",")]
+    return {"broker": broker, "broker_credentials": _credentials(config, given)}
+
+
+def faust_servers(broker: Any, name: str = "broker") -> str:
+    """``bootstrap_servers`` of Faust's ``broker=``: a URL, several in a list, or joined by semicolons.
+
+    >>> faust_servers("kafka://kafka-1:9092;kafka-2")
+    'kafka-1:9092,kafka-2:9092'
+    """
+    given = broker if isinstance(broker, list | tuple) else [broker]
+    servers = []
+    for url in (each.strip() for part in given for each in str(part).replace(",", ";").split(";")):
+        scheme, found, host = url.rpartition("://")
+        if found and scheme not in ("kafka", "aiokafka"):
+            raise ConfigError(
+                f"{name} is {without_user(url)!r}; an application with a topology takes kafka://host:port"
+            )
+        host = host.rstrip("/")
+        servers.append(host if ":" in host.rpartition("]")[2] else f"{host}:{_PORT}")
+    return ",".join(servers)
+
+
+def _credentials(config: StreamsConfig, given: Mapping[str, Any]) -> CredentialsT | None:
+    from faust.types.auth import to_credentials
+
+    protocol = config.client_properties.get("security.protocol", "PLAINTEXT").upper()
+    own: CredentialsT | None = to_credentials(given.get("broker_credentials") or given.get("ssl_context"))
+    if own is not None:
+        if own.protocol.value != protocol:
+            raise ConfigError(
+                f"Faust's client would use {own.protocol.value} (broker_credentials or ssl_context), and the clients that "
+                f"carry records {protocol}. Say it once, as client_properties or STREAMAPP_SECURITY_PROTOCOL ...: Faust's "
+                "client follows"
+            )
+        return own
+    if _only_librdkafka(config.client_properties):
+        raise ConfigError(
+            "client_properties secures the clients that carry records in a way that Faust's client cannot follow by "
+            f"itself ({_shown(config)}): give the same as broker_credentials=... too"
+        )
+    credentials: CredentialsT | None = settings_of(config).faust()["broker_credentials"]
+    return credentials
+
+
+def _only_librdkafka(properties: Mapping[str, Any]) -> bool:
+    """True for TLS and SASL by settings that no other client has: keys as text, GSSAPI, tokens of other kinds."""
+    mechanism = str(properties.get("sasl.mechanism", "PLAIN")).upper()
+    return mechanism not in KafkaSettings.MECHANISMS or any(
+        name.startswith(("ssl.", "sasl.", "enable.sasl.", "enable.ssl."))
+        and name not in _NAMES
+        and (name, value) != ("sasl.oauthbearer.method", "oidc")
+        for name, value in properties.items()
+    )
+
+
+def _shown(config: StreamsConfig) -> str:
+    return ", ".join(
+        name for name in config.client_properties if name.startswith(("ssl.", "sasl.", "enable."))
+    )
+
+
+def _hosts(servers: str | None) -> set[str]:
+    return {server.strip() for server in (servers or "").split(",")}

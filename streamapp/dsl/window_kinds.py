@@ -1,0 +1,221 @@
+"""The port of a kind of window, and the three kinds there are.
+
+A kind says all that the DSL has to know: its operator, its store, the serde of its keys, its view, and when a result is final.
+A new kind is a `WindowKind` in a file of its own, registered for the class of its definition:
+
+    @window_kind.register
+    def _(windows: MyWindows) -> WindowKind: ...
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import singledispatch
+from typing import Any, ClassVar
+
+from streamapp.dsl.context import Context
+from streamapp.dsl.materialize import Materialized, windowed_spec
+from streamapp.engine.operators.session import SessionWindowAggregate
+from streamapp.engine.operators.sliding import SlidingWindowAggregate
+from streamapp.engine.operators.views import SessionView, TableView, WindowView
+from streamapp.engine.operators.windowed import WindowedAggregate
+from streamapp.engine.operators.windows import WindowAggregate
+from streamapp.errors import TopologyError
+from streamapp.serdes.base import Serde
+from streamapp.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
+from streamapp.state.spec import StoreSpec
+from streamapp.windows import SessionWindows, SlidingWindows, Windows
+
+__all__ = ["Merger", "WindowKind", "window_kind"]
+
+Merger = Callable[[Any, Any, Any], Any]
+"""Makes one aggregate of two windows that merge: key, first, second."""
+
+
+class WindowKind(ABC):
+    """What the DSL asks of a kind of window. Times are in ms."""
+
+    merges: ClassVar[bool] = False
+    """Whether windows merge, so that an aggregation needs a merger."""
+    closes: bool = True
+    """Whether a window is ever closed, so that there are final results."""
+    count_uses_a_name: ClassVar[bool] = True
+    """Whether Java's count() with an unnamed Materialized uses up a number."""
+
+    @property
+    @abstractmethod
+    def final_after_ms(self) -> int:
+        """The time from the end of a window until its result is final."""
+
+    @abstractmethod
+    def key_serde(self, inner: Serde[Any]) -> Serde[Any]:
+        """The serde of the result's `Windowed` keys."""
+
+    @abstractmethod
+    def spec(
+        self,
+        context: Context,
+        name: str,
+        materialized: Materialized | None,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        emit_final: bool,
+    ) -> StoreSpec:
+        """The store that holds the windows. Raises `ConfigError` if its retention is too short for them."""
+
+    @abstractmethod
+    def view(self, store: str) -> TableView:
+        """The result as joins read it."""
+
+    @abstractmethod
+    def operator(self, merger: Merger | None, **aggregation: Any) -> WindowedAggregate:
+        """The aggregation; ``merger`` is None unless windows merge."""
+
+
+@singledispatch
+def window_kind(windows: object) -> WindowKind:
+    """The kind of a window definition. Raises `TopologyError` for what is none."""
+    raise TopologyError(
+        "windowed_by() takes TimeWindows, SlidingWindows, SessionWindows, UnlimitedWindows or a Windows of your own, not "
+        f"{windows!r}"
+    )
+
+
+class _Aligned(WindowKind):
+    """Windows that are known from a timestamp alone."""
+
+    def __init__(self, windows: Windows) -> None:
+        for what, value, least in (("size_ms", windows.size_ms, 1), ("grace_ms", windows.grace_ms, 0)):
+            if not isinstance(value, int) or value < least:
+                raise TopologyError(
+                    f"{what} of {windows!r} has to be an int, at least {least}, not {value!r}"
+                )
+        self._windows = windows
+        self.closes = windows.closes
+
+    @property
+    def final_after_ms(self) -> int:
+        return self._windows.grace_ms
+
+    def key_serde(self, inner: Serde[Any]) -> Serde[Any]:
+        return TimeWindowedSerde(inner, self._windows.size_ms)
+
+    def spec(
+        self,
+        context: Context,
+        name: str,
+        materialized: Materialized | None,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        emit_final: bool,
+    ) -> StoreSpec:
+        size = self._windows.size_ms
+        return windowed_spec(
+            context,
+            name,
+            materialized,
+            needed_ms=(size + self._windows.grace_ms, "the window size plus the grace period"),
+            emit_final=emit_final,
+            kind="timestamped_window",
+            key_serde=key_serde,
+            value_serde=value_serde,
+            window_size_ms=size,
+            # Final results are cached too: so windows survive a jump of stream time, as in Kafka Streams.
+            final_cached=True,
+        )
+
+    def view(self, store: str) -> TableView:
+        return WindowView(store)
+
+    def operator(self, merger: Merger | None, **aggregation: Any) -> WindowedAggregate:
+        return WindowAggregate(self._windows, **aggregation)
+
+
+class _Sliding(WindowKind):
+    count_uses_a_name = False
+
+    def __init__(self, windows: SlidingWindows) -> None:
+        self._windows = windows
+
+    @property
+    def final_after_ms(self) -> int:
+        return self._windows.grace_ms
+
+    def key_serde(self, inner: Serde[Any]) -> Serde[Any]:
+        return TimeWindowedSerde(inner, self._windows.difference_ms)
+
+    def spec(
+        self,
+        context: Context,
+        name: str,
+        materialized: Materialized | None,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        emit_final: bool,
+    ) -> StoreSpec:
+        difference, grace = self._windows.difference_ms, self._windows.grace_ms
+        return windowed_spec(
+            context,
+            name,
+            materialized,
+            needed_ms=(2 * difference + grace, "twice the time difference plus the grace period"),
+            emit_final=emit_final,
+            kind="timestamped_window",
+            key_serde=key_serde,
+            value_serde=value_serde,
+            window_size_ms=difference,
+            final_indexed=True,
+        )
+
+    def view(self, store: str) -> TableView:
+        return WindowView(store)
+
+    def operator(self, merger: Merger | None, **aggregation: Any) -> WindowedAggregate:
+        return SlidingWindowAggregate(self._windows, **aggregation)
+
+
+class _Sessions(WindowKind):
+    merges = True
+
+    def __init__(self, windows: SessionWindows) -> None:
+        self._windows = windows
+
+    @property
+    def final_after_ms(self) -> int:
+        return self._windows.gap_ms + self._windows.grace_ms
+
+    def key_serde(self, inner: Serde[Any]) -> Serde[Any]:
+        return SessionWindowedSerde(inner)
+
+    def spec(
+        self,
+        context: Context,
+        name: str,
+        materialized: Materialized | None,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        emit_final: bool,
+    ) -> StoreSpec:
+        return windowed_spec(
+            context,
+            name,
+            materialized,
+            needed_ms=(self.final_after_ms, "the inactivity gap plus the grace period"),
+            emit_final=emit_final,
+            kind="session",
+            key_serde=key_serde,
+            value_serde=value_serde,
+        )
+
+    def view(self, store: str) -> TableView:
+        return SessionView(store)
+
+    def operator(self, merger: Merger | None, **aggregation: Any) -> WindowedAggregate:
+        assert merger is not None
+        return SessionWindowAggregate(self._windows, merger=merger, **aggregation)
+
+
+window_kind.register(Windows, _Aligned)
+window_kind.register(SlidingWindows, _Sliding)
+window_kind.register(SessionWindows, _Sessions)

@@ -1,0 +1,52 @@
+"""How many files a process may have open: RocksDB keeps those of its tables open."""
+
+from __future__ import annotations
+
+import resource
+from contextlib import suppress
+
+__all__ = [
+    "FILES_OF_A_PROCESS",
+    "FILES_OF_A_TASK",
+    "file_limit",
+    "files_needed",
+    "raise_file_limit",
+    "too_few_files",
+]
+
+FILES_OF_A_PROCESS = 128
+"""Of connections, logs and the program itself, at most in an ordinary worker."""
+FILES_OF_A_TASK = 32
+"""Of a task with state on disk; more where a store is many gigabytes large."""
+
+
+def file_limit() -> int:
+    """How many files this process may have open at a time."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def raise_file_limit() -> None:
+    """Raises the limit as far as this process may, as Java does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):  # macOS takes less than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def files_needed(tasks: int) -> int:
+    """How many files a worker of so many tasks with state may need.
+
+    >>> files_needed(4)
+    256
+    """
+    return FILES_OF_A_PROCESS + FILES_OF_A_TASK * tasks
+
+
+def too_few_files(limit: int) -> str:
+    """The way out of too small a limit."""
+    return (
+        f"This process may have {limit} files open. A worker needs about {FILES_OF_A_PROCESS}, and {FILES_OF_A_TASK} for "
+        f"each task with state: 4096 are enough for {(4096 - FILES_OF_A_PROCESS) // FILES_OF_A_TASK} tasks. Raise the limit "
+        "and start the worker again: `ulimit -n 4096` in its shell, LimitNOFILE=4096 in its systemd unit, or --ulimit "
+        "nofile=4096 of its container"
+    )

@@ -1,0 +1,206 @@
+"""Limits on the connections to the web server: how many there are, and how long one may take to say what it wants."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http import HttpProcessingError
+
+__all__ = ["KEEP_ALIVE_SECONDS", "LimitedRunner", "most_connections"]
+
+logger = logging.getLogger(__name__)
+
+HEAD_SECONDS = 10.0
+"""So long the head of a request may take, from the connection's start or the head's first byte."""
+KEEP_ALIVE_SECONDS = 75.0
+"""So long a connection may wait for its next request: longer than load balancers keep theirs (60 s)."""
+BUSY_SECONDS = 15.0
+"""Longer than an answer takes: when connections run out, those that have not ended theirs by then are closed, too."""
+_LOG_SECONDS = 60.0
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+def most_connections() -> int:
+    """A quarter of the file handles that the process may have: the rest is for brokers and the state; 1,024 at most."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1_024 if soft == resource.RLIM_INFINITY else max(16, min(1_024, soft // 4))
+
+
+def _server_logger() -> logging.Logger:
+    """Logs failures of the server with their traceback, and nothing of what clients get wrong: anybody could fill the log."""
+    made = logger.getChild("server")
+    made.addFilter(_is_no_clients_fault)
+    return made
+
+
+def _is_no_clients_fault(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+class LimitedRunner(web.AppRunner):
+    """Serves an application with at most ``most`` connections.
+
+    When there are more, the one that has waited longest without a request is closed, so that a new one, such as a
+    readiness probe, is always served. Only if all are being answered is the new one closed.
+    """
+
+    def __init__(self, app: web.Application, *, most: int | None = None, **kwargs: Any) -> None:
+        super().__init__(app, keepalive_timeout=KEEP_ALIVE_SECONDS, logger=_server_logger(), **kwargs)
+        most = most_connections() if most is None else most
+        self._connections = Connections(most)
+        self.backlog = max(32, min(128, most // 2))
+        """For sites: asyncio accepts so many connections, some times over, before it tells of the first."""
+
+    async def setup(self) -> None:
+        await super().setup()
+        assert self._server is not None
+        self._connections.make_handler = self._server
+        self._server.request_handler = self._connections.watching(self._server.request_handler)
+
+    @property
+    def server(self) -> Any:
+        """What sites call for each connection."""
+        return None if self._server is None else self._connections
+
+
+class Connections:
+    """The connections of a server, those first with which nothing has happened for longest."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: dict[asyncio.BaseTransport, _Connection] = {}
+        self._logged = float("-inf")
+        self.make_handler: Callable[[], Any]
+
+    def __call__(self) -> asyncio.Protocol:
+        return _Connection(self, self.make_handler())
+
+    def watching(self, handler: Handler) -> Handler:
+        """The handler of all requests, whose beginnings and ends are noted."""
+
+        async def watched(request: web.BaseRequest) -> web.StreamResponse:
+            connection = None if request.transport is None else self._open.get(request.transport)
+            if connection is not None:
+                connection.request_begins()
+            try:
+                if not request.headers.get("Expect", "").isascii():  # which aiohttp fails to refuse
+                    raise web.HTTPExpectationFailed
+                return await handler(request)
+            finally:
+                if connection is not None:
+                    connection.request_ends()
+
+        return watched
+
+    def add(self, connection: _Connection) -> bool:
+        """False: there is no room."""
+        if len(self._open) >= self._most:
+            self._log()
+            for other in self._open.values():
+                if other.can_be_closed:
+                    other.close()
+                    break
+            else:
+                return False
+        self._open[connection.transport] = connection
+        return True
+
+    def touch(self, connection: _Connection) -> None:
+        if self._open.pop(connection.transport, None) is not None:
+            self._open[connection.transport] = connection
+
+    def remove(self, connection: _Connection) -> None:
+        self._open.pop(connection.transport, None)
+
+    def _log(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._logged >= _LOG_SECONDS:
+            self._logged = now
+            logger.warning(
+                "the web server has %d connections, which is its limit: those that wait longest are closed",
+                self._most,
+            )
+
+
+class _Connection(asyncio.Protocol):
+    """Passes everything on to aiohttp's handler of the connection, and keeps the time."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, connections: Connections, handler: Any) -> None:
+        self._connections, self._handler = connections, handler
+        self._loop = asyncio.get_running_loop()
+        self._since = self._loop.time()
+        self._answering = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    # Of asyncio.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self._handler.connection_made(transport)
+        if self._connections.add(self):
+            self._await_head()
+        else:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._answering:
+            self._await_head()
+        self._handler.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return bool(self._handler.eof_received())
+
+    def pause_writing(self) -> None:
+        self._handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._handler.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        self._connections.remove(self)
+        self._handler.connection_lost(exc)
+
+    # Of requests.
+
+    def request_begins(self) -> None:
+        self._stop_timer()
+        self._answering += 1
+        self._touch()
+
+    def request_ends(self) -> None:
+        self._answering -= 1
+        self._touch()
+
+    @property
+    def can_be_closed(self) -> bool:
+        """It has no request, or does not take the answer."""
+        waits = not self._answering and not self.transport.get_write_buffer_size()
+        return waits or self._loop.time() - self._since >= BUSY_SECONDS
+
+    def close(self) -> None:
+        self._stop_timer()
+        self._connections.remove(self)
+        self.transport.abort()
+
+    def _await_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self._loop.call_later(HEAD_SECONDS, self.close)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _touch(self) -> None:
+        self._since = self._loop.time()
+        self._connections.touch(self)

@@ -1,0 +1,101 @@
+"""One page of a listing out of the parts that partitions and workers give: bounded in rows and in bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from aiohttp import web
+from yarl import URL
+
+from streamapp.web.query import Position, Query
+from streamapp.web.scan import PAGE_BYTES, Page, row_to_json
+from streamapp.web.source import TableInfo
+
+__all__ = ["Part", "merged_page", "part_of"]
+
+Part = dict[str, Any]
+"""What a partition, or the partitions of a worker, have: ``entries``, a cursor for each in ``positions``, ``partitions`` as they
+answered, and ``more``, whether there is more behind the last entry; of the newest also ``scanned``."""
+
+
+def part_of(table: TableInfo, page: Page, freshness: dict[str, Any]) -> Part:
+    """The part of one partition."""
+    return {
+        "entries": [row_to_json(table, row) for row in page.rows],
+        "positions": [row.position.cursor() for row in page.rows],
+        "more": page.more,
+        "scanned": page.scanned,
+        "partitions": [freshness],
+    }
+
+
+def merged_page(
+    request: web.Request, table: TableInfo, query: Query, parts: Sequence[Part], *, as_part: bool
+) -> dict[str, Any]:
+    """The answer to a request. ``as_part``: another worker asks, and needs what merging goes by.
+
+    A page ends at ``query.limit`` entries or `PAGE_BYTES`, whatever comes first, but has one entry at least.
+    """
+    more = any(part["more"] for part in parts)
+    found = [pair for part in parts for pair in zip(part["positions"], part["entries"], strict=True)]
+    if query.newest:
+        found.sort(key=lambda pair: -_time_of(pair[1]))
+    else:
+        found = _in_order(parts)
+        more |= len(found) > query.limit
+    page = _within_bytes(found[: query.limit])
+    cut = len(page) < min(query.limit, len(found))
+    more |= cut
+    body: dict[str, Any] = {
+        "table": table.name,
+        "entries": [entry for _, entry in page],
+        "partitions": sorted(
+            (each for part in parts for each in part["partitions"]), key=lambda each: each["partition"]
+        ),
+    }
+    if cut or (more and len(page) < query.limit and not query.newest):
+        body["cut_at_bytes"] = PAGE_BYTES
+    if query.newest:
+        looked_at = [part["scanned"] for part in parts if part["more"] and part["scanned"] is not None]
+        scanned = min(looked_at, default=None)
+        body |= {"complete": not more} | ({} if scanned is None else {"scanned_per_partition": scanned})
+        body |= {"scanned": scanned} if as_part else {}
+    else:
+        cursor = page[-1][0] if more and page else None
+        body |= {"cursor": cursor, "next": None if cursor is None else _next(request, cursor)}
+    if as_part:
+        body |= {"positions": [position for position, _ in page], "more": more}
+    return body
+
+
+def _in_order(parts: Iterable[Part]) -> list[tuple[str, dict[str, Any]]]:
+    """The entries up to where a part ends that has more: entries behind that might come after others of it."""
+    placed = [
+        (Position.parse_cursor(cursor), cursor, entry)
+        for part in parts
+        for cursor, entry in zip(part["positions"], part["entries"], strict=True)
+    ]
+    ends = [Position.parse_cursor(part["positions"][-1]) for part in parts if part["more"]]
+    end = min(ends, default=None)
+    placed.sort(key=lambda each: each[0])
+    return [(cursor, entry) for position, cursor, entry in placed if end is None or position <= end]
+
+
+def _within_bytes(entries: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
+    """As many of the first entries as fit into a page; one that does not fit by itself is alone."""
+    size = 0
+    for n, (_, entry) in enumerate(entries):
+        size += len(json.dumps(entry, ensure_ascii=False).encode(errors="backslashreplace"))
+        if size > PAGE_BYTES:
+            return entries[: max(1, n)]
+    return entries
+
+
+def _next(request: web.Request, cursor: str) -> str:
+    return str(URL(request.rel_url.raw_path_qs, encoded=True).update_query(cursor=cursor))
+
+
+def _time_of(entry: dict[str, Any]) -> int:
+    return entry.get("timestamp") or entry.get("end") or entry.get("start") or 0

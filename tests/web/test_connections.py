@@ -1,0 +1,183 @@
+"""Limits of the web server: connections that want nothing do not keep others out, and do not stay."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import faust
+import pytest
+from aiohttp import web
+
+from streamapp.web import connections, install
+from streamapp.web.connections import LimitedRunner, most_connections
+from tests.processes import free_port
+
+from .fakes import FakeSource
+
+Start = Callable[..., Awaitable[int]]
+HEAD = b"GET /health/ready HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    """Serves an application with a limit; returns the port."""
+    runners = []
+
+    async def started(app: web.Application, most: int) -> int:
+        runner = LimitedRunner(app, most=most, access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        runners.append(runner)
+        return int(runner.addresses[0][1])
+
+    yield started
+    for runner in runners:
+        await runner.cleanup()
+
+
+def answering(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.Application:
+    app = web.Application()
+    app.router.add_get("/{tail:.*}", answer)
+    return app
+
+
+async def at_once(_request: web.Request) -> web.Response:
+    return web.Response(text="ok")
+
+
+async def ask(port: int, path: str = "/") -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(f"http://localhost:{port}{path}") as response:
+        return response.status, await response.text()
+
+
+async def closed(reader: asyncio.StreamReader) -> bool:
+    """Whether the server has closed a connection; what it sent before is read."""
+    try:
+        async with asyncio.timeout(60):
+            while await reader.read(65_536):
+                pass
+    except ConnectionError:
+        pass
+    return True
+
+
+async def test_half_open_connections_keep_nobody_out(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    port = await start(answering(at_once), 20)
+    halves = []
+    with caplog.at_level(logging.WARNING):
+        for n in range(200):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(HEAD[: n % len(HEAD)])
+            halves.append((reader, writer))
+            if n % 20 == 0:
+                assert await ask(port) == (200, "ok")
+    assert all([await closed(reader) for reader, _ in halves[:150]])
+    assert [record.name for record in caplog.records] == ["streamapp.web.connections"]
+    assert "20 connections" in caplog.text
+    for _, writer in halves:
+        writer.close()
+    assert await ask(port) == (200, "ok")
+
+
+async def test_a_connection_that_is_answered_is_not_closed_for_new_ones(start: Start) -> None:
+    go_on = asyncio.Event()
+    begun = asyncio.Semaphore(0)
+
+    async def slowly(request: web.Request) -> web.Response:
+        begun.release()
+        await go_on.wait()
+        return web.Response(text="slow")
+
+    port = await start(answering(slowly), 5)
+    asked = [asyncio.create_task(ask(port)) for _ in range(5)]
+    for _ in asked:
+        await begun.acquire()
+    with pytest.raises(aiohttp.ClientError):
+        await ask(port)
+    go_on.set()
+    assert await asyncio.gather(*asked) == [(200, "slow")] * 5
+    assert await ask(port) == (200, "slow")
+
+
+async def test_clients_that_do_not_take_their_answer_keep_nobody_out(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "BUSY_SECONDS", 0.0)
+
+    async def much(request: web.Request) -> web.Response:
+        return web.Response(body=b"x" * (20_000_000 if request.path == "/much" else 2))
+
+    port = await start(answering(much), 5)
+    streams = []
+    for _ in range(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1_024)
+        writer.write(b"GET /much HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await reader.readexactly(100)
+        streams.append(writer)
+        assert await ask(port) == (200, "xx")
+    for writer in streams:
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize("sent", [b"", HEAD, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" + HEAD])
+async def test_a_request_that_is_not_said_in_time_is_not_waited_for(
+    start: Start, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "KEEP_ALIVE_SECONDS", 0.2)
+    port = await start(answering(at_once), 20)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+
+    async def trickle() -> None:
+        writer.write(sent)
+        while True:
+            writer.write(b"X-More: x\r\n" if sent else b"\r\n")
+            await asyncio.sleep(0.02)
+
+    trickling = asyncio.create_task(trickle())
+    assert await closed(reader)
+    trickling.cancel()
+    writer.close()
+
+
+async def test_a_connection_serves_one_request_after_the_other(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 5.0)
+    seen: set[Any] = set()
+
+    async def note(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        seen.add(request.transport.get_extra_info("peername"))
+        return web.Response(text=request.path)
+
+    port = await start(answering(note), 2)
+    async with aiohttp.ClientSession() as session:
+        for n in range(100):
+            async with session.get(f"http://localhost:{port}/{n}") as response:
+                assert await response.text() == f"/{n}"
+    assert len(seen) == 1
+
+
+async def test_fausts_web_server_has_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    monkeypatch.setattr(connections, "most_connections", lambda: 10)
+    app = faust.App("t", broker="kafka://localhost:1", web_port=port, web_bind="127.0.0.1")
+    install(app, FakeSource())
+    app.web.init_server()
+    await app.web.start_server()
+    streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(50)]
+    status, _ = await ask(port, "/health/ready")
+    assert status == 200
+    assert all([await closed(reader) for reader, _ in streams[:40]])
+    await app.web.stop_server()
+
+
+def test_most_file_handles_stay_for_brokers_and_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    for handles, most in [(1_024, 256), (256, 64), (10, 16), (1_000_000, 1_024), (-1, 1_024)]:
+        monkeypatch.setattr(connections.resource, "getrlimit", lambda _, handles=handles: (handles, handles))
+        assert most_connections() == most
