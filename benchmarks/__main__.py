@@ -5,6 +5,7 @@
     python -m benchmarks latency                          end to end at 1,000 events a second
     python -m benchmarks restore                          a table of a million keys
     python -m benchmarks curve keys                       cost over keys, or partitions
+    python -m benchmarks memory                           resident size over state_memory_bytes
     python -m benchmarks processes                        one application of several worker processes
     python -m benchmarks spark                            W1 to W3 in batches on Spark, beside the loop by hand
     python -m benchmarks spark-handover                   a table of a million keys, from Spark to workers
@@ -31,7 +32,7 @@ import click
 import psutil
 from rich.console import Console
 
-from benchmarks import curves, latency, processes, restore
+from benchmarks import curves, latency, memory, processes, restore
 from benchmarks.peers import PEERS
 from benchmarks.report import plot, throughput_table
 from benchmarks.throughput import Run, Throughput
@@ -124,6 +125,25 @@ def curve(place: Place, dimension: str, values: str | None, events: int) -> None
         found = list(curves.measure(kafka, folder, dimension, points, events, console.print))
     console.print(curves.table(dimension, found))
     _save(results / f"curve-{dimension}.json", [{dimension: at} | asdict(run) for at, run in found])
+
+
+@main.command(name="memory")
+@click.option(
+    "--limits", default="16,32,256", show_default=True, help="MiB of state_memory_bytes, comma-separated."
+)
+@click.option("--keys", default=2_000_000, show_default=True, help="Of the count; 0 leaves it out.")
+@click.option(
+    "--large", default=2_000, show_default=True, help="Keys with values of 400 kB; 0 leaves them out."
+)
+@click.pass_obj
+def memory_command(place: Place, limits: str, keys: int, large: int) -> None:
+    """The largest resident size of a worker over state_memory_bytes."""
+    results, kafka = place()
+    numbers = [int(each) for each in limits.split(",")]
+    with _scratch(results) as folder:
+        found = list(memory.measure(kafka, folder, numbers, keys, large, console.print))
+    console.print(memory.table(found))
+    _save(results / "memory.json", [asdict(each) for each in found])
 
 
 @main.command(name="processes")

@@ -85,11 +85,13 @@ def _quix(build: Path) -> list[str]:
     return [str(python), str(PROGRAMS / "quix.py")]
 
 
+_ALL = ("w1", "w2", "w3", "w4", "sessions")
+
 PEERS = {
     peer.name: peer
     for peer in (
-        Peer("streamapp", _module("streamapp_program")),
-        Peer("kafka-streams", _kafka_streams),
+        Peer("streamapp", _module("streamapp_program"), _ALL),
+        Peer("kafka-streams", _kafka_streams, _ALL),
         Peer("loop", _module("loop")),
         Peer("quix", _quix, slow=True),
         Peer("faust", _module("plain_faust"), slow=True),

@@ -20,9 +20,45 @@ from streamapp.records import Headers
 from streamapp.secrets import Properties
 from streamapp.serdes.base import Serde, check_serde
 
-__all__ = ["ErrorContext", "ExceptionHandler", "StreamsConfig", "check_config"]
+__all__ = ["ErrorContext", "ExceptionHandler", "MemoryShares", "StreamsConfig", "check_config"]
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class MemoryShares:
+    """How ``state_memory_bytes`` is divided; all tasks and stores of a process share each part.
+
+    >>> shares = StreamsConfig().memory
+    >>> shares.block_cache >> 20, shares.write_buffers >> 20, shares.rows >> 20, shares.uncommitted >> 20
+    (64, 32, 48, 32)
+    """
+
+    block_cache: int
+    """Of RocksDB."""
+    write_buffers: int
+    """Of RocksDB, which may take half as much again before writes wait."""
+    rows: int
+    """Rows that were read or written, ready to be read again."""
+    uncommitted: int
+    """Rows that wait for the commit. With more a commit comes early; while the commit lasts, it takes as much again."""
+    fetched: int
+    """Records that a consumer has fetched ahead."""
+    waiting: int
+    """Records that wait in tasks because another input, or an asynchronous step, holds them back."""
+
+    @classmethod
+    def of(cls, state_memory_bytes: int) -> MemoryShares:
+        part = max(1, state_memory_bytes // 32)
+        return cls(
+            block_cache=8 * part,
+            write_buffers=4 * part,
+            rows=6 * part,
+            uncommitted=4 * part,
+            fetched=2 * part,
+            waiting=2 * part,
+        )
+
 
 OPTIMIZATIONS = ("reuse.ktable.source.topics", "merge.repartition.topics", "single.store.self.join")
 
@@ -112,7 +148,9 @@ class StreamsConfig:
     statestore_cache_max_bytes: int = 10 * 1024 * 1024
     """Record cache over all tasks of a process; 0 sends every update downstream."""
     state_memory_bytes: int = 256 * 1024 * 1024
-    """Memory that RocksDB may use for all stores of a process."""
+    """Memory for the state of all tasks of a process: RocksDB's caches and write buffers, rows that are kept to be read
+    again, rows that wait for the commit, and records that were fetched and wait. `MemoryShares` divides it. The contents
+    of in-memory stores, of stores with ``max_entries`` and of suppressions come on top."""
     dsl_store_type: Literal["rocksdb", "in_memory"] = "rocksdb"
     dsl_store_format: Literal["default", "headers"] = "default"
     """``headers``: the stores of stream-stream and foreign-key joins keep their records' headers on disk too (in memory they
@@ -221,6 +259,11 @@ class StreamsConfig:
         if self.commit_interval_ms is not None:
             return self.commit_interval_ms
         return 100 if self.exactly_once else 30_000
+
+    @property
+    def memory(self) -> MemoryShares:
+        """The parts of ``state_memory_bytes``."""
+        return MemoryShares.of(self.state_memory_bytes)
 
     @property
     def optimizations(self) -> frozenset[str]:

@@ -28,6 +28,7 @@ __all__ = [
     "RecordSource",
     "TopicPartition",
     "Windowed",
+    "batch_bytes",
     "create_time",
 ]
 
@@ -35,6 +36,8 @@ Headers = tuple[tuple[str, bytes | None], ...]
 """A record's headers in order; immutable, so that they can be handed on without a copy."""
 
 NO_HEADERS: Headers = ()
+_RECORD_BYTES = 200
+"""Of a record's key, numbers and objects."""
 
 
 def check_headers(headers: object) -> None:
@@ -99,6 +102,15 @@ class RecordBatch(NamedTuple):
     timestamps: Sequence[int]
     offsets: Sequence[int]
     headers: Sequence[Headers] | None = None
+
+
+def batch_bytes(batch: RecordBatch) -> int:
+    """Roughly what a batch takes in memory.
+
+    >>> batch_bytes(RecordBatch([b"N1", b"N1"], [b"late", None], [500, 501], [7, 8]))
+    404
+    """
+    return sum(map(len, filter(None, batch.values))) + _RECORD_BYTES * len(batch.offsets)
 
 
 class RecordContext(NamedTuple):

@@ -29,9 +29,11 @@ import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.SessionWindows;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.processor.StateRestoreListener;
 import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.state.WindowStore;
 
 public class KafkaStreams {
@@ -195,6 +197,9 @@ public class KafkaStreams {
       case "w2" -> flights.groupByKey(Grouped.with(KEY, FLIGHT))
           .aggregate(() -> 0L, (key, flight, count) -> { meter.add(); return count + 1; },
               Materialized.<String, Long, KeyValueStore<Bytes, byte[]>>as("counts").withKeySerde(KEY).withValueSerde(Serdes.Long()));
+      case "sessions" -> flights.peek((key, flight) -> meter.add()).groupByKey(Grouped.with(KEY, FLIGHT))
+          .windowedBy(SessionWindows.ofInactivityGapAndGrace(Duration.ofHours(4), Duration.ofDays(1)))
+          .count(Materialized.<String, Long, SessionStore<Bytes, byte[]>>as("sessions").withKeySerde(KEY).withValueSerde(Serdes.Long()));
       case "w3" -> flights.peek((key, flight) -> meter.add()).groupBy((key, flight) -> flight.origin, Grouped.with(KEY, FLIGHT))
           .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofHours(1), Duration.ofDays(1500)))
           .aggregate(Delays::new, (key, flight, delays) -> {

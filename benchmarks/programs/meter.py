@@ -30,6 +30,8 @@ class Job:
     partitions: int = 4
     limit: float = 120.0
     """Seconds after which a run is ended unfinished."""
+    memory: int = 0
+    """``state_memory_bytes``; 0: streamapp's default."""
 
     def arguments(self) -> list[str]:
         return [f"{field.name}={getattr(self, field.name)}" for field in fields(self)]
@@ -37,7 +39,7 @@ class Job:
     @classmethod
     def from_arguments(cls, arguments: list[str]) -> Job:
         given = dict(argument.split("=", 1) for argument in arguments)
-        types = {"events": int, "partitions": int, "limit": float}
+        types = {"events": int, "partitions": int, "limit": float, "memory": int}
         return cls(**{name: types.get(name, str)(value) for name, value in given.items()})  # type: ignore[arg-type]
 
 

@@ -21,6 +21,7 @@ from streamapp import (
     LongSerde,
     Materialized,
     Serde,
+    SessionWindows,
     StreamsBuilder,
     StreamsConfig,
     StringSerde,
@@ -114,6 +115,21 @@ def describe_restore(builder: StreamsBuilder, job: Job) -> None:
     builder.table(job.input, key_serde=KEY, value_serde=BytesSerde(), materialized=kept)
 
 
+def describe_sessions(builder: StreamsBuilder, job: Job) -> None:
+    """Count by key and session: nearly a new session for each flight of a plane."""
+    flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
+    sessions = SessionWindows.of_inactivity_gap_and_grace(timedelta(hours=4), timedelta(days=1))
+    kept = Materialized("sessions", key_serde=KEY, value_serde=LongSerde())
+    flights.group_by_key().windowed_by(sessions).count(materialized=kept)
+
+
+def describe_values(builder: StreamsBuilder, job: Job) -> None:
+    """The last value of each key, read and written with each record."""
+    values = builder.stream(job.input, key_serde=KEY, value_serde=BytesSerde())
+    kept = Materialized("values", key_serde=KEY, value_serde=BytesSerde())
+    values.group_by_key().reduce(lambda before, value: value, materialized=kept)
+
+
 describe_latency = describe_w1
 
 
@@ -125,6 +141,8 @@ def make_app(job: Job) -> App:
         processing_guarantee="exactly_once_v2" if exactly_once else "at_least_once",
         topology_optimization="all" if job.workload == "restore" else "none",
     )
+    if job.memory:
+        config = config.replace(state_memory_bytes=job.memory)
     return App(
         job.app,
         topology=lambda builder: describe(builder, job),

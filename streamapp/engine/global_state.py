@@ -10,6 +10,7 @@ from streamapp.engine.collector import NoWayOut
 from streamapp.engine.task import Task
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.state.backend import StateBackend
+from streamapp.state.row_memory import RowMemory
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["GlobalState"]
@@ -22,10 +23,16 @@ class GlobalState:
     """
 
     def __init__(
-        self, plan: Plan, open_backend: Callable[[str], StateBackend], *, wall_clock_ms: Callable[[], int]
+        self,
+        plan: Plan,
+        open_backend: Callable[[str], StateBackend],
+        *,
+        wall_clock_ms: Callable[[], int],
+        rows: RowMemory | None = None,
     ) -> None:
         self._tasks: dict[str, Task] = {}
         # Each process reads them all, and again at each start: so often would a dead letter come.
+        rows = rows or RowMemory(plan.config.memory.rows)
         plan = replace(plan, config=plan.config.replace(dead_letter_queue_topic=None))
         for store in plan.global_stores:
             sub = Subtopology(-1, (store.source, store.processor), (store.spec,), (), {})
@@ -37,6 +44,7 @@ class GlobalState:
                 open_backend(store.name),
                 wall_clock_ms=wall_clock_ms,
                 inputs=(),
+                rows=rows,
             )
             task.init()
             self._tasks[store.topic] = task

@@ -35,10 +35,10 @@ class PartitionGroup:
         # Not among the heads: they had no records, or the last that was chosen.
         self._arrived: list[RecordQueue] = []
 
-    def enqueue(self, queue: RecordQueue, batch: RecordBatch) -> None:
+    def enqueue(self, queue: RecordQueue, batch: RecordBatch, size: int = 0) -> None:
         if not queue.size and queue not in self._arrived:
             self._arrived.append(queue)
-        queue.add(batch)
+        queue.add(batch, size)
 
     def ready(self, caught_up: Collection[TopicPartition]) -> bool:
         """Whether every input has records, or is in ``caught_up`` and has been waited for long enough."""

@@ -56,7 +56,8 @@ class RecordQueue:
     Keys that cannot change are remembered as long as they are few.
     A source with a timestamp extractor has its head record decoded early, since the timestamp may be in the value.
     ``passed_over``: the queue ran empty of records that were dropped before their turn. Until it is the queue's turn that counts as a record, as
-    in Kafka Streams (``CorruptedRecord``). ``decodable``: the offset of a head without extractor that was tried.
+    in Kafka Streams (``CorruptedRecord``). ``bytes``: roughly those of the batches that wait,
+    the one at the head included, as far as `add` was told. ``decodable``: the offset of a head without extractor that was tried.
     """
 
     __slots__ = (
@@ -64,6 +65,7 @@ class RecordQueue:
         "_value_serde",
         "at",
         "batch",
+        "bytes",
         "decodable",
         "extractor",
         "head",
@@ -75,6 +77,7 @@ class RecordQueue:
         "passed_over",
         "process",
         "size",
+        "sizes",
         "source",
         "value_of",
         "waiting",
@@ -100,17 +103,22 @@ class RecordQueue:
         self.batch: RecordBatch | None = None
         self.at = 0
         self.size = 0
+        self.bytes = 0
+        self.sizes: deque[int] = deque()
         self.partition_time = -1
         self.idle_deadline: int | None = None
         self.head: DecodedRecord | None = None
         self.passed_over = False
         self.decodable = -1
 
-    def add(self, batch: RecordBatch) -> None:
+    def add(self, batch: RecordBatch, size: int = 0) -> None:
+        """Takes a batch of so many bytes."""
         count = len(batch.offsets)
         if not count:
             return
         self.size += count
+        self.bytes += size
+        self.sizes.append(size)
         if len(self.keys) > _FEW_KEYS:
             self.key_of = self.keys.decode
             self.keys.clear()
@@ -137,6 +145,7 @@ class RecordQueue:
         self.at += count
         self.size -= count
         if self.at >= len(batch.offsets):
+            self.bytes -= self.sizes.popleft()
             self.batch = self.waiting.popleft() if self.waiting else None
             self.at = 0
 

@@ -28,9 +28,10 @@ from streamapp.engine.running_task import TaskMetrics
 from streamapp.engine.task_stores import TaskStores
 from streamapp.engine.timestamps import fail_on_invalid_timestamp
 from streamapp.errors import InvalidStoreError, StreamsError
-from streamapp.records import NO_HEADERS, Headers, RecordBatch, RecordContext, TopicPartition
+from streamapp.records import NO_HEADERS, Headers, RecordBatch, RecordContext, TopicPartition, batch_bytes
 from streamapp.state.backend import StateBackend
 from streamapp.state.cache import RecordCache
+from streamapp.state.row_memory import RowMemory
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["Task"]
@@ -63,6 +64,7 @@ class Task(CurrentRecord):
         inputs: Iterable[TopicPartition] | None = None,
         log_each_write: bool = False,
         cache: RecordCache | None = None,
+        rows: RowMemory | None = None,
         run_async: RunAsync | None = None,
     ) -> None:
         super().__init__()
@@ -105,7 +107,9 @@ class Task(CurrentRecord):
         self._partition_times: dict[TopicPartition, int] = {}
         if cache is None:
             cache = RecordCache(plan.config.statestore_cache_max_bytes)
-        self._stores = TaskStores(subtopology, self, backend, changelogs or collector, cache)
+        if rows is None:
+            rows = RowMemory(plan.config.memory.rows)
+        self._stores = TaskStores(subtopology, self, backend, changelogs or collector, cache, rows)
         self.log = self._stores.log
 
     # ------------------------------------------------------------------ life
@@ -140,12 +144,19 @@ class Task(CurrentRecord):
 
     def enqueue(self, partition: TopicPartition, batch: RecordBatch) -> None:
         """Buffers records of one input partition; keeps references, copies nothing."""
-        self._partitions.enqueue(self._queue(partition), batch)
+        # Nothing waits in a task that takes all there is.
+        size = batch_bytes(batch) if len(self._inputs) > 1 or self.asynchronous else 0
+        self._partitions.enqueue(self._queue(partition), batch, size)
 
     @property
     def buffered(self) -> dict[TopicPartition, int]:
         """How many records wait, by input partition."""
         return {partition: queue.size for partition, queue in self._partitions.queues.items()}
+
+    @property
+    def buffered_bytes(self) -> dict[TopicPartition, int]:
+        """Roughly the bytes that wait, by input partition; 0 in tasks that need not wait."""
+        return {partition: queue.bytes for partition, queue in self._partitions.queues.items()}
 
     def skip_to(self, partition: TopicPartition, offset: int) -> None:
         """Notes that an input has nothing to process before ``offset``, the next one to read.

@@ -12,6 +12,7 @@ from streamapp.records import Headers, RecordBatch, TopicPartition
 from streamapp.state.backend import MemoryBackend, StateBackend, WriteSet
 from streamapp.state.cache import RecordCache
 from streamapp.state.open import open_store
+from streamapp.state.row_memory import RowMemory
 from streamapp.state.write_behind import StoreContext
 from streamapp.topology.plan import Subtopology
 
@@ -28,6 +29,7 @@ class TaskStores:
         backend: StateBackend,
         changelogs: Collector,
         cache: RecordCache,
+        rows: RowMemory,
     ) -> None:
         self._partition = task.partition
         self._backend = backend
@@ -41,7 +43,7 @@ class TaskStores:
         self.by_name: dict[str, Any] = {}
         for spec in subtopology.stores:
             table = (backend if spec.persistent else self._memory).table(spec.name)
-            self.by_name[spec.name] = open_store(spec, table, task, cache)
+            self.by_name[spec.name] = open_store(spec, table, task, cache, rows)
 
     def restore(self, name: str, batch: RecordBatch) -> None:
         """Bytes of changelog records go to the backend, with the offset that they reach."""

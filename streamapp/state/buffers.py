@@ -38,7 +38,6 @@ whose values are ``(is_left, value)``.
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -49,6 +48,8 @@ from streamapp.serdes.base import Serde
 from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG, MAX_LONG, BufferedChange, pack_list, unpack_list
 from streamapp.state.key_value import KeyValueStore
+from streamapp.state.row_memory import RowMemory
+from streamapp.state.sorted_entries import SortedEntries
 from streamapp.state.spec import StoreSpec
 from streamapp.state.write_behind import Store, StoreContext
 
@@ -62,10 +63,12 @@ _VERSION_3: Headers = (("v", b"\x03"),)
 class OuterJoinStore(Store):
     """Unmatched records of outer stream-stream joins; see the module's table."""
 
-    def __init__(self, spec: StoreSpec, table: OrderedBytes, task: StoreContext) -> None:
+    def __init__(
+        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, memory: RowMemory | None = None
+    ) -> None:
         super().__init__(spec, table, task)
         self._key_serde, self._value_serde = _serdes(spec)
-        self._rows = _raw_store(spec, table, task)
+        self._rows = _raw_store(spec, table, task, memory, logged=spec.logged)
         self.log_dirty = self._rows.log_dirty  # type: ignore[method-assign]
         self.drain = self._rows.drain  # type: ignore[method-assign]
         self.restore = self._rows.restore  # type: ignore[method-assign]
@@ -111,13 +114,14 @@ class TimeOrderedBuffer(Store):
     ``spec.retention_ms`` is the grace period. A row's key is 0, 8-byte timestamp, key, 4-byte sequence.
     """
 
-    def __init__(self, spec: StoreSpec, table: OrderedBytes, task: StoreContext) -> None:
+    def __init__(
+        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, memory: RowMemory | None = None
+    ) -> None:
         super().__init__(spec, table, task)
         self._key_serde, self._value_serde = _serdes(spec)
         self._grace = spec.retention_ms
         # Logged here: the changelog's records have no timestamp.
-        self._rows = _raw_store(spec, table, task)
-        self._rows._log_each = self._rows._log_at_commit = False
+        self._rows = _raw_store(spec, table, task, memory, logged=False)
         self._unlogged: dict[bytes, bytes | None] = {}
         self._observed, self._sequence = -1, 0
         self._counted = False
@@ -201,12 +205,14 @@ class SuppressBuffer(Store):
     As in Kafka Streams, the changelog is written at the commit, also where other stores log each write.
     """
 
-    def __init__(self, spec: StoreSpec, table: OrderedBytes, task: StoreContext) -> None:
+    def __init__(
+        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, memory: RowMemory | None = None
+    ) -> None:
         super().__init__(spec, table, task)
         self._key_serde, self._value_serde = _serdes(spec)
         self._times: dict[bytes, int] = {}
         self._changes: dict[bytes, BufferedChange] = {}
-        self._order: list[tuple[int, bytes]] = []
+        self._order = SortedEntries()  # of time and key
         self._dirty: dict[bytes, None] = {}
         self._hash_buckets = 16
         self._batch: list[tuple[bytes, bytes | None]] | None = None
@@ -214,8 +220,7 @@ class SuppressBuffer(Store):
         for key, data in table.range(None, None):
             change, time = BufferedChange.unpack(data)
             self._add(key, change, time)
-            self._order.append((time, key))
-        self._order.sort()
+        self._order.update((time, key) for key, time in self._times.items())
 
     @property
     def num_records(self) -> int:
@@ -223,7 +228,7 @@ class SuppressBuffer(Store):
 
     @property
     def min_timestamp(self) -> int:
-        return self._order[0][0] if self._order else MAX_LONG
+        return int(self._order.first[0]) if self._times else MAX_LONG
 
     def put(self, time: int, key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
         row_key = self._key_serde.serialize(key)
@@ -233,7 +238,7 @@ class SuppressBuffer(Store):
         change = BufferedChange(prior, old_data, new_data, _context(self._task, timestamp, headers))
         if before is None:
             self._times[row_key] = time
-            insort(self._order, (time, row_key))
+            self._order.add((time, row_key))
             self.buffer_size += 8 + len(row_key)
         else:
             self.buffer_size -= before.size
@@ -244,8 +249,8 @@ class SuppressBuffer(Store):
     def evict_while(
         self, predicate: Callable[[], bool], callback: Callable[[Any, Any, Any, RecordContext], None]
     ) -> None:
-        while self._order and predicate():
-            _, row_key = self._order[0]
+        while self._times and predicate():
+            _, row_key = self._order.first
             change = self._changes[row_key]
             callback(
                 self._key_serde.deserialize(row_key),
@@ -296,7 +301,7 @@ class SuppressBuffer(Store):
                     )
                 change, time = BufferedChange.unpack(value)
                 self._add(key, change, time)
-                insort(self._order, (time, key))
+                self._order.add((time, key))
             puts.append((key, value))
 
     @property
@@ -325,7 +330,7 @@ class SuppressBuffer(Store):
     def _remove(self, row_key: bytes) -> None:
         time = self._times.pop(row_key)
         change = self._changes.pop(row_key)
-        del self._order[bisect_left(self._order, (time, row_key))]
+        self._order.remove((time, row_key))
         self.buffer_size -= 8 + len(row_key) + change.size
 
     def _bytes(self, value: Any) -> bytes | None:
@@ -335,11 +340,15 @@ class SuppressBuffer(Store):
         return None if data is None else self._value_serde.deserialize(data)
 
 
-def _raw_store(spec: StoreSpec, table: OrderedBytes, task: StoreContext) -> KeyValueStore:
+def _raw_store(
+    spec: StoreSpec, table: OrderedBytes, task: StoreContext, memory: RowMemory | None, *, logged: bool
+) -> KeyValueStore:
     raw = StoreSpec(
-        name=spec.name, kind="key_value", key_serde=BytesSerde(), value_serde=BytesSerde(), logged=spec.logged
+        name=spec.name, kind="key_value", key_serde=BytesSerde(), value_serde=BytesSerde(), logged=logged
     )
-    return KeyValueStore(raw, table, task)
+    store = KeyValueStore(raw, table, task, memory)
+    store.open_writes()
+    return store
 
 
 def _serdes(spec: StoreSpec) -> tuple[Serde[Any], Serde[Any]]:

@@ -12,12 +12,13 @@ Which kinds of stores have a cache: `cached_tables.py`, `cached_windows.py`.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from itertools import count
 from typing import Any
 
 from streamapp.records import Headers
-from streamapp.state.write_behind import FlushListener, Fold, Row, WriteBehindStore
+from streamapp.state.write_behind import FlushListener, Fold, Row, Write, WriteBehindStore
 
 __all__ = ["CachedStore", "RecordCache", "ShowingCachedStore"]
 
@@ -69,17 +70,22 @@ class CachedStore(WriteBehindStore):
     """The cache of a store; mixed in before the store's own class."""
 
     cached = True
+    _write: Write
+    """Writes a row below the cache."""
 
     def attach(self, cache: RecordCache) -> None:
+        """Gives the store its cache, before `open_writes`."""
         self._cache = cache
         self._news: dict[Any, News] = {}
         self._news_bytes = 0
-        self._held: dict[Any, Row] = {}
+        # Its first entry is found at once, also when many before it have gone.
+        self._held: OrderedDict[Any, Row] = OrderedDict()
         """What left the cache for the store and is still in the cache; least recently written first. So a store keeps its share of the limit
         while nothing is new: else others would take it, and each update would make room by itself."""
         self._held_bytes = 0
         self._numbers = count()
-        self._write = super().put_row
+        self._silent = False
+        """Nobody hears of updates: writes pass the cache by."""
         self._stored = super().row
         self._listener: FlushListener | None = None
         self._of_table = False
@@ -93,10 +99,18 @@ class CachedStore(WriteBehindStore):
     def let_through(self) -> None:
         """Nobody hears of updates: writes need no news, unless each of them is logged as it leaves the cache."""
         self._of_table = True
-        if not self._log_at_flush and not self.spec.headers_format:
-            self.put_row = self._write  # type: ignore[method-assign]
+        self._silent = not self._log_at_flush and not self.spec.headers_format
+        self.open_writes()
 
-    def put_row(self, row_key: Any, row: Row) -> None:
+    def _write_steps(self) -> list[Callable[[Write], Write]]:
+        steps = super()._write_steps()
+        return steps if self._silent else [*steps, self._caching]
+
+    def _caching(self, write: Write) -> Write:
+        self._write = write
+        return self._put_news
+
+    def _put_news(self, row_key: Any, row: Row) -> None:
         task, known = self._task, self._news.get(row_key)
         if known is None:
             before, size = self._stored(row_key), _ENTRY_BYTES + _length(row[0])
@@ -108,7 +122,7 @@ class CachedStore(WriteBehindStore):
             known.before = before
         else:
             size = 0 if self._shown else len(row[0] or _NO_VALUE) - len(known.row[0] or _NO_VALUE)
-            self._rewrite(row_key, row)
+            self._write(row_key, row)
         known.row, known.value, known.number = row, None, next(self._numbers)
         known.topic, known.offset, known.timestamp, known.headers = (
             task.topic,
@@ -119,10 +133,6 @@ class CachedStore(WriteBehindStore):
         if size:
             self._grow(size)
 
-    def _rewrite(self, row_key: Any, row: Row) -> None:
-        """Writes a row that has changed since the last flush already."""
-        self._write(row_key, row)
-
     def _grow(self, size: int) -> None:
         self._news_bytes += size
         cache = self._cache
@@ -132,10 +142,10 @@ class CachedStore(WriteBehindStore):
 
     def _folder(self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]) -> Fold:
         first = super()._folder(initializer, aggregator)
-        put_row = self.put_row
-        if put_row == self._write:  # let through
+        if self._silent:
             return first
-        task, news_of, rewrite, number = self._task, self._news.get, self._rewrite, self._numbers.__next__
+        put_row = self.put_row
+        task, news_of, rewrite, number = self._task, self._news.get, self._write, self._numbers.__next__
         show, keep, value_class, sound = (
             self._values.show,
             self._keep_value,
@@ -224,8 +234,10 @@ class CachedStore(WriteBehindStore):
     def _evict(self) -> None:
         cache, held = self._cache, self._held
         while held and cache.used > cache.max_bytes:
-            row_key = next(iter(held))
-            self._count(held.pop(row_key), -1)
+            row_key, row = held.popitem(last=False)
+            size = _ENTRY_BYTES + _length(row[0])
+            self._held_bytes -= size
+            cache.used -= size
             self._let_go(row_key)
 
     def _count(self, row: Row, sign: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from streamapp.state.cache import CachedStore, RecordCache, ShowingCachedStore
 from streamapp.state.key_value import KeyValueStore, PlainTableStore, TimestampedKeyValueStore
 from streamapp.state.lru import LruStore, TimestampedLruStore
-from streamapp.state.write_behind import MISSING, Row
+from streamapp.state.write_behind import MISSING, Row, Write
 
 __all__ = [
     "CachedKeyValueStore",
@@ -52,8 +52,11 @@ class CachedLruStore(ShowingCachedStore, LruStore):
 
     def attach(self, cache: RecordCache) -> None:
         super().attach(cache)
-        self._put_below, self._write = self._write, self._wait
         self._read_below, self._stored = self._stored, self._below
+
+    def _caching(self, write: Write) -> Write:
+        self._put_below = write
+        return super()._caching(self._wait)
 
     def _wait(self, row_key: Any, row: Row) -> None:
         """The bounded store takes a row, and forgets another one, when it leaves the cache."""
@@ -80,7 +83,7 @@ class CachedLruStore(ShowingCachedStore, LruStore):
 
     def _evicted(self, row_key: Any, row: Row) -> None:
         # No news: downstream keeps what a bounded store forgets.
-        self._dirty[row_key] = row
+        self._remember(row_key, row)
         if self._log_at_flush:
             self._log(row_key, row)
 

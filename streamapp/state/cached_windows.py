@@ -15,7 +15,7 @@ from streamapp.state.key_image import KeyImage
 from streamapp.state.session import SessionStore
 from streamapp.state.time_buckets import TimeBucketedStore
 from streamapp.state.window import TimestampedWindowStore, WindowStore
-from streamapp.state.write_behind import MISSING, Row
+from streamapp.state.write_behind import MISSING, Row, Write
 
 __all__ = ["CachedSessionStore", "CachedTimestampedWindowStore", "CachedWindowStore"]
 
@@ -30,23 +30,25 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
 
     def attach(self, cache: RecordCache) -> None:
         super().attach(cache)
-        self._write = self._keep
         self._by_key: dict[Any, KeyImage] | None = None
         """What is in the cache by key, once somebody asks for rows that expired."""
         self._latest = self._observed
 
-    def _keep(self, row_key: Any, row: Row) -> None:
-        time = self._time(row_key)
-        if time > self._latest:
-            self._latest = time
-        self._rewrite(row_key, row)
+    def _expiring(self, write: Write) -> Write:
+        """The cache takes everything; what is too late shows when it leaves for the store."""
+        images, keep_in_image, time_of = self._images, self._keep_in_image, self._time
 
-    def _rewrite(self, row_key: Any, row: Row) -> None:
-        self._dirty[row_key] = row
-        if self._images or self._old_images:
-            self._keep_in_image(row_key, row)
-        if self._by_key is not None:
-            self._index(self._by_key, row_key, row)
+        def write_and_see(row_key: Any, row: Row) -> None:
+            time = time_of(row_key)
+            if time > self._latest:
+                self._latest = time
+            write(row_key, row)
+            if images.young or images.old:
+                keep_in_image(row_key, row)
+            if self._by_key is not None:
+                self._index(self._by_key, row_key, row)
+
+        return write_and_see
 
     def row(self, row_key: Any) -> Row:
         known = self._news.get(row_key)
@@ -172,11 +174,13 @@ class CachedSessionStore(_CachedTimes, SessionStore):
     def find_sessions(
         self, key: Any, earliest_end: int, latest_start: int, reverse: bool = False
     ) -> Iterator[tuple[int, int, Any]]:
-        live = super().find_sessions(key, earliest_end, latest_start, reverse)
-        if earliest_end >= self._min_live():
-            return live
-        expired = self._show_found(self._expired(key, max(earliest_end, 0), MAX_LONG), latest_start)
-        return chain(live, reversed(expired)) if reverse else chain(expired, live)
+        if key.__class__ is not self._key_class:
+            key = self._keep_key(key)
+        min_live = self._min_live()
+        found = self._find(key, earliest_end, latest_start, min_live)
+        if earliest_end < min_live:
+            found = self._show_found(self._expired(key, max(earliest_end, 0), MAX_LONG), latest_start) + found
+        return reversed(found) if reverse else iter(found)
 
     def _heard_key(self, row_key: Any) -> Windowed:
         key, start, end = row_key

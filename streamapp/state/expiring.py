@@ -18,8 +18,9 @@ from streamapp.records import RecordBatch
 from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG
 from streamapp.state.key_value import TimestampedKeyValueStore
+from streamapp.state.row_memory import RowMemory
 from streamapp.state.spec import StoreSpec
-from streamapp.state.write_behind import CACHED_ROWS, Row, StoreContext
+from streamapp.state.write_behind import Row, StoreContext, Write
 
 __all__ = ["ExpiringStore"]
 
@@ -37,9 +38,9 @@ class ExpiringStore(TimestampedKeyValueStore):
     """
 
     def __init__(
-        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, cached_rows: int = CACHED_ROWS
+        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, memory: RowMemory | None = None
     ) -> None:
-        super().__init__(spec, table, task, cached_rows)
+        super().__init__(spec, table, task, memory)
         self.observed = -1
         """The stream time of the operators that write to the store."""
         self._ttl = spec.ttl_ms
@@ -75,13 +76,19 @@ class ExpiringStore(TimestampedKeyValueStore):
             if value is not None and begin <= timestamp < until:
                 heappush(self._next, (timestamp, self._row_bytes(row_key)))
 
-    def put_row(self, row_key: Any, row: Row) -> None:
-        if row_key not in self._dirty:
-            value, timestamp = self._read(row_key)
-            self._indexed[row_key] = -1 if value is None else timestamp
-        super().put_row(row_key, row)
-        if row[0] is not None and row[1] < self._covered:
-            heappush(self._next, (row[1], self._row_bytes(row_key)))
+    def _write_steps(self) -> list[Callable[[Write], Write]]:
+        return [*super()._write_steps(), self._indexing]
+
+    def _indexing(self, write: Write) -> Write:
+        def index_and_write(row_key: Any, row: Row) -> None:
+            if row_key not in self._dirty:
+                value, timestamp = self._read(row_key)
+                self._indexed[row_key] = -1 if value is None else timestamp
+            write(row_key, row)
+            if row[0] is not None and row[1] < self._covered:
+                heappush(self._next, (row[1], self._row_bytes(row_key)))
+
+        return index_and_write
 
     def _seal(self, logged: bool) -> None:
         super()._seal(logged)

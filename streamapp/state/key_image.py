@@ -5,9 +5,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Any
 
-from streamapp.state.write_behind import Row
+from streamapp.state.row_memory import kept_size
+from streamapp.state.write_behind import MISSING, Row
 
-__all__ = ["KeyImage"]
+__all__ = ["IMAGE_BYTES", "KeyImage"]
+
+IMAGE_BYTES = 500
+"""What an image takes without rows."""
+_ROW_BYTES = 250
+"""What a row takes in it, without its value."""
 
 
 class KeyImage:
@@ -20,23 +26,39 @@ class KeyImage:
         self.slots: list[Any] = []
         self.rows: list[Row] = []
 
-    def put(self, slot: Any, row: Row) -> None:
+    def put(self, slot: Any, row: Row) -> int:
+        """Takes a row, or removes it if it is a deletion; returns by how many bytes the image grows at most."""
         slots = self.slots
         if not slots or slots[-1] < slot:
-            if row[0] is not None:
-                slots.append(slot)
-                self.rows.append(row)
-            return
+            if row[0] is None:
+                return 0
+            slots.append(slot)
+            self.rows.append(row)
+            return _ROW_BYTES + kept_size(row[0])
         at = bisect_left(slots, slot)
         found = slots[at] == slot
         if row[0] is None:
             if found:
                 del slots[at], self.rows[at]
-        elif found:
-            self.rows[at] = row
-        else:
-            slots.insert(at, slot)
-            self.rows.insert(at, row)
+            return 0
+        if found:
+            before, self.rows[at] = self.rows[at], row
+            return max(0, kept_size(row[0]) - kept_size(before[0]))
+        slots.insert(at, slot)
+        self.rows.insert(at, row)
+        return _ROW_BYTES + kept_size(row[0])
+
+    def get(self, slot: Any) -> Row:
+        slots = self.slots
+        if not slots or slots[-1] < slot:
+            return MISSING
+        at = bisect_left(slots, slot)
+        return self.rows[at] if slots[at] == slot else MISSING
+
+    @property
+    def size(self) -> int:
+        """Roughly its bytes."""
+        return IMAGE_BYTES + sum(_ROW_BYTES + kept_size(row[0]) for row in self.rows)
 
     def trim(self, slot: Any) -> None:
         at = bisect_left(self.slots, slot)

@@ -8,10 +8,14 @@ from typing import Any
 from streamapp.records import NO_HEADERS, Headers
 from streamapp.state.backend import OrderedBytes
 from streamapp.state.formats import prefix_end
+from streamapp.state.row_memory import RowMemory, kept_size
 from streamapp.state.spec import StoreSpec
-from streamapp.state.write_behind import CACHED_ROWS, Row, StoreContext, WriteBehindStore
+from streamapp.state.write_behind import Row, StoreContext, WriteBehindStore
 
 __all__ = ["KeyValueStore", "PlainTableStore", "SubscriptionStore", "TimestampedKeyValueStore"]
+
+_SHOWN_BYTES, _SHOWN_TIMES = 300, 3
+"""What a decoded row takes, roughly: so many bytes, and so many times those of its value."""
 
 
 class KeyValueStore(WriteBehindStore):
@@ -34,9 +38,9 @@ class KeyValueStore(WriteBehindStore):
     timestamped = False
 
     def __init__(
-        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, cached_rows: int = CACHED_ROWS
+        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, memory: RowMemory | None = None
     ) -> None:
-        super().__init__(spec, table, task, timestamped=self.timestamped, cached_rows=cached_rows)
+        super().__init__(spec, table, task, memory, timestamped=self.timestamped)
         self._row_bytes = self._keys.to_bytes  # type: ignore[assignment, method-assign]
 
     def get(self, key: Any) -> Any:
@@ -118,13 +122,8 @@ class TimestampedKeyValueStore(KeyValueStore):
         as_it_is = type(self).get is not TimestampedKeyValueStore.get  # a subclass does more than to read
         if self._shown or as_it_is or not self._values.immutable:
             return self.get
-        key_class, keep_key, show, limit = (
-            self._key_class,
-            self._keep_key,
-            self._values.show,
-            self._cached_rows,
-        )
-        known, read, dirty = self._known, self._read, self._dirty
+        key_class, keep_key, show = self._key_class, self._keep_key, self._values.show
+        known, read, dirty, memory = self._known, self._read, self._dirty, self._memory
 
         def get(key: Any) -> tuple[Any, int] | None:
             if key.__class__ is not key_class:
@@ -134,9 +133,9 @@ class TimestampedKeyValueStore(KeyValueStore):
                 value, timestamp = dirty.get(key) or read(key)
                 if value is None:
                     return None
-                if len(known) >= limit:
-                    known.clear()
-                row = known[key] = show(value), timestamp
+                row = show(value), timestamp
+                if memory.take(_SHOWN_BYTES + _SHOWN_TIMES * kept_size(value)):
+                    known[key] = row
             return row
 
         return get
@@ -163,9 +162,9 @@ class PlainTableStore(TimestampedKeyValueStore):
     def _shown_timestamp(self, row_key: Any) -> int:
         return -1
 
-    def _rows_to_fold(self) -> Callable[[Any], Row]:
+    def _rows_to_fold(self) -> tuple[dict[Any, Row], Callable[[Any], Row]]:
         row_of, timestamp = self.row, self._shown_timestamp
-        return lambda row_key: (row_of(row_key)[0], timestamp(row_key))
+        return {}, lambda row_key: (row_of(row_key)[0], timestamp(row_key))
 
     def get(self, key: Any) -> tuple[Any, int] | None:
         if key.__class__ is not self._key_class:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 from streamapp.errors import InvalidStoreError
@@ -9,8 +11,9 @@ from streamapp.records import RecordBatch
 from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG
 from streamapp.state.key_value import KeyValueStore, TimestampedKeyValueStore
+from streamapp.state.row_memory import RowMemory
 from streamapp.state.spec import StoreSpec
-from streamapp.state.write_behind import CACHED_ROWS, MISSING, Row, StoreContext
+from streamapp.state.write_behind import MISSING, Row, StoreContext, Write
 
 __all__ = ["LruStore", "TimestampedLruStore"]
 
@@ -23,41 +26,48 @@ class LruStore(KeyValueStore):
     """
 
     def __init__(
-        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, cached_rows: int = CACHED_ROWS
+        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, memory: RowMemory | None = None
     ) -> None:
-        super().__init__(spec, table, task, cached_rows)
+        super().__init__(spec, table, task, memory)
         if spec.max_entries < 1:
             raise InvalidStoreError(
                 f"store {spec.name!r}: max_entries has to be at least 1, got {spec.max_entries}"
             )
-        self._rows: dict[Any, Row] = {}
+        self._rows: OrderedDict[Any, Row] = OrderedDict()
         """Least recently used first."""
         for key, data in table.range(None, None):
             self._rows[self._keys.from_bytes(key)] = self._unpack(data)
 
     def row(self, row_key: Any) -> Row:
-        row = self._rows.pop(row_key, None)
+        row = self._rows.get(row_key)
         if row is None:
             return MISSING
-        self._rows[row_key] = row
+        self._rows.move_to_end(row_key)
         return row
 
     def get(self, key: Any) -> Any:
         value = self.row(key if key.__class__ is self._key_class else self._keep_key(key))[0]
         return None if value is None else self._values.show(value)
 
-    def put_row(self, row_key: Any, row: Row) -> None:
-        self._rows.pop(row_key, None)
-        if row[0] is not None:
-            self._rows[row_key] = row
-            if len(self._rows) > self.spec.max_entries:
-                eldest = next(iter(self._rows))
-                del self._rows[eldest]
-                self._evicted(eldest, (None, self._task.timestamp))
-        super().put_row(row_key, row)
+    def _write_steps(self) -> list[Callable[[Write], Write]]:
+        return [*super()._write_steps(), self._bounding]
+
+    def _bounding(self, write: Write) -> Write:
+        self._delete = write
+
+        def use_and_write(row_key: Any, row: Row) -> None:
+            self._rows.pop(row_key, None)
+            if row[0] is not None:
+                self._rows[row_key] = row
+                if len(self._rows) > self.spec.max_entries:
+                    eldest, _ = self._rows.popitem(last=False)
+                    self._evicted(eldest, (None, self._task.timestamp))
+            write(row_key, row)
+
+        return use_and_write
 
     def _evicted(self, row_key: Any, row: Row) -> None:
-        super().put_row(row_key, row)
+        self._delete(row_key, row)
 
     def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
         puts = write_set.puts.setdefault(self.name, [])
@@ -72,8 +82,7 @@ class LruStore(KeyValueStore):
             if value is not None:
                 self._rows[key] = self._unpack(value)
                 if len(self._rows) > self.spec.max_entries:
-                    eldest = next(iter(self._rows))
-                    del self._rows[eldest]
+                    eldest, _ = self._rows.popitem(last=False)
                     puts.append((self._keys.to_bytes(eldest), None))
 
     def approximate_num_entries(self) -> int:
@@ -88,7 +97,7 @@ class TimestampedLruStore(LruStore, TimestampedKeyValueStore):
     """
 
     def _evicted(self, row_key: Any, row: Row) -> None:
-        self._dirty[row_key] = row
+        self._remember(row_key, row)
 
     def get(self, key: Any) -> tuple[Any, int] | None:
         value, timestamp = self.row(key if key.__class__ is self._key_class else self._keep_key(key))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from streamapp.errors import InvalidStoreError
 from streamapp.state.backend import OrderedBytes
 from streamapp.state.buffers import OuterJoinStore, SuppressBuffer, TimeOrderedBuffer
-from streamapp.state.cache import RecordCache
+from streamapp.state.cache import CachedStore, RecordCache
 from streamapp.state.cached_tables import (
     CachedKeyValueStore,
     CachedLruStore,
@@ -29,15 +30,16 @@ from streamapp.state.key_value import (
     TimestampedKeyValueStore,
 )
 from streamapp.state.lru import LruStore, TimestampedLruStore
+from streamapp.state.row_memory import RowMemory
 from streamapp.state.session import SessionStore
 from streamapp.state.spec import StoreSpec
 from streamapp.state.versioned import VersionedStore
 from streamapp.state.window import TimestampedWindowStore, WindowStore
-from streamapp.state.write_behind import Store, StoreContext
+from streamapp.state.write_behind import Store, StoreContext, WriteBehindStore
 
 __all__ = ["open_store"]
 
-_KINDS: dict[str, type[Store]] = {
+_KINDS: dict[str, Callable[..., Store]] = {
     "key_value": KeyValueStore,
     "timestamped": TimestampedKeyValueStore,
     "plain_table": PlainTableStore,
@@ -56,7 +58,7 @@ _KINDS: dict[str, type[Store]] = {
     "suppress_buffer": SuppressBuffer,
 }
 
-_CACHED_KINDS: dict[str, type[Any]] = {
+_CACHED_KINDS: dict[str, Callable[..., CachedStore]] = {
     "key_value": CachedKeyValueStore,
     "timestamped": CachedTimestampedStore,
     "plain_table": CachedPlainTableStore,
@@ -69,12 +71,16 @@ _CACHED_KINDS: dict[str, type[Any]] = {
 
 
 def open_store(
-    spec: StoreSpec, table: OrderedBytes, task: StoreContext, cache: RecordCache | None = None
+    spec: StoreSpec,
+    table: OrderedBytes,
+    task: StoreContext,
+    cache: RecordCache | None = None,
+    memory: RowMemory | None = None,
 ) -> Any:
     """The store of one task over its table in the task's `StateBackend`: a `Store` as ``spec.kind`` says.
 
     ``cache`` is the budget that the record caches of a process share; without one, or with one of no bytes, no store is
-    cached.
+    cached. ``memory`` is the limit of the rows that all stores of a process keep to be read again.
     """
     if spec.kind not in _KINDS:
         raise InvalidStoreError(
@@ -91,10 +97,11 @@ def open_store(
     elif spec.keeps_headers:
         kind = f"{kind}_with_headers"
     if spec.cached and cache is not None and cache.max_bytes > 0 and kind in _CACHED_KINDS:
-        store: Any = _CACHED_KINDS[kind](spec, table, task)
-        store.attach(cache)
+        cached = _CACHED_KINDS[kind](spec, table, task, memory)
+        cached.attach(cache)
+        store: Store = cached
     else:
-        store = _KINDS[kind](spec, table, task)
-    if spec.headers_format:
-        store.log_headers_of_deletions()
+        store = _KINDS[kind](spec, table, task, memory)
+    if isinstance(store, WriteBehindStore):
+        store.open_writes()
     return store

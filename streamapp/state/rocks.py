@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from rocksdict import (
+    BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
     DBCompressionType,
@@ -218,6 +219,12 @@ def _options(memory: RocksMemory) -> Options:
     blocks.set_bloom_filter(10, False)
     blocks.set_cache_index_and_filter_blocks(True)
     blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    # The filter of a file is as large as a small cache: whole, it would be read anew with each look-up. In parts of a block's
+    # size the cache has those that are looked at, and one that finds nothing reads no more.
+    blocks.set_index_type(BlockBasedIndexType.two_level_index_search())
+    blocks.set_partition_filters(True)
+    blocks.set_metadata_block_size(4096)
+    blocks.set_pin_top_level_index_and_filter(True)
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.create_missing_column_families(True)

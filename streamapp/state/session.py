@@ -88,23 +88,13 @@ class SessionStore(TimeBucketedStore):
             # In memory a removal says nothing of the time and is never too late, unlike a put of None.
             if key.__class__ is not self._key_class or not self._sound_key(key):
                 key = self._keep_key(key)
-            self._write_row(
-                (key, start, end), (None, self._task.timestamp if timestamp is None else timestamp)
-            )
+            row_key = key, start, end
+            row = None, self._task.timestamp if timestamp is None else timestamp
+            self._store(row_key, row)
+            if self._log_each:
+                self._log(row_key, row)
         else:
             self.put(key, start, end, None, timestamp)
-
-    def put_row(self, row_key: Any, row: Row) -> None:
-        if self._takes(row_key, row):
-            self._write_row(row_key, row)
-        elif self._log_each:
-            self._log(row_key, row)
-
-    def _write_row(self, row_key: Any, row: Row) -> None:
-        self._dirty[row_key] = row
-        self._keep_in_image(row_key, row)
-        if self._log_each:
-            self._log(row_key, row)
 
     def _takes(self, row_key: Any, row: Row) -> bool:
         end = row_key[2]
@@ -137,16 +127,35 @@ class SessionStore(TimeBucketedStore):
     ) -> Iterator[tuple[int, int, Any]]:
         if key.__class__ is not self._key_class:
             key = self._keep_key(key)
-        earliest_end = max(earliest_end, self._min_live(), 0)
-        image = self._image_of(key)
+        found = self._find(key, earliest_end, latest_start, self._min_live())
+        return reversed(found) if reverse else iter(found)
+
+    def _find(
+        self, key: Any, earliest_end: int, latest_start: int, min_live: int
+    ) -> list[tuple[int, int, Any]]:
+        """The live sessions of a kept key, by end."""
+        earliest_end = max(earliest_end, min_live, 0)
+        image = self._images.young.get(key) or self._image_of(key)
         if image is None or image.complete_from > earliest_end:
             image = self._load(key, earliest_end)
         slots = image.slots
-        if len(slots) > 64 and slots[0][0] < self._min_live():
-            image.trim((self._min_live(),))
+        if not slots or slots[-1][0] < earliest_end:
+            return []
+        if len(slots) > 64 and slots[0][0] < min_live:
+            image.trim((min_live,))
         at = bisect_left(slots, (earliest_end,))
-        found = self._show_found(zip(slots[at:], image.rows[at:], strict=True), latest_start)
-        return reversed(found) if reverse else iter(found)
+        return self._show_found(zip(slots[at:], image.rows[at:], strict=True), latest_start)
+
+    def _read(self, row_key: Any) -> Row:
+        image = self._images.young.get(row_key[0]) or self._image_of(row_key[0])
+        if image is not None and image.complete_from <= row_key[2]:
+            return image.get(self._slot(row_key))
+        return super()._read(row_key)
+
+    def _keep_written(self, rows: dict[Any, Row]) -> None:
+        """Sessions are looked for by key and time: what is kept of them are images."""
+        for row_key in rows:
+            self._clean.forget(row_key)
 
     def _show_found(self, rows: Iterable[tuple[Any, Row]], latest_start: int) -> list[tuple[int, int, Any]]:
         sign, show = -1 if self._exact else 1, self._values.show

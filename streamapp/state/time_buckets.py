@@ -7,8 +7,8 @@ few buckets, expiry is one range delete, and what one key has is one short range
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from typing import Any
 
 from streamapp.errors import SerializationError
@@ -17,8 +17,9 @@ from streamapp.serdes.types import excerpt
 from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG
 from streamapp.state.key_image import KeyImage
+from streamapp.state.row_memory import Generations, RowMemory, kept_size
 from streamapp.state.spec import StoreSpec
-from streamapp.state.write_behind import CACHED_ROWS, Row, StoreContext, WriteBehindStore
+from streamapp.state.write_behind import Row, StoreContext, Write, WriteBehindStore
 
 __all__ = ["TimeBucketedStore"]
 
@@ -28,24 +29,34 @@ _META = b"\xff"
 _NO_TIME = -1
 
 
+def _bucket_of(prefix: bytes) -> int:
+    return int.from_bytes(prefix, "big")
+
+
 class TimeBucketedStore(WriteBehindStore):
     """Rows by key and time: buckets, expiry, images of keys that are looked up by time."""
 
+    _ROW_BYTES = 350
     _timestamped_values = False
     _suffix = 0
     """How many bytes of a changelog key follow the key proper."""
 
     def __init__(
-        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, cached_rows: int = CACHED_ROWS
+        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, memory: RowMemory | None = None
     ) -> None:
-        super().__init__(spec, table, task, timestamped=self._timestamped_values, cached_rows=cached_rows)
+        super().__init__(spec, table, task, memory, timestamped=self._timestamped_values)
         self._retention = spec.retention_ms
         self._segment = spec.segment_ms
         self._bucket = self._bucket_size()
         self._exact = not spec.persistent
         self._by_time = self._exact or spec.time_ordered
-        self._images: dict[Any, KeyImage] = {}
-        self._old_images: dict[Any, KeyImage] = {}
+        self._images: Generations[KeyImage] = Generations(self._memory)
+        self._dirty_of: dict[Any, tuple[Any, Any]] = {}
+        """Key -> the key of a dirty row of it, and the same of its other dirty rows (or None)."""
+        self._buckets: set[int] | None = None
+        """The buckets of the backend, once somebody asks."""
+        self._dirty_known = 0
+        """How many dirty rows are in `_dirty_of`: the first ones."""
         self._observed = _NO_TIME
         self._sequence = 0
         self._written_meta = self._sealed_meta = meta = table.get(_META)
@@ -122,17 +133,35 @@ class TimeBucketedStore(WriteBehindStore):
                         yield data, row
 
     def _load(self, key: Any, time_from: int) -> KeyImage:
+        """The image of a key from a time on: what it has in the backend, and what waits over that."""
         key_bytes, suffix, bucket = self._keys.to_bytes(key), self._suffix, self._bucket
-        first, last = time_from // bucket, max(self._newest(), 0) // bucket
-        image = KeyImage(first * bucket)
+        image = KeyImage(time_from // bucket * bucket)
         size = len(key_bytes) + suffix
-        within = (key_bytes, key_bytes + b"\x80")  # times are not negative
-        for rows in self._bucket_rows(first, last, within):
-            for data, row in rows:
-                if len(data) == size and data.startswith(key_bytes):
-                    image.put(self._slot_of(data), row)
-        self._keep_image(key, image)
+        unpack, scan = self._unpack, self._table.range
+        for number in self._stored_buckets(time_from // bucket):
+            prefix = LONG.pack(number) + key_bytes
+            for local, data in scan(prefix, prefix + b"\x80"):  # times are not negative
+                if len(local) == size + 8:
+                    image.put(self._slot_of(local[8:]), unpack(data))
+        for row_key in self._dirty_rows_of(key):
+            if self._time(row_key) >= image.complete_from:
+                image.put(self._slot(row_key), self._dirty[row_key])
+        self._images.keep(key, image, image.size + kept_size(key))
         return image
+
+    def _dirty_rows_of(self, key: Any) -> Iterator[Any]:
+        """The keys of a key's dirty rows."""
+        by_key, dirty = self._dirty_of, self._dirty
+        new = len(dirty) - self._dirty_known
+        if new:
+            # Rows leave `_dirty` only in `drain`, so what is new stands at the end of the dict.
+            for row_key in islice(reversed(dirty), new):
+                by_key[row_key[0]] = row_key, by_key.get(row_key[0])
+            self._dirty_known = len(dirty)
+        entry = by_key.get(key)
+        while entry is not None:
+            row_key, entry = entry
+            yield row_key
 
     def _newest(self) -> int:
         """No row is newer."""
@@ -141,13 +170,46 @@ class TimeBucketedStore(WriteBehindStore):
     def _show_key(self, row_bytes: bytes) -> Any:
         return self._keys.show(self._keys.from_bytes(row_bytes[: -self._suffix]))
 
+    def _key_of(self, row_key: Any) -> Any:
+        return row_key[0]
+
+    def _write_steps(self) -> list[Callable[[Write], Write]]:
+        return [self._expiring, *super()._write_steps()]
+
+    def _expiring(self, write: Write) -> Write:
+        """What comes too late is not kept, though it is logged."""
+        takes, store = self._takes, self._storing(write)
+
+        def write_in_time(row_key: Any, row: Row) -> None:
+            if takes(row_key, row):
+                store(row_key, row)
+
+        return write_in_time
+
+    def _storing(self, write: Write) -> Write:
+        """What writes a row whatever its time."""
+        images, keep_in_image = self._images, self._keep_in_image
+
+        def store(row_key: Any, row: Row) -> None:
+            write(row_key, row)
+            if images.young or images.old:
+                keep_in_image(row_key, row)
+
+        self._store = store
+        return store
+
     def _keep_in_image(self, row_key: Any, row: Row) -> None:
-        image = self._image_of(row_key[0])
+        key = row_key[0]
+        image = self._images.young.get(key) or self._image_of(key)
         if image is not None:
-            image.put(self._slot(row_key), row)
+            grown = image.put(self._slot(row_key), row)
+            if grown and not self._memory.take(grown):
+                self._images.forget(key)
 
     def _seal(self, logged: bool) -> None:
         super()._seal(logged)
+        if self._buckets is not None:
+            self._buckets.update(map(_bucket_of, {local[:8] for local, _ in self._batch}))
         self._sealed_meta = _TIME_SEQUENCE.pack(self._observed, self._sequence)
         self._sealed_live = self._first_live_bucket()
         if self._sealed_meta != self._written_meta and self._observed != _NO_TIME:
@@ -155,6 +217,8 @@ class TimeBucketedStore(WriteBehindStore):
 
     def drain(self, write_set: WriteSet) -> None:
         super().drain(write_set)
+        self._dirty_of.clear()
+        self._dirty_known = 0
         if self._batch:  # the meta row alone: it is not a row of `_dirty`
             write_set.puts.setdefault(self.name, []).extend(self._batch)
             self._batch = []
@@ -164,6 +228,8 @@ class TimeBucketedStore(WriteBehindStore):
     def _expire(self, write_set: WriteSet) -> None:
         if self._sealed_live > self._deleted_before:
             self._deleted_before = self._sealed_live
+            if self._buckets is not None:
+                self._buckets = {number for number in self._buckets if number >= self._sealed_live}
             write_set.range_deletes.setdefault(self.name, []).append((b"", LONG.pack(self._sealed_live)))
 
     def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
@@ -205,21 +271,16 @@ class TimeBucketedStore(WriteBehindStore):
 
     def _forget_clean(self) -> None:
         super()._forget_clean()
+        self._buckets = None
         self._images.clear()
-        self._old_images.clear()
 
     def _image_of(self, key: Any) -> KeyImage | None:
-        image = self._images.get(key)
+        image = self._images.young.get(key)
         if image is None:
-            image = self._old_images.pop(key, None)
+            image = self._images.old.pop(key, None)
             if image is not None:
-                self._images[key] = image
+                self._images.keep(key, image, image.size + kept_size(key))
         return image
-
-    def _keep_image(self, key: Any, image: KeyImage) -> None:
-        self._images[key] = image
-        if len(self._images) > self._cached_rows:
-            self._old_images, self._images = self._images, {}
 
     def _bucket_rows(
         self, first: int, last: int, within: tuple[bytes, bytes | None] | None, reverse: bool = False
@@ -252,6 +313,20 @@ class TimeBucketedStore(WriteBehindStore):
         for key, _ in self._merged(start, end, reverse):
             return int.from_bytes(key[:8], "big")
         return None
+
+    def _stored_buckets(self, first: int) -> list[int]:
+        """The buckets from the first on that the backend may have rows of."""
+        if self._buckets is None:
+            self._buckets = set()
+            start = 0
+            while True:
+                key = next((key for key, _ in self._table.range(LONG.pack(start), _META)), None)
+                if key is None:
+                    break
+                start = int.from_bytes(key[:8], "big")
+                self._buckets.add(start)
+                start += 1
+        return sorted(number for number in self._buckets if number >= first)
 
     def _stored_rows(self) -> int:
         # Rows that have expired count until their bucket goes.

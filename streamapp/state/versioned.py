@@ -9,8 +9,9 @@ from typing import Any
 from streamapp.records import NO_HEADERS, RecordBatch
 from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG, Codec, sized
+from streamapp.state.row_memory import Generations, RowMemory, kept_size
 from streamapp.state.spec import StoreSpec
-from streamapp.state.write_behind import CACHED_ROWS, Store, StoreContext
+from streamapp.state.write_behind import Store, StoreContext
 
 __all__ = ["NOT_PUT", "VersionedStore"]
 
@@ -18,6 +19,8 @@ NOT_PUT = -(2**63)
 """What `VersionedStore.put` returns for a version that is older than the history retention."""
 
 _META = b"\xff"  # local key of the observed stream time; those of rows begin with 0
+_KEY_BYTES, _VERSION_BYTES = 300, 120
+"""What a key and a version take in memory beside their own bytes."""
 _Versions = list[tuple[int, Any]]  # (timestamp, kept value or None: deleted), oldest first
 
 
@@ -45,17 +48,16 @@ class VersionedStore(Store):
     versioned = True
 
     def __init__(
-        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, cached_rows: int = CACHED_ROWS
+        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, memory: RowMemory | None = None
     ) -> None:
         super().__init__(spec, table, task)
         self._keys = Codec(spec.key_serde, spec.name, "key")
         self._values = Codec(spec.value_serde, spec.name, "value")
         self._retention = spec.retention_ms
         self.segment_ms = spec.segment_ms
-        self._cached_rows = cached_rows
         self._dirty: dict[Any, _Versions] = {}
-        self._young: dict[Any, _Versions] = {}
-        self._old: dict[Any, _Versions] = {}
+        self._dirty_bytes = 0
+        self._clean: Generations[_Versions] = Generations(memory or RowMemory())
         self._sealed: dict[Any, _Versions] = {}
         self._unlogged: dict[tuple[Any, int], Any] = {}
         self._batch: list[tuple[bytes, bytes | None]] | None = None
@@ -137,6 +139,8 @@ class VersionedStore(Store):
         versions = self._dirty.get(key)
         if versions is None:
             versions = self._dirty[key] = list(self._versions(key))
+            self._dirty_bytes += _size(key, versions)
+        self._dirty_bytes += _VERSION_BYTES + kept_size(value)
         floor = self._floor()
         while len(versions) > 1 and versions[1][0] < floor:
             del versions[0]
@@ -157,19 +161,14 @@ class VersionedStore(Store):
         if versions is None:
             versions = self._sealed.get(key)
         if versions is None:
-            versions = self._young.get(key)
+            versions = self._clean.young.get(key)
             if versions is None:
-                versions = self._old.get(key)
+                versions = self._clean.old.pop(key, None)
                 if versions is None:
                     data = self._table.get(b"\0" + self._keys.to_bytes(key))
                     versions = [] if data is None else self._unpack(data)
-                self._keep({key: versions})
+                self._clean.keep(key, versions, _size(key, versions))
         return versions
-
-    def _keep(self, clean: dict[Any, _Versions]) -> None:
-        self._young.update(clean)
-        if len(self._young) > self._cached_rows:
-            self._old, self._young = self._young, {}
 
     def log_dirty(self) -> None:
         for (key, timestamp), value in self._unlogged.items():
@@ -188,7 +187,7 @@ class VersionedStore(Store):
         if self._dirty:
             batch.append((_META, LONG.pack(self._observed)))
         self._sealed.update(self._dirty)
-        self._dirty = {}
+        self._dirty, self._dirty_bytes = {}, 0
 
     def drain(self, write_set: WriteSet) -> None:
         if self._batch is None:
@@ -196,7 +195,8 @@ class VersionedStore(Store):
         if self._batch:
             write_set.puts.setdefault(self.name, []).extend(self._batch)
         self._batch = None
-        self._keep(self._sealed)
+        for key, versions in self._sealed.items():
+            self._clean.keep(key, versions, _size(key, versions))
         self._sealed = {}
 
     def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
@@ -208,7 +208,7 @@ class VersionedStore(Store):
 
     @property
     def dirty_bytes(self) -> int:
-        return 500 * len(self._dirty)
+        return self._dirty_bytes
 
     def approximate_num_entries(self) -> int:
         return self._table.approximate_count() + len(self._dirty)
@@ -233,3 +233,8 @@ class VersionedStore(Store):
                 versions.append((timestamp, self._values.from_bytes(data[at : at + length])))
                 at += length
         return versions
+
+
+def _size(key: Any, versions: _Versions) -> int:
+    """Roughly the bytes of a key with its versions in memory."""
+    return _KEY_BYTES + kept_size(key) + sum(_VERSION_BYTES + kept_size(value) for _, value in versions)

@@ -17,9 +17,10 @@ from streamapp.errors import InvalidStoreError
 from streamapp.records import NO_HEADERS, Headers, Windowed
 from streamapp.state.backend import OrderedBytes
 from streamapp.state.formats import LONG, MAX_LONG
+from streamapp.state.row_memory import RowMemory
 from streamapp.state.spec import StoreSpec
 from streamapp.state.time_buckets import TimeBucketedStore
-from streamapp.state.write_behind import CACHED_ROWS, MISSING, Row, StoreContext
+from streamapp.state.write_behind import MISSING, Row, StoreContext
 
 __all__ = ["TimestampedWindowStore", "WindowStore"]
 
@@ -49,10 +50,10 @@ class WindowStore(TimeBucketedStore):
     _suffix = _START_SEQUENCE.size
 
     def __init__(
-        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, cached_rows: int = CACHED_ROWS
+        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, memory: RowMemory | None = None
     ) -> None:
         self._inclusive = spec.time_ordered and spec.persistent
-        super().__init__(spec, table, task, cached_rows)
+        super().__init__(spec, table, task, memory)
         self._indexed = spec.indexed
         self._duplicates = spec.retain_duplicates
         self._size = spec.window_size_ms
@@ -96,7 +97,10 @@ class WindowStore(TimeBucketedStore):
         return _START_SEQUENCE.unpack(row_bytes[-12:])
 
     def _takes(self, row_key: Any, row: Row) -> bool:
-        return self._observe(row_key[1])
+        start: int = row_key[1]
+        if start > self._observed:
+            self._observed = start
+        return start > self._observed - self._retention or self._observe(start)
 
     def _scan_order(self, row_bytes: bytes) -> tuple[int, bytes]:
         return (self._time_of(row_bytes), row_bytes) if self._by_time else self._index_order(row_bytes)
@@ -143,17 +147,6 @@ class WindowStore(TimeBucketedStore):
                 self._log(row_key, row)
         else:
             self.put_row(row_key, row)
-
-    def put_row(self, row_key: Any, row: Row) -> None:
-        start = row_key[1]
-        if start > self._observed:
-            self._observed = start
-        if start > self._observed - self._retention or self._observe(start):
-            self._dirty[row_key] = row
-            if self._images or self._old_images:
-                self._keep_in_image(row_key, row)
-        if self._log_each:
-            self._log(row_key, row)
 
     def fetch(self, key: Any, time_from: int, time_to: int, reverse: bool = False) -> Iterator[Any]:
         if key.__class__ is not self._key_class:

@@ -10,7 +10,6 @@ The life of a store between two commits:
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Protocol
@@ -18,10 +17,11 @@ from typing import Any, Protocol
 from streamapp.records import NO_HEADERS, Headers, RecordBatch, RecordSource
 from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG, Codec
+from streamapp.state.row_memory import Generations, RowMemory, Shown, kept_size
+from streamapp.state.sorted_entries import SortedEntries
 from streamapp.state.spec import StoreSpec
 
 __all__ = [
-    "CACHED_ROWS",
     "MISSING",
     "ChangelogFn",
     "FlushListener",
@@ -29,11 +29,9 @@ __all__ = [
     "Row",
     "Store",
     "StoreContext",
+    "Write",
     "WriteBehindStore",
 ]
-
-CACHED_ROWS = 100_000
-"""How many clean rows of a store may be kept in memory at least; at most twice as many are."""
 
 Row = tuple[Any, int]
 """The kept form of a value (None: deleted) and its timestamp."""
@@ -49,7 +47,8 @@ ChangelogFn = Callable[[str, bytes, "bytes | None", "int | None", Headers], None
 """Sends one record of a store: store, key, value, timestamp in ms, headers."""
 
 MISSING: Row = (None, -1)
-_ROW_OVERHEAD = 200  # bytes of a dictionary entry with its tuple and boxed parts, roughly
+Write = Callable[[Any, Row], None]
+"""Writes the row of a key."""
 
 
 class StoreContext(Protocol):
@@ -132,8 +131,20 @@ class WriteBehindStore(Store):
     by `_local_key` what it is in the backend.
     """
 
+    _ROW_BYTES = 200
+    """What a row takes beside key and value: its place in a dictionary, its tuple, its timestamp."""
+
+    put_row: Write
+    """The one way in which a row is written; `open_writes` makes it."""
+
     def __init__(
-        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, *, timestamped: bool, cached_rows: int
+        self,
+        spec: StoreSpec,
+        table: OrderedBytes,
+        task: StoreContext,
+        memory: RowMemory | None = None,
+        *,
+        timestamped: bool,
     ) -> None:
         super().__init__(spec, table, task)
         self._keys = Codec(spec.key_serde, spec.name, "key")
@@ -145,19 +156,21 @@ class WriteBehindStore(Store):
         self._keep_value = self._values.keep
         self._sound_value = self._values.sound
         self._shown = self._value_class is not None  # the kept form of a value is the value
+        self._sized = self._value_class in (None, bytes, str)
         self._timestamped = timestamped
-        self._cached_rows = cached_rows
+        self._memory = memory or RowMemory()
         self._dirty: dict[Any, Row] = {}
+        self._sized_bytes = 0
+        """Of the dirty rows, if their sizes differ."""
         self._sealed: dict[Any, Row] | None = None
         self._batch: list[tuple[bytes, bytes | None]] = []
         # Of rows that wait for the changelog with headers, which few do.
         self._log_headers: dict[Any, Headers] = {}
-        # Clean rows, in two generations: when the young one is full it becomes the old one, the old one goes.
-        self._young: dict[Any, Row] = {}
+        self._clean: Generations[Row] = Generations(self._memory)
         # Rows as `TimestampedKeyValueStore.reader` has shown them, until they are written.
-        self._known: dict[Any, tuple[Any, int]] = {}
-        self._old: dict[Any, Row] = {}
-        self._order: list[tuple[Any, ...]] = []
+        self._known_of: Shown[tuple[Any, int]] = Shown(self._memory)
+        self._known = self._known_of.rows
+        self._order = SortedEntries()
         self._row_size = 64
 
     def _value_codec(self) -> Codec:
@@ -167,18 +180,61 @@ class WriteBehindStore(Store):
         """What sends a record to the changelog; it gets the value as the codec gives it."""
         return self._task.log
 
-    def log_headers_of_deletions(self) -> None:
-        """Tombstones in the changelog carry the headers of the records that caused them (`StoreSpec.headers_format`)."""
-        put_row, task = self.put_row, self._task
+    def open_writes(self) -> None:
+        """Puts together what a write does, the one place that says so.
 
-        def put_and_note(row_key: Any, row: Row) -> None:
+        From the inside: the row waits for the commit; then come the steps of the store's kind; then tombstones in the
+        changelog get the headers of the records that caused them (`StoreSpec.headers_format`).
+        """
+        write = self._remember = self._remembering()
+        for step in self._write_steps():
+            write = step(write)
+        self.put_row = self._noting_headers(write) if self.spec.headers_format else write
+
+    def _write_steps(self) -> list[Callable[[Write], Write]]:
+        """What a write does beside to remember the row, the innermost first."""
+        return [self._logging] if self._log_each else []
+
+    def _remembering(self) -> Write:
+        dirty, known, weigh = self._dirty, self._known, self._weigh
+
+        def remember(row_key: Any, row: Row) -> None:
+            dirty[row_key] = row
+            if known:
+                known.pop(row_key, None)
+
+        def remember_sized(row_key: Any, row: Row) -> None:
+            before = dirty.get(row_key)
+            if before is None:
+                self._sized_bytes += weigh(row_key, row)
+            else:
+                self._sized_bytes += kept_size(row[0]) - kept_size(before[0])
+            dirty[row_key] = row
+            if known:
+                known.pop(row_key, None)
+
+        return remember_sized if self._sized else remember
+
+    def _logging(self, write: Write) -> Write:
+        log = self._log
+
+        def write_and_log(row_key: Any, row: Row) -> None:
+            write(row_key, row)
+            log(row_key, row)
+
+        return write_and_log
+
+    def _noting_headers(self, write: Write) -> Write:
+        task = self._task
+
+        def note_and_write(row_key: Any, row: Row) -> None:
             if row[0] is None and task.headers:
                 self._log_headers[row_key] = task.headers
             elif self._log_headers:
                 self._log_headers.pop(row_key, None)
-            put_row(row_key, row)
+            write(row_key, row)
 
-        self.put_row = put_and_note  # type: ignore[method-assign]
+        return note_and_write
 
     def _row_bytes(self, row_key: Any) -> bytes:
         """The key in the changelog."""
@@ -202,30 +258,28 @@ class WriteBehindStore(Store):
         """The current row of a key in its kept form; its value is None if there is none."""
         return self._dirty.get(row_key) or self._read(row_key)
 
-    def put_row(self, row_key: Any, row: Row) -> None:
-        """The one way in which a row is written."""
-        self._dirty[row_key] = row
-        if self._known:
-            self._known.pop(row_key, None)
-        if self._log_each:
-            self._log(row_key, row)
+    def _key_of(self, row_key: Any) -> Any:
+        """The key proper of a row."""
+        return row_key
+
+    def _weigh(self, row_key: Any, row: Row) -> int:
+        """Roughly the bytes that a row takes in memory."""
+        return self._ROW_BYTES + kept_size(self._key_of(row_key)) + kept_size(row[0])
 
     def _folder(self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]) -> Fold:
         """What an aggregation does with each record, in one call. A row's timestamp is the largest that went in; a result of None deletes the
         row, at the record's own time."""
-        row_of, put_row = self._rows_to_fold(), self.put_row
+        (rows, row_of), put_row = self._rows_to_fold(), self.put_row
         show, keep, value_class, sound = (
             self._values.show,
             self._keep_value,
             self._value_class,
             self._sound_value,
         )
-        # `row` and `put_row` where they are those of this class: two calls less for each record.
-        rows: dict[Any, Row] = {}
-        if getattr(row_of, "__func__", None) is WriteBehindStore.row:
-            rows, row_of = self._dirty, self._read
-        plain = getattr(put_row, "__func__", None) is WriteBehindStore.put_row and not self._log_each
         dirty, known = self._dirty, self._known
+        plain = (
+            put_row is self._remember and not self._sized
+        )  # then it is done here: a call less for each record
 
         def fold(row_key: Any, key: Any, value: Any, timestamp: int) -> tuple[Any, Any, int]:
             kept, latest = rows.get(row_key) or row_of(row_key)
@@ -249,21 +303,22 @@ class WriteBehindStore(Store):
 
         return fold
 
-    def _rows_to_fold(self) -> Callable[[Any], Row]:
-        """What gives the row of a key with the timestamp that readers see."""
-        return self.row
+    def _rows_to_fold(self) -> tuple[dict[Any, Row], Callable[[Any], Row]]:
+        """Rows by key, and what gives a row that is not among them, with the timestamp that readers see."""
+        if type(self).row is WriteBehindStore.row:
+            return self._dirty, self._read  # a call less for each record
+        return {}, self.row
 
     def _read(self, row_key: Any) -> Row:
         """The row of a key that is not dirty."""
-        row = self._young.get(row_key)
+        clean = self._clean
+        row = clean.young.get(row_key)
         if row is None:
-            row = self._old.get(row_key)
+            row = clean.old.pop(row_key, None)
             if row is None:
                 data = self._table.get(self._local_key(row_key, self._row_bytes(row_key)))
                 row = MISSING if data is None else self._unpack(data)
-            self._young[row_key] = row
-            if len(self._young) > self._cached_rows:
-                self._old, self._young = self._young, {}
+            clean.keep(row_key, row, self._weigh(row_key, row))
         return row
 
     def _unpack(self, data: bytes) -> Row:
@@ -313,12 +368,19 @@ class WriteBehindStore(Store):
                 write_set.puts.setdefault(self.name, []).extend(self._batch)
             self._batch = []
             left = {key: row for key, row in self._dirty.items() if sealed.get(key) is not row}
+            self._keep_written(sealed)
             self._dirty.clear()
             self._dirty.update(left)
             self._order.clear()
-            self._young.update(sealed)
-            if len(self._young) > self._cached_rows:
-                self._old, self._young = self._young, {}
+            self._sized_bytes = sum(self._weigh(*entry) for entry in left.items()) if self._sized else 0
+
+    def _keep_written(self, rows: dict[Any, Row]) -> None:
+        """Keeps rows that were written to be read again."""
+        if self._memory.take(self.dirty_bytes):  # of these and of what was written since
+            self._clean.young.update(rows)
+        else:
+            for row_key, row in rows.items():
+                self._clean.keep(row_key, row, self._weigh(row_key, row))
 
     def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
         puts = write_set.puts.setdefault(self.name, [])
@@ -337,13 +399,12 @@ class WriteBehindStore(Store):
         self._forget_clean()
 
     def _forget_clean(self) -> None:
-        self._young.clear()
-        self._old.clear()
+        self._clean.clear()
         self._known.clear()
 
     @property
     def dirty_bytes(self) -> int:
-        return len(self._dirty) * (self._row_size + _ROW_OVERHEAD)
+        return self._sized_bytes if self._sized else len(self._dirty) * (self._row_size + self._ROW_BYTES)
 
     def approximate_num_entries(self) -> int:
         get, rows = self._table.get, self._stored_rows()
@@ -366,15 +427,11 @@ class WriteBehindStore(Store):
                 (self._local_key(row_key, self._row_bytes(row_key)), row_key)
                 for row_key in islice(reversed(dirty), new)
             ]
-            if new > 16:
-                order.extend(added)
-                order.sort()
-            else:
-                for entry in added:
-                    insort(order, entry)
-        low = 0 if start is None else bisect_left(order, (start,))
-        high = len(order) if end is None else bisect_left(order, (end,))
-        return [(key, dirty[row_key]) for key, row_key in order[low:high]]
+            order.update(added)
+        return [
+            (entry[0], dirty[entry[1]])
+            for entry in order.between(None if start is None else (start,), None if end is None else (end,))
+        ]
 
     def _merged(
         self, start: bytes | None, end: bytes | None, reverse: bool = False

@@ -28,6 +28,12 @@ def test_results_are_right(bench: Throughput, peer: str, workload: str) -> None:
     assert run.events == 500
 
 
+def test_counts_of_sessions_are_right(bench: Throughput) -> None:
+    run = bench.run(PEERS["streamapp"], "sessions")
+    assert run.correct
+    assert run.events == 500
+
+
 def test_results_are_right_with_exactly_once(bench: Throughput) -> None:
     assert bench.run(PEERS["streamapp-eos"], "w3").correct
 

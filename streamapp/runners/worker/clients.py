@@ -77,7 +77,7 @@ def consumer_settings(config: StreamsConfig, role: str = "consumer") -> dict[str
         # Once its queue is full, librdkafka stops fetching for a second by default.
         "fetch.queue.backoff.ms": 5,
         "queued.min.messages": 50_000,
-        "queued.max.messages.kbytes": 65_536,
+        "queued.max.messages.kbytes": max(1, config.memory.fetched // 1024),
     }
 
 

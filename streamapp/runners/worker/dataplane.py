@@ -87,7 +87,7 @@ class DataPlane(threading.Thread):
         self._repaired: set[TaskId] = set()
         self._last_commit = self._last_punctuation = self._last_look = self._last_hurry = time.monotonic()
         self._committer = Committer(config, admin, outputs, ledger, membership, self._abandoned.is_set)
-        self._pace = Pace(config.transaction_timeout_ms, config.state_memory_bytes // 2)
+        self._pace = Pace(config.transaction_timeout_ms, 2 * config.memory.uncommitted)
         self._waiting = 0
         """Bytes that waited for a commit after the last turn."""
         self._held_back = False

@@ -138,15 +138,26 @@ class Fetcher:
 
     def apply_back_pressure(self) -> None:
         """Pauses inputs of which too much waits, because another input of the task, or an asynchronous step, holds them
-        back."""
-        for tp, live in self._task_of.items():
-            if len(live.inputs) == 1 and not live.task.asynchronous:
+        back.
+
+        An input without records is never paused: the others wait for it.
+        """
+        holding = [
+            live
+            for live in dict.fromkeys(self._task_of.values())
+            if len(live.inputs) > 1 or live.task.asynchronous
+        ]
+        waiting = {tp: count for live in holding for tp, count in live.task.buffered.items()}
+        size = sum(sum(live.task.buffered_bytes.values()) for live in holding)
+        most = self._config.memory.waiting
+        for tp, count in waiting.items():
+            if tp not in self._task_of:
                 continue
-            waiting = live.task.buffered.get(tp, 0)
-            if waiting > _MAX_BUFFERED and tp not in self._paused:
-                self._consumer.pause(tp)
-                self._paused.add(tp)
-            elif waiting < _MAX_BUFFERED // 2 and tp in self._paused:
+            if tp not in self._paused:
+                if count > _MAX_BUFFERED or (count and size > most):
+                    self._consumer.pause(tp)
+                    self._paused.add(tp)
+            elif not count or (count < _MAX_BUFFERED // 2 and size < most // 2):
                 self._consumer.resume(tp)
                 self._paused.discard(tp)
 

@@ -19,6 +19,7 @@ from streamapp.state.backend import MemoryBackend, StateBackend
 from streamapp.state.cache import RecordCache
 from streamapp.state.directory import StateDamagedError, StateDirectory
 from streamapp.state.rocks import RocksBackend, RocksMemory
+from streamapp.state.row_memory import RowMemory
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["LiveTask", "TaskOpener", "now_ms"]
@@ -97,6 +98,7 @@ class TaskOpener:
         changelogs: Collector,
         global_stores: Mapping[str, Any],
         directory: StateDirectory,
+        rows: RowMemory,
         run_async: RunAsync,
     ) -> None:
         self._plan = plan
@@ -106,9 +108,10 @@ class TaskOpener:
         self._global_stores = global_stores
         self._directory = directory
         self._run_async = run_async
-        half = plan.config.state_memory_bytes // 2
         self._cache = RecordCache(plan.config.statestore_cache_max_bytes)
-        self._memory = RocksMemory(block_cache_bytes=half, write_buffer_bytes=half)
+        self._rows = rows
+        shares = plan.config.memory
+        self._memory = RocksMemory(shares.block_cache, shares.write_buffers)
         self._subtopologies = {sub.id: sub for sub in plan.subtopologies}
 
     def __call__(self, id: TaskId) -> LiveTask:
@@ -133,6 +136,7 @@ class TaskOpener:
             wall_clock_ms=now_ms,
             inputs=inputs,
             cache=self._cache,
+            rows=self._rows,
             run_async=self._run_async,
         )
         changelogs = {

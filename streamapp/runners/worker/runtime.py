@@ -37,6 +37,7 @@ from streamapp.runners.worker.topics import changelog_ids, prepare_topics
 from streamapp.runners.worker.view import StoreNotAvailable, WorkerView
 from streamapp.runners.worker.watchdog import HangingError, Place, Watchdog
 from streamapp.state.directory import StateDirectory
+from streamapp.state.row_memory import RowMemory
 from streamapp.topology import Topology
 
 __all__ = ["StreamsRuntime"]
@@ -110,7 +111,8 @@ class StreamsRuntime(WorkerView):
         }
         ledger = RecordProducer(self.config, topics.partitions, transactional_id, stores)
         outputs = ledger if self.config.exactly_once else RecordProducer(self.config, topics.partitions)
-        self._global_stores = GlobalStores(self.plan, admin, topics)
+        rows = RowMemory(self.config.memory.rows)
+        self._global_stores = GlobalStores(self.plan, admin, topics, rows)
         self._plane = DataPlane(
             self.config,
             admin,
@@ -125,6 +127,7 @@ class StreamsRuntime(WorkerView):
                 ledger,
                 self._global_stores.state.stores,
                 self._directory,
+                rows,
                 self._run_async,
             ),
             self._on_failure,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from hypothesis import strategies as st
+
 from streamapp.engine.current_record import CurrentRecord
 from streamapp.records import Headers, RecordBatch
 from streamapp.serdes import LongSerde, StringSerde
@@ -12,7 +14,11 @@ from streamapp.serdes.base import Serde
 from streamapp.state.backend import MemoryBackend, WriteSet
 from streamapp.state.cache import RecordCache
 from streamapp.state.open import open_store
+from streamapp.state.row_memory import RowMemory
 from streamapp.state.spec import StoreSpec
+
+ROW_LIMITS = st.sampled_from([0, 700, 1_500, 6_000, 100_000])
+"""Of a `RowMemory`: from no row to all of them."""
 
 
 class TaggedSerde(Serde[list[str]]):
@@ -55,17 +61,24 @@ class FakeTask(CurrentRecord):
 class Life:
     """One store on a `MemoryBackend`."""
 
-    def __init__(self, log_each_write: bool = False, cache: RecordCache | None = None, **spec: Any) -> None:
+    def __init__(
+        self,
+        log_each_write: bool = False,
+        cache: RecordCache | None = None,
+        memory: RowMemory | None = None,
+        **spec: Any,
+    ) -> None:
         spec.setdefault("key_serde", StringSerde())
         spec.setdefault("value_serde", LongSerde())
         self.spec = StoreSpec(name="s", **spec)
         self.task = FakeTask(log_each_write)
         self.backend = MemoryBackend()
         self.cache = cache or RecordCache(10_000)
+        self.memory = memory or RowMemory()
         self.reopen()
 
     def reopen(self) -> None:
-        self.store = open_store(self.spec, self.backend.table("s"), self.task, self.cache)
+        self.store = open_store(self.spec, self.backend.table("s"), self.task, self.cache, self.memory)
 
     def persist(self) -> None:
         write_set = WriteSet()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_harness import Life
+from store_harness import ROW_LIMITS, Life
 
 from streamapp.query import (
     RangeQuery,
@@ -15,12 +15,15 @@ from streamapp.query import (
 )
 from streamapp.records import Windowed
 from streamapp.state.cache import RecordCache
+from streamapp.state.row_memory import RowMemory
 
 KEYS = st.sampled_from(["a", "b", "c"])
 
 
-def cached_life(log_each: bool = True, max_bytes: int = 10_000, **spec: object) -> tuple[Life, list[tuple]]:
-    life = Life(log_each, RecordCache(max_bytes), cached=True, **spec)
+def cached_life(
+    log_each: bool = True, max_bytes: int = 10_000, row_bytes: int = 100_000, **spec: object
+) -> tuple[Life, list[tuple]]:
+    life = Life(log_each, RecordCache(max_bytes), RowMemory(row_bytes), cached=True, **spec)
     heard: list[tuple] = []
     life.store.set_flush_listener(lambda *update: heard.append((*update, life.task.offset, life.task.topic)))
     return life, heard
@@ -197,9 +200,12 @@ def test_the_cache_of_a_table_without_timestamps_knows_them():
     ),
     st.booleans(),
     st.sampled_from([1, 150, 10_000]),
+    ROW_LIMITS,
 )
-def test_the_updates_that_are_heard_chain_from_old_to_new_and_end_at_the_state(steps, log_each, max_bytes):
-    life, heard = cached_life(log_each, max_bytes, kind="timestamped")
+def test_the_updates_that_are_heard_chain_from_old_to_new_and_end_at_the_state(
+    steps, log_each, max_bytes, row_bytes
+):
+    life, heard = cached_life(log_each, max_bytes, row_bytes, kind="timestamped")
     model: dict[str, int | None] = {}
     for at, (step, *args) in enumerate(steps):
         if step == "put":
@@ -277,10 +283,16 @@ ROW = st.tuples(KEYS, st.integers(0, 60))
         max_size=40,
     ),
     st.booleans(),
+    ROW_LIMITS,
 )
-def test_a_cached_window_store_is_a_cache_without_time_over_a_store_that_forgets(steps, reverse):
+def test_a_cached_window_store_is_a_cache_without_time_over_a_store_that_forgets(steps, reverse, row_bytes):
     life, heard = cached_life(
-        kind="window", retention_ms=10, window_size_ms=5, persistent=False, max_bytes=1_000_000
+        kind="window",
+        retention_ms=10,
+        window_size_ms=5,
+        persistent=False,
+        max_bytes=1_000_000,
+        row_bytes=row_bytes,
     )
     model = Layers(10)
     direction = -1 if reverse else 1
@@ -405,3 +417,55 @@ def test_each_write_that_is_logged_as_it_leaves_the_cache_still_waits_there():
     life.store.put("a", 2, 2)
     life.store.flush()
     assert [timestamp for _, _, timestamp, _ in life.task.logged] == [2]
+
+
+SESSION_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), KEYS, st.integers(0, 150), st.integers(0, 9), st.integers(0, 9)),
+        st.tuples(st.just("remove"), KEYS),
+        st.tuples(st.sampled_from(["flush", "commit", "reopen"])),
+        st.tuples(st.just("find"), KEYS, st.integers(0, 150), st.integers(0, 150)),
+    ),
+    max_size=50,
+)
+
+
+@given(SESSION_STEPS, st.sampled_from([1, 300, 10_000]), ROW_LIMITS, st.booleans())
+def test_cached_sessions_that_do_not_expire_are_a_dict(steps, max_bytes, row_bytes, persistent):
+    life, _ = cached_life(
+        False,
+        max_bytes,
+        row_bytes,
+        kind="session",
+        persistent=persistent,
+        retention_ms=1_000,
+        segment_interval_ms=60,
+    )
+    model: dict[tuple[str, int, int], int] = {}
+    for step, *args in steps:
+        if step == "put":
+            key, start, length, value = args
+            life.store.put(key, start, start + length, value)
+            model[key, start, start + length] = value
+        elif step == "remove":
+            for key, start, end in [row for row in model if row[0] == args[0]][:1]:
+                life.store.remove(key, start, end)
+                del model[key, start, end]
+        elif step == "find":
+            key, earliest, latest = args
+            found = {
+                (s, e): v for (k, s, e), v in model.items() if k == key and e >= earliest and s <= latest
+            }
+            shown = list(life.store.find_sessions(key, earliest, latest))
+            assert {(s, e): v for s, e, v in shown} == found
+            assert [e for _, e, _ in shown] == sorted(e for _, e in found)
+        elif step == "flush":
+            life.store.flush()
+        elif step == "commit" or not persistent:
+            life.commit()
+        else:
+            life.store.flush()
+            life.go_on("reopen")
+    for (key, start, end), value in model.items():
+        assert life.store.get(key, start, end) == value
+    assert {(k.key, k.start, k.end): v for k, v in life.store.all()} == model

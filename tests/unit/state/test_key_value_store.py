@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_harness import Life, TaggedSerde
+from store_harness import ROW_LIMITS, Life, TaggedSerde
 
 from streamapp.errors import InvalidStoreError, SerializationError
 from streamapp.serdes import BytesSerde, DoubleSerde, LongSerde, StringSerde
 from streamapp.serdes.base import Serde
+from streamapp.state.row_memory import RowMemory
 
 KEYS = st.sampled_from(["", "a", "a\0", "aa", "ab", "b", "ü", "z"])
 VALUES = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))
@@ -27,10 +28,9 @@ def in_order(model: dict[str, Any]) -> list[tuple[str, Any]]:
     return sorted(model.items(), key=lambda entry: entry[0].encode())
 
 
-@given(STEPS, st.booleans(), st.integers(1, 4))
-def test_a_timestamped_store_is_a_sorted_dict_through_any_life(steps, log_each, cached_rows):
-    life = Life(log_each, kind="timestamped")
-    life.store._cached_rows = cached_rows
+@given(STEPS, st.booleans(), ROW_LIMITS)
+def test_a_timestamped_store_is_a_sorted_dict_through_any_life(steps, log_each, row_bytes):
+    life = Life(log_each, memory=RowMemory(row_bytes), kind="timestamped")
     model: dict[str, tuple[int, int]] = {}
     for step, key, *rest in steps:
         if step == "put":

@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_harness import Life
+from store_harness import ROW_LIMITS, Life
 
 from streamapp.records import Windowed
+from streamapp.state.row_memory import RowMemory
 
 KEYS = st.sampled_from(["", "a", "a\0\0", "b"])
 TIMES = st.integers(0, 400)
@@ -52,12 +53,16 @@ class Model:
         return [row for row in rows if row[0][2] > oldest]
 
 
-@given(STEPS, st.booleans(), st.booleans(), st.integers(1, 3))
-def test_a_session_store_is_its_model_through_any_life(steps, log_each, persistent, cached_rows):
+@given(STEPS, st.booleans(), st.booleans(), ROW_LIMITS)
+def test_a_session_store_is_its_model_through_any_life(steps, log_each, persistent, row_bytes):
     life = Life(
-        log_each, kind="session", persistent=persistent, retention_ms=RETENTION, segment_interval_ms=SEGMENT
+        log_each,
+        memory=RowMemory(row_bytes),
+        kind="session",
+        persistent=persistent,
+        retention_ms=RETENTION,
+        segment_interval_ms=SEGMENT,
     )
-    life.store._cached_rows = cached_rows
     model = Model(persistent)
     for step, *args in steps:
         store = life.store

@@ -3,10 +3,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_harness import Life
+from store_harness import ROW_LIMITS, Life
 
 from streamapp import ConfigError, LongSerde, Stores, StringSerde
 from streamapp.query import MultiVersionedKeyQuery, execute
+from streamapp.state.row_memory import RowMemory
 from streamapp.state.versioned import NOT_PUT
 
 KEYS = st.sampled_from(["", "a", "b"])
@@ -63,10 +64,15 @@ class Model:
         return [row for row in self.rows(key) if row[0] is not None and (row[2] is None or row[2] >= floor)]
 
 
-@given(STEPS, st.booleans(), st.integers(1, 2))
-def test_a_versioned_store_is_its_model_through_any_life(steps, log_each, cached_rows):
-    life = Life(log_each, kind="versioned", retention_ms=RETENTION, segment_interval_ms=SEGMENT)
-    life.store._cached_rows = cached_rows
+@given(STEPS, st.booleans(), ROW_LIMITS)
+def test_a_versioned_store_is_its_model_through_any_life(steps, log_each, row_bytes):
+    life = Life(
+        log_each,
+        memory=RowMemory(row_bytes),
+        kind="versioned",
+        retention_ms=RETENTION,
+        segment_interval_ms=SEGMENT,
+    )
     model = Model()
     for step, *args in steps:
         store = life.store

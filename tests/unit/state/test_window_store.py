@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from store_harness import Life, TaggedSerde
+from store_harness import ROW_LIMITS, Life, TaggedSerde
 
 from streamapp.records import Windowed
+from streamapp.state.row_memory import RowMemory
 
 KEYS = st.sampled_from(["", "a", "a\0\0", "ab", "b"])
 TIMES = st.integers(0, 400)
@@ -68,11 +69,12 @@ class Model:
     st.booleans(),
     st.sampled_from(["persistent", "in_memory", "time_ordered"]),
     st.booleans(),
-    st.integers(1, 3),
+    ROW_LIMITS,
 )
-def test_a_window_store_is_its_model_through_any_life(steps, log_each, flavour, duplicates, cached_rows):
+def test_a_window_store_is_its_model_through_any_life(steps, log_each, flavour, duplicates, row_bytes):
     life = Life(
         log_each,
+        memory=RowMemory(row_bytes),
         kind="timestamped_window",
         persistent=flavour != "in_memory",
         time_ordered=flavour == "time_ordered",
@@ -81,7 +83,6 @@ def test_a_window_store_is_its_model_through_any_life(steps, log_each, flavour, 
         window_size_ms=SIZE,
         retain_duplicates=duplicates,
     )
-    life.store._cached_rows = cached_rows
     model = Model(flavour != "in_memory", flavour == "time_ordered", duplicates)
     for at, (step, *args) in enumerate(steps):
         store = life.store

@@ -157,3 +157,42 @@ def test_a_coordinator_that_is_silent_is_asked_by_another_consumer(monkeypatch: 
     fetcher = Fetcher(StreamsConfig("app"), first, first.confirm)  # type: ignore[arg-type]
     assert fetcher.committed([ONE])[ONE].offset == 0
     assert (first.errors, consumers, first.open, second.open) == ([], [], 1, 0)
+
+
+class _Holding:
+    """A task of two inputs that waits for one of them, and its place in the worker."""
+
+    asynchronous = False
+    inputs = (ONE, TWO)
+
+    def __init__(self) -> None:
+        self.task, self.starts = self, {ONE: 0, TWO: 0}
+        self.buffered = {ONE: 0, TWO: 0}
+        self.buffered_bytes = {ONE: 0, TWO: 0}
+
+
+def test_an_input_is_paused_by_the_bytes_that_wait_but_never_the_one_that_is_waited_for(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused: set[TopicPartition] = set()
+    monkeypatch.setattr(brokers, "pause", paused.add, raising=False)
+    monkeypatch.setattr(brokers, "resume", paused.discard, raising=False)
+    config = StreamsConfig("app", state_memory_bytes=32 << 20)
+    fetcher = Fetcher(config, brokers, lambda: None)  # type: ignore[arg-type]
+    task = _Holding()
+    fetcher.assign([task])  # type: ignore[list-item]
+    task.buffered[ONE], task.buffered_bytes[ONE] = 5, config.memory.waiting
+    fetcher.apply_back_pressure()
+    assert paused == set()
+    task.buffered[ONE], task.buffered_bytes[ONE] = 6, config.memory.waiting + 400_000
+    fetcher.apply_back_pressure()
+    assert paused == {ONE}
+    task.buffered[TWO], task.buffered_bytes[TWO] = 1, 400_000
+    fetcher.apply_back_pressure()
+    assert paused == {ONE, TWO}
+    task.buffered[TWO], task.buffered_bytes[TWO] = 0, 0
+    fetcher.apply_back_pressure()
+    assert paused == {ONE}
+    task.buffered[ONE], task.buffered_bytes[ONE] = 1, 400_000
+    fetcher.apply_back_pressure()
+    assert paused == set()

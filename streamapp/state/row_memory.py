@@ -1,0 +1,117 @@
+"""The memory that rows take which are kept to be read again: one limit for all stores of a process.
+
+A store keeps such rows in two generations. When the young ones of the whole process have taken half of the limit, all
+stores turn at a time: the young generation becomes the old one, the old one goes. A row of the old one that is read
+becomes young again. Nothing is sorted by use, a step takes the same time however many rows there are, and a store that
+rests gives its share away.
+"""
+
+from __future__ import annotations
+
+from sys import getsizeof
+from typing import Any, Generic, Protocol, TypeVar
+from weakref import WeakSet
+
+__all__ = ["DEFAULT_ROW_BYTES", "Generations", "RowMemory", "Shown", "kept_size"]
+
+DEFAULT_ROW_BYTES = 64 * 1024 * 1024
+
+T = TypeVar("T")
+_OBJECT_BYTES = 40
+
+
+def kept_size(kept: Any) -> int:
+    """Roughly the bytes of a key or value as a store keeps it (`Codec`), a value with headers included."""
+    kind = kept.__class__
+    if kind is bytes or kind is str:
+        return getsizeof(kept)
+    if kind is tuple:
+        value, headers = kept
+        return kept_size(value) + sum(100 + len(name) + len(data or b"") for name, data in headers)
+    return _OBJECT_BYTES
+
+
+class Turning(Protocol):
+    def turn(self) -> None:
+        """Gives up what was not used since the last turn."""
+
+
+class RowMemory:
+    """The limit, and how much of it is taken.
+
+    >>> memory = RowMemory(1_000)
+    >>> rows = Generations(memory)
+    >>> for number in range(100):
+    ...     rows.keep(number, "row", 100)
+    >>> len(rows.young) + len(rows.old), memory.used_bytes
+    (10, 1000)
+    """
+
+    def __init__(self, max_bytes: int = DEFAULT_ROW_BYTES) -> None:
+        self._half = max_bytes // 2
+        self._young = self._old = 0
+        self._turns: WeakSet[Turning] = WeakSet()
+
+    @property
+    def used_bytes(self) -> int:
+        """What the rows of all stores take; never more than the limit."""
+        return self._young + self._old
+
+    def share(self, cache: Turning) -> None:
+        """The cache turns with all others from now on."""
+        self._turns.add(cache)
+
+    def take(self, size: int) -> bool:
+        """Makes room for so many bytes; False: there is not as much."""
+        young = self._young + size
+        if young > self._half:
+            if size > self._half:
+                return False
+            for cache in self._turns:
+                cache.turn()
+            self._old, young = self._young, size
+        self._young = young
+        return True
+
+
+class Generations(Generic[T]):
+    """What one store keeps within a `RowMemory`."""
+
+    __slots__ = ("__weakref__", "_take", "old", "young")
+
+    def __init__(self, memory: RowMemory) -> None:
+        self.young: dict[Any, T] = {}
+        self.old: dict[Any, T] = {}
+        self._take = memory.take
+        memory.share(self)
+
+    def keep(self, key: Any, value: T, size: int) -> None:
+        """Keeps a value of so many bytes; one that there is no room for is forgotten."""
+        if self._take(size):
+            self.young[key] = value
+        else:
+            self.forget(key)
+
+    def forget(self, key: Any) -> None:
+        self.young.pop(key, None)
+        self.old.pop(key, None)
+
+    def turn(self) -> None:
+        self.old, self.young = self.young, {}
+
+    def clear(self) -> None:
+        self.young.clear()
+        self.old.clear()
+
+
+class Shown(Generic[T]):
+    """Values that cost little to make again: a turn forgets all of them, and ``rows`` stays the same dictionary."""
+
+    __slots__ = ("__weakref__", "rows")
+
+    def __init__(self, memory: RowMemory) -> None:
+        self.rows: dict[Any, T] = {}
+        memory.share(self)
+
+    def turn(self) -> None:
+        self.rows.clear()
