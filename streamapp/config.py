@@ -121,6 +121,8 @@ class StreamsConfig:
     topology_optimization: str = "none"
     """``none``, ``all``, or a comma-separated list of Kafka Streams' optimisations."""
     ensure_explicit_internal_resource_naming: bool = False
+    foreign_key_join_recheck: bool = False
+    """Whether inner foreign-key joins ask again where an answer that would have deleted a row was overtaken."""
 
     default_key_serde: Serde[Any] | None = None
     default_value_serde: Serde[Any] | None = None

@@ -82,7 +82,7 @@ def join_on_foreign_key(
         named("-subscription-registration-processor", _REGISTRATION),
         _VersionedStep(
             lambda versioned: SubscriptionSend(
-                extractor, is_left_join, foreign_key_serde, value_serde, versioned
+                registration_topic, extractor, is_left_join, foreign_key_serde, value_serde, versioned
             )
         ),
         checks_versions=True,
@@ -155,7 +155,7 @@ def join_on_foreign_key(
     left_view = left._step.view()
     resolve = ProcessorNode(
         named("-subscription-response-resolver", _RESOLVER),
-        Fixed(ResponseJoin(left_view, joiner, is_left_join, value_serde)),
+        Fixed(ResponseJoin(registration_topic, left_view, joiner, is_left_join, value_serde)),
         left_view.store_names,
     )
     graph.add(resolve, response_source)

@@ -50,6 +50,10 @@ class TaskContext(Protocol):
     """True: stores send a changelog record with every write, as Kafka Streams without a cache does (the test
     driver). False: the last value per key and commit (workers and Spark)."""
 
+    @property
+    def foreign_key_join_recheck(self) -> bool:
+        """`StreamsConfig.foreign_key_join_recheck`, or True on a runner that always does."""
+
     def log(
         self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers
     ) -> None:

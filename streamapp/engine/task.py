@@ -121,6 +121,10 @@ class Task(CurrentRecord):
         """Of the record that is being processed; -1 in a punctuator."""
         return -1 if self.topic is None else self.partition
 
+    @property
+    def foreign_key_join_recheck(self) -> bool:
+        return self.plan.config.foreign_key_join_recheck
+
     # ------------------------------------------------------------------ life
 
     def restore(self, store: str, batch: RecordBatch) -> None:

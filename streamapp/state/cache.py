@@ -12,7 +12,7 @@ Which kinds of stores have a cache: `cached_tables.py`, `cached_windows.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
@@ -45,7 +45,7 @@ class News:
     """A row that has changed since the last flush. It changes in place, which costs less than to be taken out and put in anew,
     and is sorted by the number of its last change in the end."""
 
-    __slots__ = ("before", "headers", "number", "offset", "row", "timestamp", "topic", "value")
+    __slots__ = ("before", "headers", "number", "offset", "row", "size", "timestamp", "topic", "value")
 
     before: Row
     row: Row
@@ -57,6 +57,8 @@ class News:
     number: int
     value: Any
     """The row's value, if it is known without being read from its bytes; else None."""
+    size: int
+    """Bytes that it counts in the cache."""
 
 
 def _number(entry: tuple[Any, News]) -> int:
@@ -103,9 +105,10 @@ class CachedStore(WriteBehindStore):
                 self._count(held, -1)
             self._write(row_key, row)
             self._news[row_key] = known = News()
-            known.before = before
+            known.before, known.size = before, size
         else:
             size = 0 if self._shown else len(row[0] or _NO_VALUE) - len(known.row[0] or _NO_VALUE)
+            known.size += size
             self._rewrite(row_key, row)
         known.row, known.value, known.number = row, None, next(self._numbers)
         known.topic, known.offset, known.timestamp, known.headers = (
@@ -164,6 +167,7 @@ class CachedStore(WriteBehindStore):
             news.value = new if new.__class__ is exact else None
             rewrite(row_key, row)
             if sized and len(after) != len(before):
+                news.size += len(after) - len(before)
                 self._grow(len(after) - len(before))
             return new, old, latest
 
@@ -172,12 +176,23 @@ class CachedStore(WriteBehindStore):
     def flush(self) -> None:
         if not self._news:
             return
-        task, listener, show = self._task, self._listener, self._values.show
         # The listener may put again, which is then news of its own.
         news = sorted(self._news.items(), key=_number)
         self._news.clear()
         self._cache.used -= self._news_bytes
         self._news_bytes = 0
+        self._emit(news)
+
+    def flush_key(self, key: Any) -> None:
+        row_key = self._row_key(key)
+        each = self._news.pop(row_key, None)
+        if each is not None:
+            self._news_bytes -= each.size
+            self._cache.used -= each.size
+            self._emit([(row_key, each)])
+
+    def _emit(self, news: Iterable[tuple[Any, News]]) -> None:
+        task, listener, show = self._task, self._listener, self._values.show
         current = task.topic, task.offset, task.timestamp, task.headers, task.batch
         task.batch = None  # the bytes of records that are let go are not there any more
         try:
@@ -242,6 +257,10 @@ class CachedStore(WriteBehindStore):
 
     def _heard_key(self, row_key: Any) -> Any:
         return self._keys.show(row_key)
+
+    def _row_key(self, key: Any) -> Any:
+        """What a key that the listener hears is in memory."""
+        return key if key.__class__ is self._key_class else self._keep_key(key)
 
     def _heard_timestamp(self, row_key: Any, row: Row) -> int:
         return row[1]
