@@ -51,15 +51,16 @@ class SourceNode(Node):
     ) -> None:
         super().__init__(name)
         self.topics, self.pattern = topics, pattern
-        self._key_serde, self._value_serde, self._extractor = key_serde, value_serde, timestamp_extractor
+        self.reads_by = key_serde, value_serde, timestamp_extractor
 
     def write(self, topology: Topology) -> None:
+        key_serde, value_serde, timestamp_extractor = self.reads_by
         topology.add_source(
             self.name,
             *self.topics,
-            key_serde=self._key_serde,
-            value_serde=self._value_serde,
-            timestamp_extractor=self._extractor,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            timestamp_extractor=timestamp_extractor,
             pattern=self.pattern,
         )
 

@@ -382,6 +382,11 @@ class Topology:
     def _check_pattern_free(self, pattern: re.Pattern[str]) -> None:
         for node in self._nodes.values():
             if isinstance(node, SourceNode):
+                if node.pattern == pattern:
+                    raise TopologyError(
+                        f"pattern {pattern.pattern} has already been registered by source {node.name}; "
+                        "read the topics once and use that stream twice"
+                    )
                 for topic in node.topics:
                     if pattern.fullmatch(topic):
                         raise TopologyError(

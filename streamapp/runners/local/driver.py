@@ -255,6 +255,7 @@ class TopologyTestDriver:
     def _deliver(
         self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
     ) -> bool:
+        self.plan.check_patterns((topic,))
         is_global = topic in self._global.topics
         if not is_global and self._merged.source_of(topic) is None:
             return False

@@ -53,6 +53,7 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
             f"{plan.config.bootstrap_servers}. Create {'them' if several else 'it'} first, for example with: "
             f"streamapp topic create {missing[0]} --partitions 4"
         )
+    plan.check_patterns(existing)
     counts = plan.partition_counts(existing)
     sources = {sub.id: _sources(sub, existing, counts) for sub in plan.subtopologies}
     known = {**existing, **counts}
