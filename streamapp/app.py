@@ -71,6 +71,8 @@ class App(faust.App):  # type: ignore[misc]
             raise ConfigError(f"shutdown_timeout has to be a number of seconds, not {shutdown_timeout!r}")
         datadir = os.environ.get(COMMAND_LINE_DATADIR) or datadir
         self.config = _config(id, config, bootstrap_servers, datadir)
+        if isinstance(topology, Topology):
+            self.config = topology.plan(self.config).config
         check_properties(self.config.client_properties)
         settings = {**_faust_settings(self.config), **settings}
         if datadir is not None:

@@ -10,7 +10,7 @@ import functools
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from streamapp.addresses import check_addresses
 from streamapp.callables import accepts
@@ -59,6 +59,7 @@ def _names_unknown_settings(config: type[T]) -> type[T]:
             if name not in known:
                 raise ConfigError(f"{config.__name__} has no setting {name}{did_you_mean(name, known)}")
         made(self, *args, **settings)
+        object.__setattr__(self, "_given", frozenset((*known[: len(args)], *settings)))
 
     config.__init__ = __init__  # type: ignore[method-assign,assignment]
     return config
@@ -133,6 +134,9 @@ class StreamsConfig:
     production_exception_handler: ExceptionHandler = "fail"
     dead_letter_queue_topic: str | None = None
     """Where records go that a handler said to go on without (KIP-1034)."""
+
+    _given: ClassVar[frozenset[str]] = frozenset()
+    """Of an instance: the settings that it was made with, whatever their values."""
 
     def __post_init__(self) -> None:
         if isinstance(self.state_dir, os.PathLike):  # what everybody calls a folder
@@ -227,7 +231,17 @@ class StreamsConfig:
 
     def replace(self, **changes: Any) -> StreamsConfig:
         """A copy with some settings changed."""
-        return replace(self, **changes)
+        changed = replace(self, **changes)
+        object.__setattr__(changed, "_given", self._given | changes.keys())
+        return changed
+
+    def on_top_of(self, other: StreamsConfig) -> StreamsConfig:
+        """These settings as far as they were given, the other configuration's for the rest.
+
+        >>> StreamsConfig(num_standby_replicas=1).on_top_of(StreamsConfig("flights", num_standby_replicas=2)).application_id
+        'flights'
+        """
+        return other.replace(**{name: getattr(self, name) for name in self._given})
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Any]) -> StreamsConfig:

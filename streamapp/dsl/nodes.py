@@ -345,6 +345,6 @@ def _write_step(topology: Topology, name: str, step: Step, parents: tuple[str, .
                 raise TopologyError(
                     f"store {spec.name} of {name} knows no {part} serde; give "
                     f"Materialized({part}_serde=...), or "
-                    f"set default_{part}_serde in StreamsConfig"
+                    f"set default_{part}_serde in the StreamsConfig that StreamsBuilder gets"
                 )
         topology.add_state_store(spec, name)

@@ -56,6 +56,8 @@ class Task(CurrentRecord):
 
     partition_group: ClassVar = PartitionGroup
     """What chooses the next record of several inputs."""
+    any_partition: ClassVar = False
+    """Whether a partitioner may choose a partition that the topic does not have."""
 
     def __init__(
         self,

@@ -38,6 +38,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+class _DriverTask(Task):
+    any_partition = True
+    """There is one partition of each topic, but a partitioner is written for those that there will be."""
+
+
 class TopologyTestDriver:
     """Feeds records into a topology and reads what comes out. No broker; a test takes milliseconds.
 
@@ -73,7 +78,7 @@ class TopologyTestDriver:
         self._offsets: dict[str, int] = {}
         self._merged = self.plan.merged()
         self._global = GlobalState(self.plan, lambda _: MemoryBackend(), wall_clock_ms=self.wall_clock_ms)
-        self._task = Task(
+        self._task = _DriverTask(
             self.plan,
             self._merged,
             0,
