@@ -123,7 +123,8 @@ class StreamsConfig:
     """``none``, ``all``, or a comma-separated list of Kafka Streams' optimisations."""
     ensure_explicit_internal_resource_naming: bool = False
     foreign_key_join_recheck: bool = False
-    """Whether inner foreign-key joins ask again where an answer that would have deleted a row was overtaken."""
+    """Whether an inner foreign-key join asks again when an answer that deletes a row was overtaken by a change of the row. Kafka Streams does
+    not, and keeps the row. Spark always does."""
 
     default_key_serde: Serde[Any] | None = None
     default_value_serde: Serde[Any] | None = None

@@ -14,10 +14,10 @@ from streamapp import (
     FixedKeyProcessor,
     Processor,
     Record,
+    Stores,
     StreamsBuilder,
     StreamsConfig,
     StreamsError,
-    Stores,
     StringSerde,
     Topology,
     TopologyError,
@@ -131,7 +131,10 @@ def test_the_drivers_configuration_goes_on_top_of_the_builders() -> None:
 
 def test_a_setting_that_is_given_counts_also_if_it_is_the_default() -> None:
     config = pickle.loads(pickle.dumps(StreamsConfig(processing_exception_handler="fail")))
-    with TopologyTestDriver(failing(), config) as driver, pytest.raises(StreamsError, match="invalid literal"):
+    with (
+        TopologyTestDriver(failing(), config) as driver,
+        pytest.raises(StreamsError, match="invalid literal"),
+    ):
         driver.create_input_topic("in", TEXT, TEXT).pipe_input("k", "no")
     again = StreamsConfig("other").replace(processing_exception_handler="fail")
     assert failing().plan(again).config.processing_exception_handler == "fail"
@@ -139,7 +142,10 @@ def test_a_setting_that_is_given_counts_also_if_it_is_the_default() -> None:
 
 def test_an_app_has_the_builders_settings_too() -> None:
     app = App(
-        "driven", topology=failing(), config=StreamsConfig(bootstrap_servers="kafka-1:9092"), web_enabled=False
+        "driven",
+        topology=failing(),
+        config=StreamsConfig(bootstrap_servers="kafka-1:9092"),
+        web_enabled=False,
     )
     assert app.config == app.streams.plan.config
     assert app.config.application_id == "driven"
@@ -169,5 +175,7 @@ def test_a_setting_of_the_builder_that_comes_with_the_driver_is_refused(setting:
 
 def test_a_serde_that_is_missing_is_for_the_builders_configuration() -> None:
     builder = StreamsBuilder()
-    with pytest.raises(TopologyError, match="set default_key_serde in the StreamsConfig that StreamsBuilder gets"):
+    with pytest.raises(
+        TopologyError, match="set default_key_serde in the StreamsConfig that StreamsBuilder gets"
+    ):
         builder.stream("in")

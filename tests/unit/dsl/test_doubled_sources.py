@@ -66,7 +66,9 @@ def test_streams_of_the_same_pattern_share_a_source() -> None:
         builder.stream(re.compile("a.*"), **TEXTS).to(f"out-{number}")
     with TopologyTestDriver(builder.build()) as driver:
         driver.create_input_topic("ab", TEXT, TEXT).pipe_input("k", "v")
-        assert [driver.create_output_topic(f"out-{n}", TEXT, TEXT).read_value() for n in range(2)] == ["v"] * 2
+        assert [driver.create_output_topic(f"out-{n}", TEXT, TEXT).read_value() for n in range(2)] == [
+            "v"
+        ] * 2
 
 
 class Plus(Serde[int]):
@@ -78,8 +80,6 @@ class Plus(Serde[int]):
 
     def deserialize(self, data: bytes) -> int:
         return int(data) + self.offset
-
-
 
 
 class ByValue:
@@ -142,5 +142,7 @@ def test_one_topic_with_two_timestamp_extractors_is_refused(second: Any) -> None
     builder = StreamsBuilder()
     builder.stream("in", **TEXTS, timestamp_extractor=ByValue("at"))
     builder.stream("in", **TEXTS, timestamp_extractor=second)
-    with pytest.raises(TopologyError, match=r"not with the same timestamp_extractor: .*one timestamp_extractor$"):
+    with pytest.raises(
+        TopologyError, match=r"not with the same timestamp_extractor: .*one timestamp_extractor$"
+    ):
         builder.build()

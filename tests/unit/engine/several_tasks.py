@@ -90,5 +90,7 @@ class SeveralTasks:
 
     def table(self, topic: str) -> dict[str, Any]:
         return {
-            key.decode(): value.decode() for key, (value, _) in self.latest[topic].items() if value is not None
+            key.decode(): value.decode()
+            for key, (value, _) in self.latest[topic].items()
+            if value is not None
         }
