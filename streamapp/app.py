@@ -81,6 +81,8 @@ class App(faust.App):  # type: ignore[misc]
         _check_hosts(web_allowed_hosts)
         datadir = os.environ.get(COMMAND_LINE_DATADIR) or datadir
         config = _config(id, config, bootstrap_servers, datadir)
+        if isinstance(topology, Topology):
+            config = topology.plan(config).config
         if config.bootstrap_servers is None and settings.get("broker") is not None and topology is not None:
             config = config.replace(bootstrap_servers=faust_servers(settings["broker"]))
         check_properties(config.client_properties)

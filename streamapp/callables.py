@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from streamapp.errors import TopologyError
+from streamapp.errors import ConfigError, TopologyError
 
-__all__ = ["accepts", "check_supplier", "require_function"]
+__all__ = ["accepts", "check_supplier", "require_function", "stores_of"]
 
 
 def accepts(function: Any, arguments: int) -> bool:
@@ -96,3 +96,20 @@ def check_supplier(supplier: Any, operator: str, method: str, takes: int) -> Non
             raise TopologyError(
                 f"{name}, which the supplier of {operator} gives, has no {needed}(); derive the class from {base}, which has one"
             )
+
+
+def stores_of(supplier: Any) -> tuple[Any, ...]:
+    """The stores that come with a supplier: its own, or else those of the processor that it gives.
+
+    >>> from streamapp import Processor, Stores, StringSerde
+    >>> class Remember(Processor):
+    ...     stores = [Stores.key_value("seen", StringSerde(), StringSerde())]
+    >>> [spec.name for spec in stores_of(Remember)], [spec.name for spec in stores_of(lambda: Remember())]
+    (['seen'], ['seen'])
+    """
+    stores = getattr(supplier, "stores", None)
+    if stores is None:
+        stores = getattr(supplier(), "stores", ())
+    if not isinstance(stores, (list, tuple)):
+        raise ConfigError(f"stores of {supplier!r} has to be a tuple or list of StoreSpec, not {stores!r}")
+    return tuple(stores)

@@ -10,7 +10,7 @@ import functools
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from streamapp.addresses import check_addresses
 from streamapp.callables import accepts
@@ -96,6 +96,7 @@ def _names_unknown_settings(config: type[T]) -> type[T]:
             if name not in known:
                 raise ConfigError(f"{config.__name__} has no setting {name}{did_you_mean(name, known)}")
         made(self, *args, **settings)
+        object.__setattr__(self, "_given", frozenset((*known[: len(args)], *settings)))
 
     config.__init__ = __init__  # type: ignore[method-assign,assignment]
     return config
@@ -162,6 +163,9 @@ class StreamsConfig:
     topology_optimization: str = "none"
     """``none``, ``all``, or a comma-separated list of Kafka Streams' optimisations."""
     ensure_explicit_internal_resource_naming: bool = False
+    foreign_key_join_recheck: bool = False
+    """Whether an inner foreign-key join asks again when an answer that deletes a row was overtaken by a change of the row. Kafka Streams does
+    not, and keeps the row. Spark always does."""
 
     default_key_serde: Serde[Any] | None = None
     default_value_serde: Serde[Any] | None = None
@@ -172,6 +176,9 @@ class StreamsConfig:
     production_exception_handler: ExceptionHandler = "fail"
     dead_letter_queue_topic: str | None = None
     """Where records go that a handler said to go on without (KIP-1034)."""
+
+    _given: ClassVar[frozenset[str]] = frozenset()
+    """Of an instance: the settings that it was made with, whatever their values."""
 
     def __post_init__(self) -> None:
         if isinstance(self.state_dir, os.PathLike):  # what everybody calls a folder
@@ -275,7 +282,17 @@ class StreamsConfig:
 
     def replace(self, **changes: Any) -> StreamsConfig:
         """A copy with some settings changed."""
-        return replace(self, **changes)
+        changed = replace(self, **changes)
+        object.__setattr__(changed, "_given", self._given | changes.keys())
+        return changed
+
+    def on_top_of(self, other: StreamsConfig) -> StreamsConfig:
+        """These settings as far as they were given, the other configuration's for the rest.
+
+        >>> StreamsConfig(num_standby_replicas=1).on_top_of(StreamsConfig("flights", num_standby_replicas=2)).application_id
+        'flights'
+        """
+        return other.replace(**{name: getattr(self, name) for name in self._given})
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Any]) -> StreamsConfig:

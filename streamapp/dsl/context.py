@@ -39,7 +39,7 @@ def _required(serde: Serde[Any] | None, default: Serde[Any] | None, part: str, o
         raise TopologyError(
             f"{operator} has to write or read {part}s but knows no serde for them; give {part}_serde=... "
             "there (for a "
-            f"table: Materialized({part}_serde=...)), or set default_{part}_serde in StreamsConfig"
+            f"table: Materialized({part}_serde=...)), or set default_{part}_serde in the StreamsConfig that StreamsBuilder gets"
         )
     check_serde(found, f"{part}_serde of {operator}")
     return found

@@ -225,7 +225,7 @@ class KTable(Described[K, V]):
 
     def group_by(
         self,
-        fn: Callable[[K, V], tuple[K2, V2]],
+        fn: Callable[[K, V], tuple[K2, V2] | None],
         *,
         key_serde: Serde[K2] | None = None,
         value_serde: Serde[V2] | None = None,
@@ -234,7 +234,7 @@ class KTable(Described[K, V]):
         """Groups the rows by ``fn(key, value) -> (group, value)``. (``KTable.groupBy``)
 
         It goes through a repartition topic, with old and new value of each change, so that a row that changes its group leaves the old
-        one. Rows whose new key or value is None do not take part; deletions are not given to the function.
+        one. Rows for which the function returns None, or a pair with None, do not take part; deletions are not given to the function.
 
         >>> from streamapp.testing import try_out
         >>> seats = [("ann", "window"), ("bob", "aisle"), ("ann", "aisle")]

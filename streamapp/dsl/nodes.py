@@ -49,15 +49,16 @@ class SourceNode(Node):
     ) -> None:
         super().__init__(name)
         self.topics, self.pattern = topics, pattern
-        self._key_serde, self._value_serde, self._extractor = key_serde, value_serde, timestamp_extractor
+        self.reads_by = key_serde, value_serde, timestamp_extractor
 
     def write(self, topology: Topology) -> None:
+        key_serde, value_serde, timestamp_extractor = self.reads_by
         topology.add_source(
             self.name,
             *self.topics,
-            key_serde=self._key_serde,
-            value_serde=self._value_serde,
-            timestamp_extractor=self._extractor,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            timestamp_extractor=timestamp_extractor,
             pattern=self.pattern,
         )
 
@@ -330,6 +331,6 @@ def _write_step(topology: Topology, name: str, step: Step, parents: tuple[str, .
                 raise TopologyError(
                     f"store {spec.name} of {name} knows no {part} serde; give "
                     f"Materialized({part}_serde=...), or "
-                    f"set default_{part}_serde in StreamsConfig"
+                    f"set default_{part}_serde in the StreamsConfig that StreamsBuilder gets"
                 )
         topology.add_state_store(spec, name)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Set
+from pickle import dumps
+from typing import Any
 
 from streamapp.dsl.graph import Graph, Node
 from streamapp.dsl.nodes import RepartitionNode, SourceNode, StreamJoinNode, TableSourceNode
@@ -46,6 +48,7 @@ def _merge_duplicate_sources(graph: Graph) -> None:
         if node.pattern is not None:
             first = by_pattern.setdefault(node.pattern, node)
             if first is not node:
+                _check_read_alike(first, node, f"pattern {node.pattern.pattern}")
                 _absorb(graph, first, node)
             continue
         for topic in node.topics:
@@ -59,7 +62,37 @@ def _merge_duplicate_sources(graph: Graph) -> None:
                     f"all ({', '.join(first.topics)} and {', '.join(node.topics)}); read each topic in one "
                     "stream() and merge() or branch from there"
                 )
+            _check_read_alike(first, node, f"topic {topic}")
             _absorb(graph, first, node)
+
+
+def _check_read_alike(first: SourceNode, second: SourceNode, what: str) -> None:
+    """One source reads each record once, so it cannot read it in two ways."""
+    for part, one, other in zip(
+        ("key_serde", "value_serde", "timestamp_extractor"), first.reads_by, second.reads_by, strict=True
+    ):
+        if not _alike(one, other):
+            raise TopologyError(
+                f"{first.name} and {second.name} both read {what}, but not with the same {part}: a topic is read once. "
+                f"Give both streams one {part}"
+                + (
+                    ""
+                    if part == "timestamp_extractor"
+                    else ", or read it as BytesSerde() and convert with map() or map_values()"
+                )
+            )
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two serdes or extractors do the same, as far as it can be told: what they are pickled as is what they are."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    try:
+        return one == other or one.__reduce_ex__(4) == other.__reduce_ex__(4) or dumps(one) == dumps(other)
+    except Exception:
+        return False
 
 
 def _absorb(graph: Graph, first: Node, second: Node) -> None:

@@ -202,7 +202,7 @@ class StatelessMethods(Described[K, V]):
         """Runs a `Processor` of its own for each task, with the named stores. (``KStream.process``, KIP-820)
 
         ``supplier`` is its class, or a function that returns a new one each time. Stores are named here or brought along by
-        ``supplier.stores``. It may change the key, so that grouping or joining repartitions.
+        the attribute ``stores`` of the supplier or the processor. It may change the key, so that grouping or joining repartitions.
 
         >>> from streamapp import Processor, Record
         >>> from streamapp.testing import try_out

@@ -76,7 +76,7 @@ class StreamJoinStep(Fixed):
 class GroupStep(Fixed):
     """Rows of a table on their way to where their group is."""
 
-    def __init__(self, fn: Callable[[Any, Any], tuple[Any, Any]]) -> None:
+    def __init__(self, fn: Callable[[Any, Any], tuple[Any, Any] | None]) -> None:
         super().__init__(None)
         self._fn = fn
 

@@ -58,6 +58,10 @@ class TaskContext(Protocol):
     def restamped(self, timestamp: int, headers: Headers, call: Callable[..., Any], *arguments: Any) -> None:
         """Calls a function while the current record has another timestamp and headers."""
 
+    @property
+    def foreign_key_join_recheck(self) -> bool:
+        """`StreamsConfig.foreign_key_join_recheck`, or True on a runner that always does."""
+
     def log(
         self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers
     ) -> None:

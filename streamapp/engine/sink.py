@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -76,7 +77,7 @@ def bind_sink(node: SinkNode, task: RunningTask, failures: Failures) -> ProcessF
         if partitioner is not None:
             count = partition_count(topic)
             partition = partitioner(topic, key, value, count)
-            if partition is not None and not 0 <= partition < count:
+            if partition is not None and not 0 <= partition < (sys.maxsize if task.any_partition else count):
                 raise ValueError(
                     f"the partitioner of {name} chose partition {partition} of {topic}, which has {count}"
                 )

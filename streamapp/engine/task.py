@@ -49,6 +49,8 @@ class Task(CurrentRecord):
 
     partition_group: ClassVar = PartitionGroup
     """What chooses the next record of several inputs."""
+    any_partition: ClassVar[bool] = False
+    """Whether a partitioner may choose a partition that the topic does not have."""
 
     def __init__(
         self,
@@ -111,6 +113,10 @@ class Task(CurrentRecord):
             rows = RowMemory(plan.config.memory.rows)
         self._stores = TaskStores(subtopology, self, backend, changelogs or collector, cache, rows)
         self.log = self._stores.log
+
+    @property
+    def foreign_key_join_recheck(self) -> bool:
+        return self.plan.config.foreign_key_join_recheck
 
     # ------------------------------------------------------------------ life
 

@@ -48,7 +48,7 @@ class News:
     It changes in place, which costs less than to be taken out and put in anew,
     and is sorted by the number of its last change in the end."""
 
-    __slots__ = ("before", "headers", "number", "offset", "row", "timestamp", "topic", "value")
+    __slots__ = ("before", "headers", "number", "offset", "row", "size", "timestamp", "topic", "value")
 
     before: Row
     row: Row
@@ -60,6 +60,8 @@ class News:
     number: int
     value: Any
     """The row's value, if it is known without being read from its bytes; else None."""
+    size: int
+    """Bytes that it counts in the cache."""
 
 
 def _number(entry: tuple[Any, News]) -> int:
@@ -119,9 +121,10 @@ class CachedStore(WriteBehindStore):
                 self._count(held, -1)
             self._write(row_key, row)
             self._news[row_key] = known = News()
-            known.before = before
+            known.before, known.size = before, size
         else:
             size = 0 if self._shown else len(row[0] or _NO_VALUE) - len(known.row[0] or _NO_VALUE)
+            known.size += size
             self._write(row_key, row)
         known.row, known.value, known.number = row, None, next(self._numbers)
         known.topic, known.offset, known.timestamp, known.headers = (
@@ -176,6 +179,7 @@ class CachedStore(WriteBehindStore):
             news.value = new if new.__class__ is exact else None
             rewrite(row_key, row)
             if sized and len(after) != len(before):
+                news.size += len(after) - len(before)
                 self._grow(len(after) - len(before))
             return new, old, latest
 
@@ -190,6 +194,14 @@ class CachedStore(WriteBehindStore):
         self._cache.used -= self._news_bytes
         self._news_bytes = 0
         self._task.work_through(news, self._tell)
+
+    def flush_key(self, key: Any) -> None:
+        row_key = self._row_key(key)
+        news = self._news.pop(row_key, None)
+        if news is not None:
+            self._news_bytes -= news.size
+            self._cache.used -= news.size
+            self._task.work_through([(row_key, news)], self._tell)
 
     def _tell(self, row_key: Any, news: News) -> None:
         """A row that has changed leaves for the store, its changelog and the listener."""
@@ -251,6 +263,10 @@ class CachedStore(WriteBehindStore):
 
     def _heard_key(self, row_key: Any) -> Any:
         return self._keys.show(row_key)
+
+    def _row_key(self, key: Any) -> Any:
+        """What a key that the listener hears is in memory."""
+        return key if key.__class__ is self._key_class else self._keep_key(key)
 
     def _heard_timestamp(self, row_key: Any, row: Row) -> int:
         return row[1]

@@ -148,6 +148,9 @@ class CachedWindowStore(_CachedTimes, WindowStore):
         key, start, _ = row_key
         return Windowed(self._keys.show(key), start, min(start + self._size, MAX_LONG))
 
+    def _row_key(self, key: Windowed) -> Any:
+        return super()._row_key(key.key), key.start, self._sequence
+
 
 class CachedTimestampedWindowStore(CachedWindowStore, TimestampedWindowStore):
     pass
@@ -185,6 +188,9 @@ class CachedSessionStore(_CachedTimes, SessionStore):
     def _heard_key(self, row_key: Any) -> Windowed:
         key, start, end = row_key
         return Windowed(self._keys.show(key), start, end)
+
+    def _row_key(self, key: Windowed) -> Any:
+        return super()._row_key(key.key), key.start, key.end
 
     def _heard_timestamp(self, row_key: Any, row: Row) -> int:
         return int(row_key[2])

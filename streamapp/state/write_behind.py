@@ -98,6 +98,9 @@ class Store:
     def flush(self) -> None:
         """Hands on what a record cache holds back."""
 
+    def flush_key(self, key: Any) -> None:
+        """Hands on what a record cache holds back of one row; the key is as a flush listener hears it."""
+
     def log_dirty(self) -> None:
         """Sends the changelog what was written since the last commit, and marks it to be drained."""
         raise NotImplementedError

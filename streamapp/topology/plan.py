@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -144,6 +144,24 @@ class Plan:
                 parts.append(f"store {sub.id} {spec.name} {kind} {sizes} {serdes}")
             parts.extend(f"repartition {sub.id} {t.name} {t.partitions}" for t in sub.repartition_topics)
         return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()[:16]
+
+    @cached_property
+    def _pattern_sources(self) -> tuple[SourceNode, ...]:
+        return tuple(source for sub in self.subtopologies for source in sub.sources if source.pattern)
+
+    def check_patterns(self, topics: Iterable[str]) -> None:
+        """Raises `TopologyError` for a topic that the patterns of two sources match: its records would belong to either."""
+        if len(self._pattern_sources) < 2:
+            return
+        internal = {topic.name for topic in self.internal_topics}
+        for topic in topics:
+            found = [s for s in self._pattern_sources if s.pattern and s.pattern.fullmatch(topic)]
+            if len(found) > 1 and topic not in internal:
+                listed = " and ".join(f"{s.pattern.pattern} of source {s.name}" for s in found if s.pattern)
+                raise TopologyError(
+                    f"topic {topic} matches the patterns {listed}, but a topic has one source at most: change the patterns so "
+                    "that they exclude each other, or read both by one pattern and split() the stream"
+                )
 
     def partition_counts(self, external: Mapping[str, int]) -> dict[str, int]:
         """Partition counts of all internal topics, given those of the external source topics.

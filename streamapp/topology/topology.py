@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from streamapp.callables import check_supplier, require_function
+from streamapp.callables import check_supplier, require_function, stores_of
 from streamapp.config import StreamsConfig, check_config
-from streamapp.errors import TopologyError
+from streamapp.errors import ConfigError, TopologyError
 from streamapp.names import check_name
 from streamapp.serdes.base import Serde, check_serde
 from streamapp.state.spec import StoreSpec
@@ -24,6 +24,14 @@ from streamapp.topology.plan import GlobalStore, InternalTopic, Plan
 from streamapp.topology.planner import Planner, bound_to, repartition_topic
 
 __all__ = ["Topology"]
+
+_FOR_BUILDERS = (
+    "topology_optimization",
+    "dsl_store_type",
+    "dsl_store_format",
+    "ensure_explicit_internal_resource_naming",
+)
+"""Settings that decide what a builder builds."""
 
 
 class Topology:
@@ -57,7 +65,7 @@ class Topology:
         self._source_changelogs: dict[str, str] = {}
         self._copartitions: list[tuple[str, ...]] = []
         self._groups = NodeGroups()
-        self._config = StreamsConfig()
+        self._config, self._built = StreamsConfig(), False
 
     # ------------------------------------------------------------------ building
 
@@ -102,7 +110,7 @@ class Topology:
     def add_processor(self, name: str, supplier: Any, *parents: str) -> Topology:
         """Adds a step. ``supplier`` is called once a task and returns a `Processor` (the DSL gives operators).
 
-        A supplier with an attribute ``stores`` (a sequence of `StoreSpec`) brings its stores with it. Raises `TopologyError` for a doubled name or an
+        A supplier, or the processor that it gives, with an attribute ``stores`` (a list of `StoreSpec`) brings its stores with it. Raises `TopologyError` for a doubled name or an
         unknown parent. (``Topology.addProcessor``)
 
         >>> list(Topology().add_source("in", "flights", **text).add_processor("pass", Pass, "in").nodes)
@@ -113,7 +121,8 @@ class Topology:
         self._check_parents(name, parents)
         self._nodes[name] = ProcessorNode(name, supplier, tuple(parents))
         self._groups.unite(name, *parents)
-        for spec in getattr(supplier, "stores", ()):
+        stores = getattr(supplier, "stores", ()) if _is_operator(supplier) else stores_of(supplier)
+        for spec in stores:
             self.add_state_store(spec, name)
         return self
 
@@ -265,8 +274,8 @@ class Topology:
         self._copartitions.append(sources)
 
     def set_config(self, config: StreamsConfig) -> None:
-        """The configuration that `plan` uses when it is given none."""
-        self._config = config
+        """The configuration that the topology was built with."""
+        self._config, self._built = config, True
 
     # ------------------------------------------------------------------ results
 
@@ -314,16 +323,17 @@ class Topology:
         return to_mermaid([nodes for _, nodes in self._subtopologies()])
 
     def plan(self, config: StreamsConfig | None = None) -> Plan:
-        """Makes the topology ready to run as one application; ``config`` (default: that of the builder) has its id.
+        """Makes the topology ready to run as one application.
 
-        Raises `TopologyError` if there is nothing to run.
+        The settings of ``config`` go before those of the builder's configuration, which has the others. Raises `TopologyError` if there is
+        nothing to run, `ConfigError` for a setting that the builder would have needed.
 
         >>> from streamapp import StreamsConfig
         >>> Topology().add_source("in", "flights", **text).plan(StreamsConfig("copies")).source_topics
         ('flights',)
         """
         check_config(config, "plan()")
-        config = config or self._config
+        config = self._config if config is None else self._on_top(config)
         planner = Planner(config, self._stores, self._internal, self._source_changelogs, self._copartitions)
         subtopologies = tuple(planner.subtopology(number, nodes) for number, nodes in self._subtopologies())
         if not subtopologies and not self._global_stores:
@@ -334,6 +344,17 @@ class Topology:
         return Plan(config, subtopologies, stores)
 
     # ------------------------------------------------------------------ inside
+
+    def _on_top(self, config: StreamsConfig) -> StreamsConfig:
+        merged = config.on_top_of(self._config)
+        for name in _FOR_BUILDERS if self._built else ():
+            wanted, built = getattr(merged, name), getattr(self._config, name)
+            if wanted != built:
+                raise ConfigError(
+                    f"{name}={wanted!r} comes too late: the topology was built with {built!r}. "
+                    f"Give the setting to the builder: StreamsBuilder(StreamsConfig({name}={wanted!r}))"
+                )
+        return merged
 
     def _node_groups(self) -> list[list[Node]]:
         return [[self._nodes[name] for name in names] for names in self._groups.split(self._nodes)]
@@ -391,6 +412,11 @@ class Topology:
     def _check_pattern_free(self, pattern: re.Pattern[str]) -> None:
         for node in self._nodes.values():
             if isinstance(node, SourceNode):
+                if node.pattern == pattern:
+                    raise TopologyError(
+                        f"pattern {pattern.pattern} has already been registered by source {node.name}; "
+                        "read the topics once and use that stream twice"
+                    )
                 for topic in node.topics:
                     if pattern.fullmatch(topic):
                         raise TopologyError(
@@ -399,8 +425,13 @@ class Topology:
 
 
 def _check_processor(name: str, supplier: Any) -> None:
-    if not callable(getattr(supplier, "bind", None)):  # which the DSL's operators have
+    if not _is_operator(supplier):
         check_supplier(supplier, f"processor {name}", "process", 1)
+
+
+def _is_operator(supplier: Any) -> bool:
+    """Whether it is one of the DSL's."""
+    return callable(getattr(supplier, "bind", None))
 
 
 def _check_serdes(node: str, key_serde: Any, value_serde: Any) -> None:

@@ -190,7 +190,9 @@ class CaseBuilder:
         i = self._input(spec)
         key, value = self._sink(spec, i.key, i.value)
         topic = spec["topic"] if "topic" in spec else fn.TopicFunction(spec["topic_fn"])
-        i.dsl.to(topic, key_serde=key.serde, value_serde=value.serde, **_named(spec))
+        chosen = spec.get("partition")
+        partitioner = None if chosen is None else lambda topic, key, value, partitions: chosen
+        i.dsl.to(topic, key_serde=key.serde, value_serde=value.serde, partitioner=partitioner, **_named(spec))
 
     def _repartition(self, spec: Spec) -> Node:
         i = self._input(spec)
@@ -392,11 +394,14 @@ def _table_options(spec: Spec, key: Type, value: Type) -> dict[str, Any]:
     return {**store, **_named(spec)}
 
 
-def _pair(spec: Spec, key: Type, value: Type) -> tuple[Callable[[Any, Any], tuple[Any, Any]], Type, Type]:
+def _pair(
+    spec: Spec, key: Type, value: Type
+) -> tuple[Callable[[Any, Any], tuple[Any, Any] | None], Type, Type]:
     """``key_fn`` and ``value_fn`` as one function, and the types of its results."""
     key_mapper, value_mapper = fn.mapper(spec["key_fn"]), fn.mapper(spec["value_fn"])
     key_type, value_type = (fn.mapper_type(spec[f], key, value) for f in ("key_fn", "value_fn"))
-    return lambda k, v: (key_mapper(k, v), value_mapper(k, v)), key_type, value_type
+    none = fn.predicate(spec.get("no_pair_if", "never"))
+    return lambda k, v: None if none(k, v) else (key_mapper(k, v), value_mapper(k, v)), key_type, value_type
 
 
 def _stream_join(spec: Spec, left: Node, right: Node) -> dict[str, Any]:

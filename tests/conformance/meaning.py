@@ -59,7 +59,7 @@ TIMED = ("windows", "grace_ms", "timestamp_extractor", "topic_fn")
 def left_out(case: Spec) -> str | None:
     """Why a case cannot be run on workers; None: it can."""
     expected = case["expected"]
-    if reason := _needs_a_mocked_clock(case):
+    if reason := _needs_a_mocked_clock(case) or _needs_any_partition(case):
         return reason
     if "error_on_close" in expected:
         return "fails while closing, which a worker only logs"
@@ -75,7 +75,7 @@ def left_out_of_batch(case: Spec) -> str | None:
     """Why a case cannot be run on Spark in batch; None: it can."""
     steps = [step for step in case["input"] if "topic" in step]
     nodes = case["topology"]
-    if reason := _needs_a_mocked_clock(case):
+    if reason := _needs_a_mocked_clock(case) or _needs_any_partition(case):
         return reason
     if "error_on_close" in case["expected"]:
         return "fails while closing, which a batch has no part for"
@@ -108,6 +108,11 @@ def in_order_of_time(case: Spec) -> Spec:
         ordered.append({**step, "timestamp": last})
     changed = {**case, "input": ordered}
     return {**changed, "expected": execute(changed).actual}
+
+
+def _needs_any_partition(case: Spec) -> str | None:
+    chooses = any("partition" in node for node in case["topology"])
+    return "chooses a partition that only a test driver takes" if chooses else None
 
 
 def _needs_a_mocked_clock(case: Spec) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -31,7 +32,13 @@ from streamapp import (
     Topology,
     TopologyTestDriver,
 )
-from streamapp.errors import ConfigError, CopartitionError, StreamsError, UnsupportedOperation
+from streamapp.errors import (
+    ConfigError,
+    CopartitionError,
+    StreamsError,
+    TopologyError,
+    UnsupportedOperation,
+)
 from streamapp.partitioning import partition_for
 from streamapp.runners.spark import FrameSource, ParquetSource, SparkRunner, TableRow
 from streamapp.serdes import TimeWindowedSerde
@@ -406,6 +413,15 @@ def test_windows_that_close_when_it_is_quiet_are_refused_too(spark: SparkSession
 def test_a_topic_without_source_is_named(spark: SparkSession) -> None:
     with pytest.raises(ConfigError, match="no source for table"):
         SparkRunner(topology(stream_table), CONFIG, spark).batch(frames(spark, {"in": []}, 1))
+
+
+def test_a_topic_that_two_patterns_match_is_refused(spark: SparkSession) -> None:
+    def overlapping(builder: StreamsBuilder) -> None:
+        for pattern in ("i.*", ".*n"):
+            builder.stream(re.compile(pattern)).foreach(print)
+
+    with pytest.raises(TopologyError, match=r"topic in matches the patterns i\.\* of source"):
+        SparkRunner(topology(overlapping), CONFIG, spark).batch(frames(spark, {"in": []}, 1))
 
 
 def test_a_source_for_one_topic_wants_its_name(spark: SparkSession) -> None:

@@ -5,6 +5,10 @@
     right table -> ForeignTableJoin (the same store) ----------^
 
 The bytes in both topics and in the subscription store's changelog are Kafka Streams'.
+
+Both sides read the other's work through a table, and the result holds what they read. So a row's update leaves the record
+caches before it is read here (`TableView.bind_flushed`): an update that nobody downstream was told of could be taken back without
+a word. Kafka Streams reads what its caches hold.
 """
 
 from __future__ import annotations
@@ -180,6 +184,14 @@ class _CombinedKeys:
         return self._primary.deserialize(data[_INT.size + _INT.unpack_from(data)[0] :])
 
 
+class Asking:
+    """What the two ends of an inner join share in the left table's task: how `ResponseJoin` asks once more."""
+
+    ask: Callable[[Any, Any, int, Headers], bool]
+    """Subscribes for a left row (key, value, timestamp in ms, headers) so that an answer comes in any case; False, and
+    nothing done, if the row names no foreign key."""
+
+
 @dataclass(frozen=True)
 class SubscriptionSend(Operator):
     """Turns a change of the left table into subscriptions under its foreign key.
@@ -203,6 +215,17 @@ class SubscriptionSend(Operator):
         value_bytes = self.value_serde.bind(f"{topic}{VALUE_HASH}", False).serialize
         left, versioned = self.left, self.versioned
         delete, delete_and_tell, ask_always, ask = Instruction
+
+        def ask_again(key: Any, value: Any, timestamp: int, headers: Headers) -> bool:
+            foreign_key = extract(key, value)
+            if foreign_key is None:
+                return False
+            digest = value_hash(value_bytes(value))
+            subscription = Subscription(digest, int(ask_always), key, task.partition)
+            forward(foreign_key, subscription, timestamp, headers)
+            return True
+
+        task.shared(self.topic, Asking).ask = ask_again
 
         def changed(new: Any, old: Any) -> bool:
             return new is None or key_bytes(new) != key_bytes(old)
@@ -265,11 +288,12 @@ class SubscriptionReceive(Operator):
         deletes = (Instruction.DELETE_KEY_AND_PROPAGATE, Instruction.DELETE_KEY_NO_PROPAGATE)
 
         def receive(key: Any, subscription: Subscription, timestamp: int, headers: Headers) -> None:
-            if key is None:
-                if subscription.instruction != ask_always:
-                    drop()
-                    return
-            else:
+            if key is None and subscription.instruction != ask_always:
+                drop()
+                return
+            # Answered before it is kept: if the right row's update has to leave the cache first, the answer says all.
+            forward(key, subscription, timestamp, headers)
+            if key is not None:
                 combined = keys.encode(key, subscription.primary_key)
                 put(
                     combined,
@@ -277,7 +301,6 @@ class SubscriptionReceive(Operator):
                     timestamp,
                     headers,
                 )
-            forward(key, subscription, timestamp, headers)
 
         return receive
 
@@ -291,13 +314,15 @@ class SubscriptionJoin(Operator):
     foreign_table: TableView
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        get, forward = self.foreign_table.bind(ctx), ctx.forward
+        get, forward = self.foreign_table.bind_flushed(ctx), ctx.forward
         delete, delete_and_tell, _, ask = Instruction
 
         def answer(key: Any, subscription: Subscription, timestamp: int, headers: Headers) -> None:
-            row = None if key is None else get(key)
             instruction = subscription.instruction
-            if instruction == delete or (instruction == ask and row is None):
+            if instruction == delete:
+                return
+            row = None if key is None else get(key)
+            if instruction == ask and row is None:
                 return
             value = None if row is None or instruction == delete_and_tell else row[0]
             time = timestamp if row is None else max(timestamp, row[1])
@@ -344,7 +369,11 @@ class ForeignTableJoin(Operator):
 
 @dataclass(frozen=True)
 class ResponseJoin(Operator):
-    """Joins an answer with the left row, unless the row has changed since it asked."""
+    """Joins an answer with the left row, unless the row has changed since it asked.
+
+    The answer to an earlier row may have been to delete the result, and an inner join asks for that only once: the row's next change
+    gets no answer if the right row is missing. With ``foreign_key_join_recheck`` such an answer makes the join ask again.
+    """
 
     persistent_name = "ResponseJoin"
 
@@ -355,15 +384,23 @@ class ResponseJoin(Operator):
     value_serde: Serde[Any]
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        get, joiner, left = self.table.bind(ctx), self.joiner, self.left
+        get, joiner, left = self.table.bind_flushed(ctx), self.joiner, self.left
         topic = f"{ctx.task.application_id}-{self.topic}{VALUE_HASH}"
         value_bytes = self.value_serde.bind(topic, False).serialize
         drop, forward = ctx.task.drop, ctx.forward
+        recheck = ctx.task.foreign_key_join_recheck and not left
+        asking = ctx.task.shared(self.topic, Asking)
 
         def join(key: Any, response: SubscriptionResponse, timestamp: int, headers: Headers) -> None:
             row = get(key)
             if response.hash != (None if row is None else value_hash(value_bytes(row[0]))):
                 drop()
+                if (
+                    recheck
+                    and response.value is None
+                    and (row is None or not asking.ask(key, row[0], row[1], headers))
+                ):
+                    forward(key, None, timestamp, headers)
                 return
             if response.value is None and (not left or row is None):
                 forward(key, None, timestamp, headers)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from streamapp.callables import stores_of
 from streamapp.durations import to_ms
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
 from streamapp.engine.processor import (
@@ -16,7 +17,7 @@ from streamapp.engine.processor import (
     check_same_key,
 )
 from streamapp.engine.punctuation import Schedule
-from streamapp.errors import ConfigError, StreamsError
+from streamapp.errors import StreamsError
 from streamapp.records import Headers, Record
 from streamapp.state.spec import StoreSpec
 
@@ -108,12 +109,7 @@ class ProcessorOperator(Operator):
     def __init__(self, supplier: Callable[[], Processor], fixed_key: bool = False) -> None:
         self.supplier = supplier
         self.fixed_key = fixed_key
-        stores = getattr(supplier, "stores", ())
-        if not isinstance(stores, (list, tuple)):
-            raise ConfigError(
-                f"stores of {supplier!r} has to be a tuple or list of StoreSpec, not {stores!r}"
-            )
-        self.stores = tuple(stores)
+        self.stores = stores_of(supplier)
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         processor = self.supplier()

@@ -166,17 +166,22 @@ def _derived(
 class TableRepartitionMap(Operator):
     """Maps a table's rows to the (key, value) they are grouped by; needs old values, to take them out again.
 
-    A change that stays with its key is one record, one that moves is two: first out, then in.
+    A change that stays with its key is one record, one that moves is two: first out, then in. A row without pair, group or value
+    does not take part.
     """
 
     persistent_name = "TableRepartitionMap"
 
-    mapper: Callable[[Any, Any], tuple[Any, Any]]
+    mapper: Callable[[Any, Any], tuple[Any, Any] | None]
     versioned: bool = False
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         mapper, versioned, forward = self.mapper, self.versioned, ctx.forward
         name = ctx.name
+
+        def pair(key: Any, value: Any) -> tuple[Any, Any]:
+            found = None if value is None else mapper(key, value)
+            return (None, None) if found is None else found
 
         def process(key: Any, value: Change, timestamp: int, headers: Headers) -> None:
             if key is None:
@@ -184,8 +189,8 @@ class TableRepartitionMap(Operator):
             new, old, latest = value
             if versioned and not latest:
                 return
-            new_key, new_value = (None, None) if new is None else mapper(key, new)
-            old_key, old_value = (None, None) if old is None else mapper(key, old)
+            new_key, new_value = pair(key, new)
+            old_key, old_value = pair(key, old)
             has_new = new_key is not None and new_value is not None
             has_old = old_key is not None and old_value is not None
             if has_new and has_old and same(new_key, old_key):

@@ -43,6 +43,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+class _DriverTask(Task):
+    any_partition = True
+    """There is one partition of each topic, but a partitioner is written for those that there will be."""
+
+
 class TopologyTestDriver:
     """Feeds records into a topology and reads what comes out. No broker; a test takes milliseconds.
 
@@ -80,7 +85,7 @@ class TopologyTestDriver:
         nodes, self._watches = watched(merged.nodes)
         self._merged = replace(merged, nodes=nodes)
         self._global = GlobalState(self.plan, lambda _: MemoryBackend(), wall_clock_ms=self.wall_clock_ms)
-        self._task = Task(
+        self._task = _DriverTask(
             self.plan,
             self._merged,
             0,
@@ -280,6 +285,7 @@ class TopologyTestDriver:
     def _deliver(
         self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
     ) -> bool:
+        self.plan.check_patterns((topic,))
         is_global = topic in self._global.topics
         if not is_global and self._merged.source_of(topic) is None:
             return False

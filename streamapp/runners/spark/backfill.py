@@ -92,7 +92,7 @@ class Backfill:
         spark: SparkSession | None = None,
         progress: bool = False,
     ) -> None:
-        config = connected(config)
+        config = connected(topology.plan(config).config)
         self._runner = SparkRunner(topology, config, spark)
         self._config, self._progress = config, progress
         self._group = Group(config)

@@ -138,6 +138,7 @@ def read_topics(plan: Plan, existing: Mapping[str, int]) -> tuple[dict[str, int]
             f"{', '.join(absent)} {'do' if len(absent) > 1 else 'does'} not exist on {plan.config.bootstrap_servers}; "
             "create what the application reads and writes before a backfill"
         )
+    plan.check_patterns(existing)
     counts = plan.partition_counts(existing)
     partitions = {**{t: existing[t] for t in plan.source_topics}, **counts}
     for sub in plan.subtopologies:

@@ -82,6 +82,7 @@ def resolve(plan: Plan, sources: Sources) -> Inputs:
             )
         if any(isinstance(source, KafkaSource) for source in by_topic.values()):
             on_kafka = kafka.partition_counts()
+    plan.check_patterns(by_topic)
     found = Inputs(tuple(by_topic))
     external = {topic: on_kafka[topic] for topic in plan.source_topics if topic in on_kafka}
     for topic, source in by_topic.items():

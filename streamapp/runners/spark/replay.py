@@ -93,7 +93,7 @@ class Replay:
         spark: SparkSession,
         progress: bool = False,
     ) -> None:
-        config = connected(config)
+        config = connected(topology.plan(config).config)
         self._runner = SparkRunner(topology, config, spark)
         self._config, self.name, self._spark, self._progress = config, name, spark, progress
         self._since = since

@@ -82,6 +82,8 @@ class BatchTask(Task):
     inputs were cut into batches."""
 
     partition_group = OrderedPartitionGroup
+    foreign_key_join_recheck = True
+    """A micro-batch lets a side of a join run far ahead of the other, so overtaken answers are the rule."""
 
     def schedule(
         self,

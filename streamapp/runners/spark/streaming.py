@@ -83,7 +83,7 @@ class SparkStream:
         config = connected(config)
         # A micro-batch knows where its inputs end, so there is nothing to idle for.
         self._plan = topology.plan(config.replace(max_task_idle_ms=0))
-        self._config, self._spark = config, spark
+        self._config, self._spark = self._plan.config, spark
         self._checkpoint, self._interval_ms, self._most = checkpoint, interval_ms, records_per_batch
         self._on_batch = on_batch
         self._one_batch = threading.Lock()

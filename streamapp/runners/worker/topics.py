@@ -49,6 +49,7 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     missing = sorted(topic for topic in plan.source_topics if topic not in existing)
     if missing:
         raise TopologyError(f"the source {_absent(missing, plan)}")
+    plan.check_patterns(existing)
     counts = plan.partition_counts(existing)
     sources = {sub.id: _sources(sub, existing, counts) for sub in plan.subtopologies}
     known = {**existing, **counts}

@@ -1,0 +1,78 @@
+"""`orders` on a broker, fed piece by piece while a runner works, and the table that comes out."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+from streamapp import StreamsConfig, Topology
+from streamapp.broker import KafkaAdmin, KafkaSettings, TopicSpec
+
+from .orders import changes, config, fold, topology
+
+PARTITIONS = 2
+
+
+class OrdersOnKafka:
+    """One application with topics of its own, and its changes by chance."""
+
+    def __init__(self, servers: str, state_dir: str, kind: str, count: int, **settings: object) -> None:
+        self.settings = KafkaSettings(bootstrap_servers=servers)
+        self._prefix = f"fk-{uuid.uuid4().hex[:8]}-"
+        self._kind = kind
+        names = [self._prefix + name for name in ("orders", "sellers", "joined")]
+        KafkaAdmin(self.settings).ensure_topics([TopicSpec(name, PARTITIONS, {}) for name in names])
+        self._chance = random.Random(7)
+        self._history = list(changes(self._chance, count, keys=count // 100))
+        self.expected = fold(kind, self._history)
+        self.config: StreamsConfig = config(
+            f"{self._prefix}app", bootstrap_servers=servers, state_dir=state_dir, **settings
+        )
+
+    def topology(self) -> Topology:
+        return topology(self._kind, self.config, prefix=self._prefix)
+
+    def feed(self, check: Callable[[], None]) -> None:
+        """Pieces of any size, with pauses in which commits fall anywhere."""
+        producer = Producer(
+            {"bootstrap.servers": self.settings.bootstrap_servers, "partitioner": "murmur2_random"}
+        )
+        at = 0
+        while at < len(self._history):
+            piece = self._history[at : at + self._chance.choice((3, 20, 120))]
+            for number, (side, key, value) in enumerate(piece, at):
+                producer.produce(
+                    self._prefix + side, value and value.encode(), key, timestamp=1_700_000_000_000 + number
+                )
+            producer.flush()
+            at += len(piece)
+            check()
+            time.sleep(self._chance.choice((0, 0.05, 0.3)))
+
+    def table(self) -> dict[str, str]:
+        """The last value by key of what was written."""
+        topic = f"{self._prefix}joined"
+        reader = Consumer(
+            {
+                "bootstrap.servers": self.settings.bootstrap_servers,
+                "group.id": "reader",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+            }
+        )
+        left = set(range(PARTITIONS))
+        reader.assign([TopicPartition(topic, partition, 0) for partition in left])
+        latest: dict[str, str | None] = {}
+        while left:
+            for message in reader.consume(1000, 0.1):
+                if message.error() is None:
+                    value = message.value()
+                    latest[message.key().decode()] = None if value is None else value.decode()
+                elif message.error().code() == KafkaError._PARTITION_EOF:
+                    left.discard(message.partition())
+        reader.close()
+        return {key: value for key, value in latest.items() if value is not None}
