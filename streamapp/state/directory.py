@@ -8,7 +8,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -80,12 +80,15 @@ class StateDirectory:
         fingerprint: str,
         partition_counts: Mapping[str, int],
         changelog_ids: Mapping[str, str] = _NO_IDS,
+        topology: Mapping[str, Any] | None = None,
+        compare: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> None:
         """Raise `ProcessorStateError` if the state is of another application, plan, partitioning or format, or if one of its changelogs was
         deleted and created anew since: the state would be taken for the beginning of the new one.
 
         ``changelog_ids`` are Kafka's ids of the topics. A folder without state is marked as belonging to what was asked for. Topics that
-        were not there before (a pattern subscription found them) are added.
+        were not there before (a pattern subscription found them) are added. ``topology`` is kept as JSON; of a folder that is
+        refused ``compare`` gets the one that wrote it, and says what has changed.
         """
         known = self._metadata()
         found = known.get("format", FORMAT_VERSION)
@@ -95,7 +98,12 @@ class StateDirectory:
         if owner != self.application_id:
             raise self._refused(f"belongs to application {owner!r}, not to {self.application_id!r}")
         if known.get("fingerprint", fingerprint) != fingerprint:
-            raise self._refused("was written by a topology whose stores or internal topics were different")
+            before = known.get("topology")
+            changes = compare(before) if compare is not None and before is not None else ""
+            raise self._refused(
+                "was written by a topology whose stores or internal topics were different"
+                + (f":\n{changes}\n" if changes else "")
+            )
         counts: dict[str, int] = known.get("partition_counts", {})
         for topic, count in partition_counts.items():
             if counts.get(topic, count) != count:
@@ -109,13 +117,15 @@ class StateDirectory:
                 raise self._refused(
                     f"was written with a changelog {topic} that was deleted and created anew since (as `streamapp reset` does)"
                 )
-        wanted = {
+        wanted: dict[str, Any] = {
             "application_id": self.application_id,
             "format": FORMAT_VERSION,
             "fingerprint": fingerprint,
             "partition_counts": {**counts, **partition_counts},
             "changelog_ids": {**ids, **changelog_ids},
         }
+        if topology is not None:
+            wanted["topology"] = topology
         if wanted != known:
             self._replace_metadata(wanted)
 

@@ -30,7 +30,7 @@ _SERVICE = re.compile(r"\[\^.*\]: ")
 """A service of Faust speaks; also one of ours that Faust's classes are the base of."""
 _SERVICE_LIFE = re.compile(_SERVICE.pattern + r"(Starting|Stopping|Restarting)\.\.\.")
 """What an application's own service need not say."""
-_PASSING = re.compile(r"Failed to acquire idempotence PID .*: retrying")
+_PASSING = re.compile(r"Failed to acquire (idempotence|transactional) PID .*: retrying")
 """What librdkafka warns of and mends by itself, on a cluster whose coordinators have just started."""
 _CRASHED = "Crashed reason=%r"
 _RERAISING = "We experienced a crash! Reraising original exception..."

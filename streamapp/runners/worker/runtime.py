@@ -10,7 +10,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ from streamapp.runners.worker.watchdog import HangingError, Place, Watchdog
 from streamapp.state.directory import StateDirectory
 from streamapp.state.row_memory import RowMemory
 from streamapp.topology import Topology
+from streamapp.topology.compat import Need, compare_topologies
+from streamapp.topology.snapshot import snapshot
 
 __all__ = ["StreamsRuntime"]
 
@@ -101,6 +103,8 @@ class StreamsRuntime(WorkerView):
             fingerprint=self.plan.fingerprint,
             partition_counts={topic: topics.partitions[topic] for topic in sorted(self._source_names)},
             changelog_ids=await self._loop.run_in_executor(None, changelog_ids, self.plan, admin),
+            topology=snapshot(self.plan),
+            compare=self._changes_since,
         )
         self._on_disk = await self._loop.run_in_executor(None, offsets_on_disk, self.plan, self._directory)
         transactional_id = f"{self.plan.application_id}-{_process_id(self._directory)}"
@@ -241,6 +245,11 @@ class StreamsRuntime(WorkerView):
             timer = threading.Timer(self._shutdown_timeout + _EXIT_SECONDS, os._exit, (70,))
             timer.daemon = True
             timer.start()
+
+    def _changes_since(self, written: Mapping[str, Any]) -> str:
+        """The findings of `streamapp compat` about the topology that wrote the local state."""
+        findings = compare_topologies(written, self.plan).findings
+        return "\n".join(str(finding) for finding in findings if finding.need is not Need.NOTHING)
 
     def _on_failure(self, exc: BaseException) -> None:
         self._failure = exc

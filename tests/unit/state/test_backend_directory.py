@@ -4,12 +4,24 @@ import errno
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from streamapp import (
+    Materialized,
+    StreamsBuilder,
+    StreamsConfig,
+    StringSerde,
+    TimeWindows,
+    compare_topologies,
+)
 from streamapp.errors import ConfigError, LockError, ProcessorStateError
 from streamapp.state.directory import DiskFullError, StateDirectory
+from streamapp.topology.plan import Plan
+from streamapp.topology.snapshot import snapshot
 
 COUNTS = {"departures": 4}
 
@@ -161,3 +173,32 @@ def test_a_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ProcessorStateError, match="cannot be used"):
         opened(tmp_path / "file")
+
+
+def test_a_refused_folder_says_what_has_changed_since(tmp_path: Path) -> None:
+    def plan(size: int) -> Plan:
+        builder = StreamsBuilder(StreamsConfig("flights"))
+        words = builder.stream("in", key_serde=StringSerde(), value_serde=StringSerde())
+        windows = TimeWindows.of_size_with_no_grace(size)
+        words.group_by_key().windowed_by(windows).count(materialized=Materialized("w"))
+        return builder.build().plan()
+
+    def changes(written: Mapping[str, Any]) -> str:
+        return str(compare_topologies(written, plan(20)).findings[0])
+
+    with opened(tmp_path) as directory:
+        before = plan(10)
+        directory.check(
+            fingerprint=before.fingerprint,
+            partition_counts=COUNTS,
+            topology=snapshot(before),
+            compare=changes,
+        )
+        directory.check(fingerprint=before.fingerprint, partition_counts=COUNTS, topology=snapshot(before))
+        with pytest.raises(ProcessorStateError, match=r"store w: its windows change from 10 to 20 ms"):
+            directory.check(
+                fingerprint=plan(20).fingerprint,
+                partition_counts=COUNTS,
+                topology=snapshot(plan(20)),
+                compare=changes,
+            )
