@@ -106,8 +106,6 @@ class BranchedKStream(Generic[K, V]):
         return _Branches(self._name, self._branches)
 
     def _add(self, name: str, predicate: Callable[[K, V], bool] | None) -> None:
-        from streamapp.dsl.kstream import KStream
-
         if self._closed:
             raise TopologyError(f"the split {self._name} is complete; add branches before its default branch")
         source, context = self._source, self._source._context
@@ -122,7 +120,7 @@ class BranchedKStream(Generic[K, V]):
         context.names.new(child)
         node = ProcessorNode(child, Fixed(PassThrough()))
         context.graph.add(node, self._node)
-        self._branches[child] = KStream(
+        self._branches[child] = context.faces.stream(
             context,
             child,
             node,

@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 from streamapp.callables import check_supplier, require_function
 from streamapp.config import StreamsConfig, check_config
 from streamapp.dsl.checks import check_materialized
-from streamapp.dsl.context import Context
+from streamapp.dsl.context import Context, Faces
 from streamapp.dsl.global_ktable import GlobalKTable
+from streamapp.dsl.grouped import KGroupedTable
+from streamapp.dsl.joined import JoinedKStream
 from streamapp.dsl.kstream import KStream
 from streamapp.dsl.ktable import KTable
 from streamapp.dsl.materialize import Materialized, key_value_spec, named_store, refuse_ttl
@@ -49,7 +51,9 @@ class StreamsBuilder:
 
     def __init__(self, config: StreamsConfig | None = None) -> None:
         check_config(config, "StreamsBuilder")
-        self._context = Context(config or StreamsConfig())
+        self._context = Context(
+            config or StreamsConfig(), Faces(KStream, JoinedKStream, KTable, KGroupedTable)
+        )
 
     def stream(
         self,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from streamapp.config import StreamsConfig
 from streamapp.dsl.graph import Graph
@@ -11,14 +12,30 @@ from streamapp.errors import TopologyError
 from streamapp.serdes.base import Serde, check_serde
 from streamapp.state.spec import StoreSpec
 
-__all__ = ["Context"]
+if TYPE_CHECKING:
+    from streamapp.dsl.grouped import KGroupedTable
+    from streamapp.dsl.joined import JoinedKStream
+    from streamapp.dsl.kstream import KStream
+    from streamapp.dsl.ktable import KTable
+
+__all__ = ["Context", "Faces"]
+
+
+@dataclass(frozen=True)
+class Faces:
+    """The classes that users see and that make each other. `StreamsBuilder` knows them; whoever makes one finds it here."""
+
+    stream: type[KStream[Any, Any]]
+    joined_stream: type[JoinedKStream[Any, Any, Any, Any]]
+    table: type[KTable[Any, Any]]
+    grouped_table: type[KGroupedTable[Any, Any]]
 
 
 class Context:
     """Configuration, names and graph of one `StreamsBuilder`."""
 
-    def __init__(self, config: StreamsConfig) -> None:
-        self.config = config
+    def __init__(self, config: StreamsConfig, faces: Faces) -> None:
+        self.config, self.faces = config, faces
         self.names = Names()
         self.graph = Graph()
         self.stores: dict[str, StoreSpec] = {}

@@ -60,8 +60,6 @@ def join_on_foreign_key(
     name: str | None,
 ) -> KTable[Any, Any]:
     """The nodes of a foreign-key join, named and ordered as in ``KTableImpl.doJoinOnForeignKey``."""
-    from streamapp.dsl.ktable import KTable
-
     context, names, graph = left._context, left._context.names, left._context.graph
     right._step.enable_old_values(True)
     left._step.enable_old_values(True)
@@ -175,7 +173,7 @@ def join_on_foreign_key(
     result = ProcessorNode(result_name, step)
     result.output_versioned = m.versioned
     graph.add(result, resolve)
-    return KTable(context, result_name, result, sources, key_serde, m.value_serde, step, store)
+    return context.faces.table(context, result_name, result, sources, key_serde, m.value_serde, step, store)
 
 
 class _VersionedStep(Step):

@@ -328,9 +328,8 @@ class JoinMethods(Described[K, V]):
         grace: Duration | None = None,
         name: str | None = None,
     ) -> KStream[K, Any]:
-        from streamapp.dsl.kstream import KStream
-
-        assert isinstance(self, KStream)
+        stream = self._context.faces.stream
+        assert isinstance(self, stream)
         what = "a joiner of key, left and right value" if with_key else "a joiner of left and right value"
         require_function(
             joiner,
@@ -343,7 +342,7 @@ class JoinMethods(Described[K, V]):
             raise TopologyError(
                 f"stream_joined of the join of {self.name} is {stream_joined!r}; give StreamJoined(name, store_name)"
             )
-        if isinstance(other, KStream):
+        if isinstance(other, stream):
             self._refuse("with a stream", name=name, grace=grace, key_selector=key_selector)
             if windows is None:
                 raise TopologyError(

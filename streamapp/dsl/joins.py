@@ -77,8 +77,6 @@ def join_streams(
     kind: Literal["inner", "left", "outer"],
 ) -> JoinedKStream[Any, Any, Any, Any]:
     """Two window stores, a join on each side of them, and a merger (``KStreamImplJoin``)."""
-    from streamapp.dsl.joined import JoinedKStream
-
     if not isinstance(windows, JoinWindows):
         raise TopologyError(f"joining {left.name} with {right.name} needs JoinWindows, got {windows!r}")
     given = stream_joined or StreamJoined()
@@ -169,7 +167,7 @@ def join_streams(
     )
     node.relaxed_null_keys = left_outer
     context.graph.add(node, left._node, right._node)
-    return JoinedKStream(
+    return context.faces.joined_stream(
         context,
         merge_name,
         node,
@@ -228,8 +226,6 @@ def join_table(
     name: str | None,
 ) -> KStream[Any, Any]:
     """A look-up in the table for each record, at once or a grace period later."""
-    from streamapp.dsl.kstream import KStream
-
     if name is not None:
         check_name(name)
     if stream.repartition_required:
@@ -263,7 +259,7 @@ def join_table(
     node = ProcessorNode(node_name, Fixed(operator, *(() if buffer is None else (buffer,))), view.store_names)
     node.relaxed_null_keys = left
     context.graph.add(node, stream._node)
-    return KStream(context, node_name, node, sources, key_serde, None)
+    return context.faces.stream(context, node_name, node, sources, key_serde, None)
 
 
 def _check_grace(

@@ -211,14 +211,12 @@ class KTable(Described[K, V]):
         >>> try_out(lambda words: words.to_table().to_stream(), [("a", "to"), ("a", None)])
         [('a', 'to'), ('a', None)]
         """
-        from streamapp.dsl.kstream import KStream
-
         node_name = self._context.names.given_or_new(name, "KTABLE-TOSTREAM-")
         node = ProcessorNode(node_name, Fixed(ToStream()))
         self._context.graph.add(node, self._node)
         if key_selector is not None:
             require_function(key_selector, node_name, "a key selector of key and value", 2)
-        stream: KStream[K, V] = KStream(
+        stream: KStream[K, V] = self._context.faces.stream(
             self._context, node_name, node, self._sources, self.key_serde, self.value_serde
         )
         return stream if key_selector is None else stream.select_key(key_selector)
@@ -241,8 +239,6 @@ class KTable(Described[K, V]):
         >>> try_out(lambda stream: stream.to_table().group_by(lambda who, seat: (seat, who)).count(), seats)
         [('window', 1), ('aisle', 1), ('window', 0), ('aisle', 2)]
         """
-        from streamapp.dsl.grouped import KGroupedTable
-
         require_function(
             fn, f"group_by() of {self.name}", "a function of key and value that returns (key, value)", 2
         )
@@ -250,7 +246,9 @@ class KTable(Described[K, V]):
         node = ProcessorNode(node_name, GroupStep(fn), checks_versions=True)
         self._context.graph.add(node, self._node)
         self._step.enable_old_values(True)
-        return KGroupedTable(self._context, node_name, node, self._sources, key_serde, value_serde, name)
+        return self._context.faces.grouped_table(
+            self._context, node_name, node, self._sources, key_serde, value_serde, name
+        )
 
     def suppress(self, suppressed: Suppressed) -> KTable[K, V]:
         """Holds changes back: until their window is closed, or so that a key changes only so often.

@@ -35,8 +35,6 @@ def late_stream(
     value_serde: Serde[Any] | None,
 ) -> KStream[Any, Any]:
     """A stream of what the givers hand out as late; each giver has one such stream at most."""
-    from streamapp.dsl.kstream import KStream
-
     for _, _, step in givers:
         if step.late is not None:
             raise TopologyError(
@@ -47,7 +45,7 @@ def late_stream(
     for _, _, step in givers:
         step.late = node.name
     context.graph.add(node, *dict.fromkeys(parent for _, parent, _ in givers))
-    return KStream(context, node.name, node, operator._sources, key_serde, value_serde)
+    return context.faces.stream(context, node.name, node, operator._sources, key_serde, value_serde)
 
 
 class WindowedKTable(KTable[Windowed[K], VA], Generic[K, V, VA]):

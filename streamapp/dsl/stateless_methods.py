@@ -264,10 +264,8 @@ class StatelessMethods(Described[K, V]):
         self, node: Node, key_serde: Serde[Any] | None, value_serde: Serde[Any] | None, repartition: bool
     ) -> KStream[Any, Any]:
         """Appends a node and returns the stream behind it."""
-        from streamapp.dsl.kstream import KStream
-
         self._context.graph.add(node, self._node)
-        return KStream(
+        return self._context.faces.stream(
             self._context,
             node.name,
             node,

@@ -22,8 +22,6 @@ __all__ = ["suppress"]
 
 def suppress(table: KTable[Any, Any], suppressed: Suppressed) -> KTable[Any, Any]:
     """Puts a buffer behind a table."""
-    from streamapp.dsl.ktable import KTable
-
     if not isinstance(suppressed, Suppressed):
         raise TopologyError(
             f"suppress() of {table.name} takes Suppressed.until_window_closes(...) or "
@@ -77,7 +75,9 @@ def suppress(table: KTable[Any, Any], suppressed: Suppressed) -> KTable[Any, Any
     node = ProcessorNode(node_name, step)
     node.output_versioned = False
     context.graph.add(node, table._node)
-    return KTable(context, node_name, node, table._sources, table.key_serde, table.value_serde, step, None)
+    return context.faces.table(
+        context, node_name, node, table._sources, table.key_serde, table.value_serde, step, None
+    )
 
 
 def _window_aggregations(node: Node) -> Iterator[AggregateStep]:

@@ -40,10 +40,8 @@ def join_tables(
     name: str | None,
 ) -> KTable[Any, Any]:
     """The table of a join; without ``foreign_key`` by the same key. Raises `TopologyError` for wrong arguments."""
-    from streamapp.dsl.ktable import KTable
-
     operator = f"the join of {this.name}"
-    if not isinstance(other, KTable):
+    if not isinstance(other, this._context.faces.table):
         raise TopologyError(
             f"table {this.name} joins with a KTable, not {other!r}; turn it round or to_table() it"
         )
@@ -68,8 +66,6 @@ def _join_by_key(
     name: str | None,
 ) -> KTable[Any, Any]:
     """Both sides look each other up, a merger brings the results together (``KTableImpl.doJoin``)."""
-    from streamapp.dsl.ktable import KTable
-
     context, names = this._context, this._context.names
     store = None if materialized is None else named_store(context, materialized, "KTABLE-MERGE-")
     merge_name = names.given_or_new(name, "KTABLE-MERGE-")
@@ -97,7 +93,7 @@ def _join_by_key(
     )
     node.output_versioned = m.versioned
     context.graph.add(node, this._node, other._node)
-    return KTable(context, merge_name, node, sources, key_serde, value_serde, step, store)
+    return context.faces.table(context, merge_name, node, sources, key_serde, value_serde, step, store)
 
 
 class _Swapped:
