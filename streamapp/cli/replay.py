@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from streamapp.cli.application import APPLICATION, clear_errors, load
-from streamapp.cli.session import session, spark_options
+from streamapp.cli.spark_options import session, spark_options
 from streamapp.cli.times import CUT, Cut
 
 __all__ = ["replay"]

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from streamapp.cli.application import APPLICATION, clear_errors, load
-from streamapp.cli.session import session, spark_options
+from streamapp.cli.spark_options import session, spark_options
 
 if TYPE_CHECKING:
     from streamapp.runners.spark.streaming import BatchMetrics

@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.broker.settings import KafkaSettings
 from streamapp.cli.application import clear_errors
-from streamapp.cli.session import pairs
+from streamapp.cli.spark_options import pairs
 from streamapp.errors import BrokerError
 
 __all__ = ["topic_group"]

@@ -15,7 +15,7 @@ from streamapp.dsl.kstream import KStream
 from streamapp.dsl.ktable import KTable
 from streamapp.dsl.late import WindowedKTable
 from streamapp.dsl.materialize import Materialized
-from streamapp.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
+from streamapp.dsl.windowed_streams import SessionWindowedKStream, TimeWindowedKStream
 
 __all__ = [
     "BranchedKStream",

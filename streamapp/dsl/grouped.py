@@ -18,7 +18,7 @@ from streamapp.dsl.repartition import REPARTITION_SUFFIX, repartition_node
 from streamapp.dsl.steps import AggregateStep
 from streamapp.dsl.stream import Described
 from streamapp.dsl.window_kinds import window_kind
-from streamapp.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
+from streamapp.dsl.windowed_streams import SessionWindowedKStream, TimeWindowedKStream
 from streamapp.engine.operator import Operator
 from streamapp.engine.operators.aggregate import StreamAggregate, StreamReduce
 from streamapp.engine.operators.table import TableAggregate, TableReduce

@@ -17,7 +17,7 @@ from streamapp.engine.operators.stateless import PassThrough
 from streamapp.engine.operators.table import TableRepartitionMap, TableSource
 from streamapp.engine.operators.table_join import TableJoin, TableJoinMerger
 from streamapp.engine.operators.views import JoinView, StoreView, TableView
-from streamapp.engine.operators.windowed import WindowedAggregate
+from streamapp.engine.operators.window_aggregate import WindowedAggregate
 from streamapp.state.spec import StoreSpec
 
 __all__ = [

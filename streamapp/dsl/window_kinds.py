@@ -16,11 +16,11 @@ from typing import Any, ClassVar
 
 from streamapp.dsl.context import Context
 from streamapp.dsl.materialize import Materialized, windowed_spec
-from streamapp.engine.operators.session import SessionWindowAggregate
-from streamapp.engine.operators.sliding import SlidingWindowAggregate
+from streamapp.engine.operators.aligned_windows import WindowAggregate
+from streamapp.engine.operators.session_windows import SessionWindowAggregate
+from streamapp.engine.operators.sliding_windows import SlidingWindowAggregate
 from streamapp.engine.operators.views import SessionView, TableView, WindowView
-from streamapp.engine.operators.windowed import WindowedAggregate
-from streamapp.engine.operators.windows import WindowAggregate
+from streamapp.engine.operators.window_aggregate import WindowedAggregate
 from streamapp.errors import TopologyError
 from streamapp.serdes.base import Serde
 from streamapp.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde

@@ -12,7 +12,7 @@ from streamapp.records import Windowed
 from streamapp.state.cache import RecordCache, ShowingCachedStore
 from streamapp.state.formats import MAX_LONG
 from streamapp.state.key_image import KeyImage
-from streamapp.state.session import SessionStore
+from streamapp.state.session_store import SessionStore
 from streamapp.state.time_buckets import TimeBucketedStore
 from streamapp.state.window import TimestampedWindowStore, WindowStore
 from streamapp.state.write_behind import MISSING, Row, Write

@@ -31,7 +31,7 @@ from streamapp.state.key_value import (
 )
 from streamapp.state.lru import LruStore, TimestampedLruStore
 from streamapp.state.row_memory import RowMemory
-from streamapp.state.session import SessionStore
+from streamapp.state.session_store import SessionStore
 from streamapp.state.spec import StoreSpec
 from streamapp.state.versioned import VersionedStore
 from streamapp.state.window import TimestampedWindowStore, WindowStore

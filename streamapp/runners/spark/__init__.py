@@ -10,7 +10,7 @@ from streamapp.runners.spark.archive import ParquetSource
 from streamapp.runners.spark.columns import ColumnSource
 from streamapp.runners.spark.result import BatchResult, OutputTable, OutputTopic, TableRow
 from streamapp.runners.spark.runner import SparkRunner
-from streamapp.runners.spark.session import spark_session
+from streamapp.runners.spark.sessions import spark_session
 from streamapp.runners.spark.sink import Published, publish
 from streamapp.runners.spark.source import FrameSource, KafkaSource
 from streamapp.runners.spark.tables import create_views, live_tables

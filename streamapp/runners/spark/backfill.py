@@ -40,7 +40,7 @@ from streamapp.runners.spark.handover_survey import Survey, Until, fingerprint_g
 from streamapp.runners.spark.handover_write import TaskWriter, compacted_topics, rows_to_write
 from streamapp.runners.spark.progress import records_bar
 from streamapp.runners.spark.runner import Run, SparkRunner
-from streamapp.runners.spark.session import few_groups
+from streamapp.runners.spark.sessions import few_groups
 from streamapp.runners.spark.source import KafkaSource
 from streamapp.topology import Topology
 

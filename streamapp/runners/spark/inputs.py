@@ -13,7 +13,7 @@ from streamapp.runners.spark.archive import ParquetSource
 from streamapp.runners.spark.columns import ColumnSource
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.planner import topics_of
-from streamapp.runners.spark.session import few_groups, kept
+from streamapp.runners.spark.sessions import few_groups, kept
 from streamapp.runners.spark.source import FrameSource, KafkaPart, KafkaRange, KafkaSource, Part
 from streamapp.topology import Plan
 

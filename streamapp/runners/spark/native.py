@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from streamapp import expressions as ex
 from streamapp.dsl.aggregation import add_one
 from streamapp.engine.operators.aggregate import StreamAggregate
+from streamapp.engine.operators.aligned_windows import WindowAggregate
 from streamapp.engine.operators.stateless import DropNullKeys, Filter, PassThrough, SelectKey
-from streamapp.engine.operators.windows import WindowAggregate
 from streamapp.errors import StreamsError, UnsupportedOperation
 from streamapp.runners.spark.columns import ColumnSource
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode

@@ -23,7 +23,7 @@ from streamapp.runners.spark.partitioning import exact_partitions
 from streamapp.runners.spark.planner import Group, check_runnable, in_order, topics_of
 from streamapp.runners.spark.progress import records_bar
 from streamapp.runners.spark.result import BatchResult, OutputTable, OutputTopic
-from streamapp.runners.spark.session import kept, spark_session, stage_settings
+from streamapp.runners.spark.sessions import kept, spark_session, stage_settings
 from streamapp.runners.spark.stage import Resume, Stage
 from streamapp.runners.spark.table_rows import readable
 from streamapp.topology import Plan, Topology

@@ -36,7 +36,7 @@ from streamapp.runners.spark.produce import (
     transactional_producer,
 )
 from streamapp.runners.spark.progress import polling
-from streamapp.runners.spark.session import kept
+from streamapp.runners.spark.sessions import kept
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

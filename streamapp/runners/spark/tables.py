@@ -17,7 +17,7 @@ from streamapp.engine.task import Task
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.frames import OUTPUT, ROW
 from streamapp.runners.spark.result import OutputTable
-from streamapp.runners.spark.session import spark_session
+from streamapp.runners.spark.sessions import spark_session
 from streamapp.runners.spark.source import KafkaPart, KafkaRange, KafkaSource
 from streamapp.runners.spark.spill import SpillingBackend
 from streamapp.runners.spark.table_rows import readable, table_batches

@@ -23,7 +23,7 @@ from streamapp import (
 from streamapp.dsl.materialize import windowed_spec
 from streamapp.dsl.window_kinds import WindowKind, window_kind
 from streamapp.engine.operators.views import WindowView
-from streamapp.engine.operators.windowed import WindowedAggregate
+from streamapp.engine.operators.window_aggregate import WindowedAggregate
 from streamapp.serdes.windowed import TimeWindowedSerde
 from streamapp.testing import try_out
 

@@ -22,7 +22,7 @@ from streamapp import (
 )
 from streamapp.engine.operator import Operator
 from streamapp.engine.operators.closing import LateOutput
-from streamapp.engine.operators.windowed import WindowedAggregate
+from streamapp.engine.operators.window_aggregate import WindowedAggregate
 from streamapp.names import persistent_name
 from streamapp.topology.snapshot import snapshot
 

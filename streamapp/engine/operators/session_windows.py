@@ -8,7 +8,7 @@ from typing import Any
 
 from streamapp.engine.operator import NodeContext, ProcessFn
 from streamapp.engine.operators.forward import TableForward
-from streamapp.engine.operators.windowed import Place, WindowedAggregate
+from streamapp.engine.operators.window_aggregate import Place, WindowedAggregate
 from streamapp.records import NO_HEADERS, Headers, Windowed
 from streamapp.windows import SessionWindows
 

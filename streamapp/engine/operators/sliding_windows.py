@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from streamapp.engine.operators.forward import TableForward
-from streamapp.engine.operators.windowed import Place, WindowedAggregate
+from streamapp.engine.operators.window_aggregate import Place, WindowedAggregate
 from streamapp.errors import StreamsError
 from streamapp.records import Headers, Windowed
 from streamapp.windows import SlidingWindows
