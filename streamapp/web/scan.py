@@ -184,7 +184,9 @@ def _key_value_rows(store: Any, table: TableInfo, partition: int, query: Query) 
     if query.after is not None and (low is None or query.after.key > low.data):
         # A key that cannot be read is no bound: what stands before it is read again, and left out by its position.
         with suppress(Exception):
-            start = serde.deserialize(query.after.key)
+            bound = serde.deserialize(query.after.key)
+            serde.serialize(bound)
+            start = bound
     prefix = query.prefix.data if query.prefix is not None else b""
     for key, found in store.range(start, None if high is None else high.value):
         data = data_of(key)

@@ -299,7 +299,6 @@ def test_bytes_that_are_no_request_are_no_internal_error(
         "/tables/windowed/null",
         "/tables/typed/null",
         f"/tables/json/{'[' * 1_000}",
-        "/tables/long/?cursor=" + Position(0, b"short").cursor(),
         "/tables/window/?cursor=" + Position(2**70, b"x").cursor(),
     ],
 )  # fmt: skip

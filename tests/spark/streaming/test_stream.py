@@ -88,7 +88,8 @@ def test_driver_and_executors_are_killed_and_nothing_is_lost_or_doubled(cluster:
 
 
 def test_a_stream_and_a_worker_take_over_from_each_other(cluster: Cluster) -> None:
-    third = len(YEAR) // 3
+    flights = [event for event in YEAR if event.topic == "flights"]
+    third = len(flights) // 3
     batches: list[BatchMetrics] = []
 
     def stream() -> SparkStream:
@@ -103,7 +104,6 @@ def test_a_stream_and_a_worker_take_over_from_each_other(cluster: Cluster) -> No
 
     plan = cluster.topology().plan(cluster.config("shared"))
     cluster.send([event for event in YEAR if event.topic == "weather"])
-    flights = [event for event in YEAR if event.topic == "flights"]
     with stream() as running, Backlog(plan, cluster.settings) as backlog:
         cluster.send(flights[:third])
         while not backlog.empty():
