@@ -22,6 +22,10 @@ from streamapp.config import StreamsConfig, check_config
 from streamapp.dsl import StreamsBuilder
 from streamapp.errors import ConfigError
 from streamapp.names import did_you_mean
+from streamapp.runners.worker.agents.consumer import AgentTransport
+from streamapp.runners.worker.agents.failures import WatchedAgent, WatchedTopic
+from streamapp.runners.worker.agents.recovery import AgentTableManager
+from streamapp.runners.worker.agents.sends import BoundSends
 from streamapp.runners.worker.control import StreamsTransport
 from streamapp.runners.worker.process import StreamsWorker
 from streamapp.runners.worker.registry import StreamsTableManager, register
@@ -72,16 +76,16 @@ class App(faust.App):  # type: ignore[misc]
         datadir = os.environ.get(COMMAND_LINE_DATADIR) or datadir
         self.config = _config(id, config, bootstrap_servers, datadir)
         check_properties(self.config.client_properties)
-        settings = {**_faust_settings(self.config), **settings}
+        runs_topology = topology is not None
+        kept = _TOPOLOGY_SETTINGS if runs_topology else _AGENT_SETTINGS
+        settings = {**_faust_settings(self.config), **kept, **settings}
         if datadir is not None:
             settings["datadir"] = str(datadir)
-        if topology is not None:
-            settings = {**_TOPOLOGY_SETTINGS, **settings}
-            if settings.get("table_standby_replicas") == 0:
-                raise ConfigError(
-                    "table_standby_replicas=0 makes Faust bypass the assignor that keeps the partitions of a task together; "
-                    "leave it at 1 (it concerns plain Faust tables only)"
-                )
+        if runs_topology and settings.get("table_standby_replicas") == 0:
+            raise ConfigError(
+                "table_standby_replicas=0 makes Faust bypass the assignor that keeps the partitions of a task together; "
+                "leave it at 1 (it concerns plain Faust tables only)"
+            )
         secured = self.config.client_properties.get("security.protocol", "plaintext").lower() != "plaintext"
         if secured and not {"broker_credentials", "ssl_context"} & settings.keys():
             raise ConfigError(
@@ -89,6 +93,8 @@ class App(faust.App):  # type: ignore[misc]
                 "broker_credentials=... (faust.SSLCredentials, faust.SASLCredentials)"
             )
         super().__init__(id, **{"Worker": StreamsWorker, **settings})
+        self._shutdown_timeout = shutdown_timeout
+        self._attachments = BoundSends(self)
         if topology is not None:
             self.streams = StreamsRuntime(
                 self, _build(topology, self.config), self.config, shutdown_timeout=shutdown_timeout
@@ -104,9 +110,8 @@ class App(faust.App):  # type: ignore[misc]
         return "streams" in vars(self)
 
     def _new_transport(self) -> Any:
-        if not self._runs_topology:
-            return super()._new_transport()
-        return StreamsTransport(self.conf.broker_consumer, self)
+        transport = StreamsTransport if self._runs_topology else AgentTransport
+        return transport(self.conf.broker_consumer, self)
 
     async def on_start(self) -> None:
         await super().on_start()
@@ -116,6 +121,8 @@ class App(faust.App):  # type: ignore[misc]
                 self.topics.add(self.topic(*topics, acks=False, value_serializer="raw"))
 
     async def on_stop(self) -> None:
+        if self._consumer is not None and not self.client_only:
+            await self._consumer.stop_handing_out_for_good(self._shutdown_timeout)
         if self._runs_topology:
             await self.streams.stop()
         await super().on_stop()
@@ -132,11 +139,18 @@ class App(faust.App):  # type: ignore[misc]
 COMMAND_LINE_DATADIR = "FAUST_DATADIR"
 """Where Faust puts ``--datadir`` of the command line as soon as it is imported."""
 
+_AGENT_SETTINGS: dict[str, Any] = {
+    "Agent": WatchedAgent,
+    "Topic": WatchedTopic,
+    "TableManager": AgentTableManager,
+    "stream_wait_empty": False,  # the consumer waits, and not for ever
+}
+
 _TOPOLOGY_SETTINGS: dict[str, Any] = {
+    **_AGENT_SETTINGS,
     "TableManager": StreamsTableManager,
     "PartitionAssignor": "streamapp.runners.worker.assignor.StreamsAssignor",
     "topic_disable_leader": True,  # the leader is the worker with the first task
-    "stream_wait_empty": False,
 }
 
 
@@ -207,6 +221,8 @@ def _config(
 def _faust_settings(config: StreamsConfig) -> dict[str, Any]:
     session = config.session_timeout_ms / 1000
     settings: dict[str, Any] = {}
+    if config.exactly_once:
+        settings["broker_commit_interval"] = config.commit_interval / 1000
     if config.group_instance_id is not None:
         settings["consumer_group_instance_id"] = config.group_instance_id
     return settings | {

@@ -12,7 +12,7 @@ from streamapp.dsl import StreamsBuilder
 from streamapp.errors import ConfigError, InvalidStoreError, TopologyError
 from streamapp.runners.worker.view import StoreNotAvailable
 
-from .counting_app import TEXT, counting
+from .counting import TEXT, counting
 
 
 @pytest.fixture

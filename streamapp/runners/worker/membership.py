@@ -68,7 +68,7 @@ class FaustMembership:
 
     def commit(self, member: Member, positions: Mapping[TopicPartition, Position], timeout: float) -> None:
         loop = self._app.consumer._thread.thread_loop
-        future = asyncio.run_coroutine_threadsafe(self._commit(member, positions), loop)
+        future = asyncio.run_coroutine_threadsafe(self.commit_now(member, positions), loop)
         try:
             future.result(timeout)
         except (TimeoutError, concurrent.futures.TimeoutError):
@@ -77,7 +77,8 @@ class FaustMembership:
         except KafkaError as exc:
             raise BrokerError(f"offsets could not be committed: {exc!r}") from exc
 
-    async def _commit(self, member: Member, positions: Mapping[TopicPartition, Position]) -> None:
+    async def commit_now(self, member: Member, positions: Mapping[TopicPartition, Position]) -> None:
+        """In the thread of the member. Raises `StaleMemberError` and aiokafka's errors."""
         coordinator = self._coordinator()
         request = {AioTopicPartition(*tp): OffsetAndMetadata(*position) for tp, position in positions.items()}
         await coordinator.ensure_coordinator_known()

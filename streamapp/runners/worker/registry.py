@@ -10,9 +10,9 @@ from collections.abc import AsyncIterable
 from typing import Any
 
 import faust
-from faust.tables.manager import TableManager
 from mode import Service
 
+from streamapp.runners.worker.agents.recovery import AgentTableManager
 from streamapp.state.spec import StoreSpec
 from streamapp.topology.plan import Plan, Subtopology
 
@@ -80,7 +80,7 @@ class StoreTable(Service):  # type: ignore[misc]
         """Faust's recovery does not concern these tables."""
 
 
-class StreamsTableManager(TableManager):  # type: ignore[misc]
+class StreamsTableManager(AgentTableManager):
     """Faust's tables, and beside them the topology's, which Faust shows but does not restore."""
 
     def __bool__(self) -> bool:
