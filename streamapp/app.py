@@ -22,6 +22,7 @@ from streamapp.config import StreamsConfig, check_config
 from streamapp.dsl import StreamsBuilder
 from streamapp.errors import ConfigError
 from streamapp.names import did_you_mean
+from streamapp.runners.worker.agents.checks import check_agents
 from streamapp.runners.worker.agents.consumer import AgentTransport
 from streamapp.runners.worker.agents.failures import WatchedAgent, WatchedTopic
 from streamapp.runners.worker.agents.recovery import AgentTableManager
@@ -86,6 +87,13 @@ class App(faust.App):  # type: ignore[misc]
                 "table_standby_replicas=0 makes Faust bypass the assignor that keeps the partitions of a task together; "
                 "leave it at 1 (it concerns plain Faust tables only)"
             )
+        if self.config.exactly_once and settings.get("producer_partitioner") is not None:
+            raise ConfigError(
+                "producer_partitioner is not asked for what agents send with exactly_once_v2: give topic.send a partition instead"
+            )
+        schemes = {URL(address).scheme for address in _addresses(settings["broker"])}
+        if not schemes <= {"kafka", "aiokafka"}:
+            raise ConfigError(f"broker has to be kafka://host:port, not {', '.join(sorted(schemes))}://...")
         secured = self.config.client_properties.get("security.protocol", "plaintext").lower() != "plaintext"
         if secured and not {"broker_credentials", "ssl_context"} & settings.keys():
             raise ConfigError(
@@ -115,8 +123,12 @@ class App(faust.App):  # type: ignore[misc]
 
     async def on_start(self) -> None:
         await super().on_start()
-        if self._runs_topology and not self.client_only and not self.producer_only:
+        if self.client_only or self.producer_only:
+            return
+        if self._runs_topology:
             await self.streams.start()
+        check_agents(self, self.streams.is_source if self._runs_topology else lambda topic: False)
+        if self._runs_topology:
             for topics in self.streams.source_topics.values():
                 self.topics.add(self.topic(*topics, acks=False, value_serializer="raw"))
 
@@ -130,6 +142,13 @@ class App(faust.App):  # type: ignore[misc]
     def is_leader(self) -> bool:
         """True in one worker of the application: where ``on_leader=True`` tasks and timers run."""
         return self.streams.is_leader() if self._runs_topology else super().is_leader()
+
+    def LiveCheck(self, **kwargs: Any) -> Any:
+        """Faust's LiveCheck of this application: an application beside it, which has no topology."""
+        theirs = {
+            name: setting.default for name, setting in Settings.SETTINGS.items() if name in _TOPOLOGY_SETTINGS
+        }
+        return super().LiveCheck(**{**theirs, **kwargs})
 
     def _create_directories(self) -> None:
         self.conf.datadir.mkdir(parents=True, exist_ok=True)
@@ -148,6 +167,7 @@ _AGENT_SETTINGS: dict[str, Any] = {
 
 _TOPOLOGY_SETTINGS: dict[str, Any] = {
     **_AGENT_SETTINGS,
+    "Router": "streamapp.web.router.StreamsRouter",
     "TableManager": StreamsTableManager,
     "PartitionAssignor": "streamapp.runners.worker.assignor.StreamsAssignor",
     "topic_disable_leader": True,  # the leader is the worker with the first task
@@ -168,6 +188,13 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
             hint = did_you_mean(name, [*known, *ours, *inspect.signature(App).parameters])
             raise ConfigError(f"App has no setting {name}{hint}")
         _check_value(name, value)
+
+
+def _addresses(broker: Any) -> list[str]:
+    addresses = (
+        broker.split(";") if isinstance(broker, str) else broker if isinstance(broker, list) else [broker]
+    )
+    return [str(address) for address in addresses]
 
 
 _CONVERTED = (params.Bool, params.Number, params.Seconds, params.URL)

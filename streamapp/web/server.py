@@ -79,6 +79,10 @@ async def _file(name: str, _request: web.Request) -> web.FileResponse:
 class StreamsWeb(Web):  # type: ignore[misc]
     """Faust's web server with the views on it. Faust's own statistics and graph move to ``/faust``."""
 
+    default_blueprints = (
+        ("/router", "faust.web.apps.router:blueprint"),
+        ("/table", "streamapp.web.router:blueprint"),
+    )
     production_blueprints = ()
     debug_blueprints = (
         ("/faust/graph", "faust.web.apps.graph:blueprint"),

@@ -7,7 +7,6 @@ import itertools
 import signal
 import struct
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -102,8 +101,8 @@ class Answered:
 
 
 @pytest.fixture(params=[False, True], ids=["agents-only", "beside-a-topology"])
-def answered(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Answered]:
-    yield Answered(cluster, request.param)
+def answered(cluster: Cluster, request: pytest.FixtureRequest) -> Answered:
+    return Answered(cluster, request.param)
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
@@ -137,7 +136,7 @@ def numbers(rows: list[tuple[bytes | None, bytes]]) -> dict[bytes | None, list[i
 
 
 def test_kill_9_repeats_nothing_with_exactly_once(answered: Answered) -> None:
-    env = {"TABLE": "yes", "DELAY": "0.002"}
+    env = {"TABLE": "yes", "DELAY": "0.005"}
     answered.ask(600)
     first = answered.start(**env)
     answered.answered(150)
@@ -146,6 +145,7 @@ def test_kill_9_repeats_nothing_with_exactly_once(answered: Answered) -> None:
     answered.answered(350)
     second.signal(signal.SIGKILL)
     third = answered.start(**env)
+    third.wait_for("Worker ready")
     answered.answered(600)
     assert third.terminate() == 0
     assert len(answered.answers(b"yielded ")) == 600, answered.story()
@@ -258,5 +258,5 @@ def test_the_topology_counts_on_beside_its_agents(cluster: Cluster) -> None:
     answered.answered(200)
     assert worker.terminate() == 0
     assert cluster.totals() == (200, 200)
-    last = {key: value for key, value in answered.answers()}
+    last = dict(answered.answers())
     assert sum(struct.unpack(">q", value)[0] for value in last.values()) == 200

@@ -54,6 +54,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self._committing = asyncio.Lock()
         self._transactions = AgentTransactions(self.app.config) if self.app.config.exactly_once else None
         self._opened = False
+        self.fetches = 0
+        """How many have begun: all but the last one are passed on."""
 
     def _new_consumer_thread(self) -> AgentConsumerThread:
         return AgentConsumerThread(self, loop=self.loop, beacon=self.beacon)
@@ -73,11 +75,29 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
     async def _add_gap(self, tp: TP, offset_from: int, offset_to: int) -> None:
         """Gaps need not be known."""
 
-    async def perform_seek(self) -> None:
+    async def _getmany(self, active_partitions: Any, timeout: float) -> Any:
+        self.fetches += 1
+        return await super()._getmany(active_partitions, timeout)
+
+    async def wait_until_settled(self) -> None:
+        """Returns when the transactions of those who had the partitions before are committed or rolled back."""
         if self._transactions is not None:
-            # aiokafka does not wait for the transactions of those who had the partitions before.
-            plain = [tp for tp in self.assignment() if self.app.topics.acks_enabled_for(tp.topic)]
-            await self._transactions.committed([TopicPartition(*tp) for tp in plain])
+            await self._transactions.settled(
+                [
+                    TopicPartition(*tp)
+                    for tp in self.assignment()
+                    if self.app.topics.acks_enabled_for(tp.topic)
+                ]
+            )
+
+    async def highwaters(self, *partitions: TP) -> Mapping[TP, int]:
+        """Where logs end, with what transactions have that are still open."""
+        if self._transactions is None:
+            return await super().highwaters(*partitions)  # type: ignore[no-any-return]
+        return await self._transactions.ends([TopicPartition(*tp) for tp in partitions])
+
+    async def perform_seek(self) -> None:
+        await self.wait_until_settled()  # aiokafka does not
         await super().perform_seek()
         for tp in self.assignment():
             first = self._too_early.pop(tp, None)

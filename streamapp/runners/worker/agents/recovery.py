@@ -20,15 +20,24 @@ class _Recovery(Recovery):  # type: ignore[misc]
 
     @Service.task  # type: ignore[untyped-decorator]
     async def _look_for_the_end(self) -> None:
-        quiet = 0
+        read_at: int | None = None
         async for _ in self.itertimer(_LOOK_SECONDS, name="recovery"):
-            waits = self.in_recovery and self.need_recovery() and self.tables.changelog_queue.empty()
-            quiet = quiet + 1 if waits and await self._at_the_end() else 0
-            if quiet > 1:  # what was fetched before is applied by now
+            if not (self.in_recovery and self.need_recovery() and await self._at_the_end()):
+                read_at = None
+            elif read_at is None:
+                read_at = self.app.consumer.fetches
+            elif self.app.consumer.fetches > read_at and self.tables.changelog_queue.empty():
+                # The fetch that had the last records has been passed on, or there would be no other.
                 self.active_offsets.update(self.active_highwaters)
                 self.flush_buffers()
                 self._set_recovery_ended()
                 self.signal_recovery_end.set()
+                read_at = None
+
+    async def _build_highwaters(self, consumer: Any, *args: Any) -> None:
+        # A change may be committed that no reader sees yet: the end is taken when the offsets are settled, with what is still open.
+        await consumer.wait_until_settled()
+        await super()._build_highwaters(consumer, *args)
 
     async def _at_the_end(self) -> bool:
         for tp, remaining in self.active_remaining().items():

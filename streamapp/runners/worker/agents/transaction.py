@@ -9,15 +9,23 @@ import asyncio
 import itertools
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+from faust.types import TP
 
 from streamapp import failpoints
 from streamapp.config import StreamsConfig
 from streamapp.records import NO_HEADERS, TopicPartition
 from streamapp.runners.worker.agents.sends import BoundMessage
-from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, brokers_answer, find_committed
+from streamapp.runners.worker.clients import (
+    PATIENCE_SECONDS,
+    admin_client,
+    brokers_answer,
+    find_committed,
+    list_offsets,
+)
 from streamapp.runners.worker.membership import Member, Position, StaleMemberError
 from streamapp.runners.worker.producer import RecordProducer
 from streamapp.runners.worker.transactions import TransactionAborted
@@ -52,11 +60,16 @@ class AgentTransactions:
         done: bool = await self._in_thread(lambda: self._commit(positions, member, list(messages)))
         return done
 
-    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The committed offset of each partition (negative: there is none), once no transaction that has others is open."""
-        wanted = [TopicPartition(*tp) for tp in partitions]
-        found = await self._in_thread(lambda: find_committed(self._config, wanted, PATIENCE_SECONDS))
-        return {tp: offset for tp, (offset, _) in found.items()}
+    async def settled(self, partitions: Collection[TopicPartition]) -> None:
+        """Returns when no transaction is open that has offsets of these partitions."""
+        await self._in_thread(lambda: find_committed(self._config, partitions, PATIENCE_SECONDS))
+
+    async def ends(self, partitions: Collection[TopicPartition]) -> dict[TP, int]:
+        """The offset after the last record of each log, committed or not."""
+        found = await self._in_thread(
+            lambda: list_offsets(admin_client(self._config), partitions, latest=True)
+        )
+        return {TP(*tp): offset for tp, offset in found.items()}
 
     async def close(self) -> None:
         self._closed = True
@@ -87,7 +100,10 @@ class AgentTransactions:
             failpoints.hit("agents-sent")
             admin = admin_client(self._config)
             producer.commit(
-                positions, member, lambda: failpoints.hit("agents-offsets-sent"), lambda: brokers_answer(admin)
+                positions,
+                member,
+                lambda: failpoints.hit("agents-offsets-sent"),
+                lambda: brokers_answer(admin),
             )
             failpoints.hit("agents-committed")
             return True
