@@ -37,7 +37,7 @@ app = App(
     broker_commit_interval=0.1,
     cache="memory://",
     autodiscover=False,
-    origin="tests.worker",
+    origin="tests.worker.features_app",  # LiveCheck asks for it
     table_cleanup_interval=1.0,
 )
 seen: defaultdict[str, list[Any]] = defaultdict(list)
@@ -68,7 +68,7 @@ between = app.topic(f"{id}-between", value_type=Flight, partitions=4)
 delays = app.Table("delays", default=int, partitions=4, help="sum of delays")
 tumbled = app.Table("tumbled", default=int, partitions=4).tumbling(10.0, expires=timedelta(hours=1))
 hopped = app.Table("hopped", default=int, partitions=4).hopping(20.0, 10.0, expires=timedelta(hours=1))
-carriers = app.SetTable("carriers", value=str, partitions=4, start_manager=True)
+carriers = app.SetTable("carriers", value_type=str, partitions=4)
 everywhere = app.GlobalTable("everywhere", default=int, partitions=1)
 
 
@@ -258,7 +258,7 @@ async def counted(self: Any, request: Any, key: str) -> Any:
     return self.json({key: await app.streams.read("counts", partition, lambda store: store.get(key))})
 
 
-cache = web.cache(timeout=timedelta(hours=1))
+cache = web.Blueprint("cached").cache(timeout=timedelta(hours=1))
 
 
 @app.page("/cached/")

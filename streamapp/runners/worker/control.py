@@ -64,17 +64,12 @@ class _Consumer(AgentConsumer):
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         await self.app.streams.on_revoked()
-        if self.app.should_stop:
-            return
         await super().on_partitions_revoked(revoked)
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
-        if (
-            self.app.should_stop
-        ):  # Faust would close the member from this thread; its own is about to leave the group
-            return
         await super().on_partitions_assigned(assigned, generation_id)
-        await self.app.streams.on_assigned(assigned, generation_id)
+        if not self.app.should_stop:
+            await self.app.streams.on_assigned(assigned, generation_id)
 
     def verify_event_path(self, now: float, tp: TP) -> None:
         if not self.app.streams.is_source(tp.topic):

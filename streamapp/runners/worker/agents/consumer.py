@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from typing import Any
 
 from aiokafka.errors import KafkaError
@@ -51,6 +53,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         """The first record that came before its partition was placed."""
         self._limits: dict[TP, int] | None = None
         """After a failure, or when the worker stops: positions that are not passed any more."""
+        self._given_up = False
+        """A commit has failed for good."""
         self._committing = asyncio.Lock()
         self._transactions = AgentTransactions(self.app.config) if self.app.config.exactly_once else None
         self._opened = False
@@ -64,7 +68,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
 
     async def _hand_out(self, message: Any) -> None:
         tp = message.tp
-        if self.app.topics.acks_enabled_for(tp.topic):
+        if not self.app.client_only and self.app.topics.acks_enabled_for(tp.topic):
             if tp not in self._placed:
                 self._too_early.setdefault(tp, message.offset)
                 return
@@ -109,7 +113,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
 
     async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:
         """Commits what is done. Ends the worker when brokers refuse it, or refused what agents have sent."""
-        if self.app.client_only or self._member is None:
+        if self.app.client_only or self._member is None or self._given_up:
             return False
         # A commit that has begun goes on when nobody waits for it any more.
         return await asyncio.shield(asyncio.ensure_future(self._commit_done(topics)))
@@ -122,6 +126,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             except StaleMemberError as exc:
                 logger.warning("what agents have done since the last commit is done again elsewhere: %s", exc)
             except StreamsError as exc:
+                self._given_up = True
                 await self.fail(exc, None)
             finally:
                 self.app.sensors.on_commit_completed(self, sensor_state)
@@ -165,6 +170,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             )
         if done:
             self._committed_offset.update(due)
+            self._thread.tp_last_committed_at.update(dict.fromkeys(due, time.monotonic()))
             await sends.sent(messages)
             self.app.tables.on_commit(due)
             self.app.monitor.on_tp_commit(due)
@@ -218,7 +224,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
 
     async def stop_handing_out_for_good(self, seconds: float) -> None:
         """The worker stops: what is interrupted from now on counts as not done, whatever Faust says of it."""
-        await self.finish(seconds)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.finish(seconds), seconds + _FINISH_SECONDS)
         if self._limits is None:
             self._limits = self._positions()
 
@@ -228,11 +235,19 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             await self._transactions.close()
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        if (
+            self.app.should_stop
+        ):  # Faust would close the member from this thread; its own is about to leave the group
+            return
         await self.finish()
         await super().on_partitions_revoked(revoked)
         self._placed.clear()
         self._too_early.clear()
         self._progress.clear()
+        for message in list(self._unacked_messages):
+            message.acked = (
+                True  # that it is done some time does not count for the same record when it comes again
+            )
         self._unacked_messages.clear()
         self._member = None
         ahead = self.app._attachments.forget()
@@ -240,6 +255,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             self.app.tables.restore_anew(ahead)
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
+        if self.app.should_stop:
+            return
         self._member = Member(generation_id, self._membership.current().member_id)
         await super().on_partitions_assigned(assigned, generation_id)
 

@@ -94,8 +94,7 @@ class BoundSends(Attachments):  # type: ignore[misc]
 
     def _bind(self, record: Message, future: FutureMessage) -> None:
         if record.generation_id != self.app.consumer_generation_id:
-            future.cancel()  # the record is another worker's by now
-            return
+            raise asyncio.CancelledError("the record was given to somebody else: Faust starts the agent anew")
         message = future.message
         topic = message.channel.get_topic_name()
         table = TP(topic, message.partition) if topic in self.app.tables.changelog_topics else None
