@@ -22,6 +22,7 @@ from streamapp.config import StreamsConfig, check_config
 from streamapp.dsl import StreamsBuilder
 from streamapp.errors import ConfigError
 from streamapp.names import did_you_mean
+from streamapp.runners.worker.agents.assignor import AgentAssignor
 from streamapp.runners.worker.agents.checks import check_agents
 from streamapp.runners.worker.agents.consumer import AgentTransport
 from streamapp.runners.worker.agents.failures import WatchedAgent, WatchedTopic
@@ -162,6 +163,7 @@ _AGENT_SETTINGS: dict[str, Any] = {
     "Agent": WatchedAgent,
     "Topic": WatchedTopic,
     "TableManager": AgentTableManager,
+    "PartitionAssignor": AgentAssignor,
     "stream_wait_empty": False,  # the consumer waits, and not for ever
 }
 

@@ -69,7 +69,7 @@ delays = app.Table("delays", default=int, partitions=4, help="sum of delays")
 tumbled = app.Table("tumbled", default=int, partitions=4).tumbling(10.0, expires=timedelta(hours=1))
 hopped = app.Table("hopped", default=int, partitions=4).hopping(20.0, 10.0, expires=timedelta(hours=1))
 carriers = app.SetTable("carriers", value_type=str, partitions=4)
-everywhere = app.GlobalTable("everywhere", default=int, partitions=1)
+everywhere = app.GlobalTable("everywhere", default=int, partitions=4)
 
 
 def note(name: str) -> Any:

@@ -182,7 +182,7 @@ def test_the_commands_of_faust(cluster: Cluster) -> None:
     flight = next(word for word in models.split() if word.endswith(".Flight"))
     assert "delay" in says("model", flight)
     assert "hello you you" in says("greet", "you", "--times", "2")
-    says("send", topic, json.dumps({"carrier": "DL", "delay": 4}), "-k", "DL", "--key-type", "str")
+    says("send", topic, json.dumps({"carrier": "DL", "delay": 4}), "-k", "DL")
     running.sees("record", ["DL"])
     assert "click_completion" in running.command("completion").stderr  # which Faust does not bring along
     assert running.command("reset").returncode != 0  # the worker has the state

@@ -68,7 +68,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
 
     async def _hand_out(self, message: Any) -> None:
         tp = message.tp
-        if not self.app.client_only and self.app.topics.acks_enabled_for(tp.topic):
+        if not self.app.client_only and self._is_plain(tp):
             if tp not in self._placed:
                 self._too_early.setdefault(tp, message.offset)
                 return
@@ -103,11 +103,17 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
     async def perform_seek(self) -> None:
         await self.wait_until_settled()  # aiokafka does not
         await super().perform_seek()
-        for tp in self.assignment():
-            first = self._too_early.pop(tp, None)
-            if first is not None and not self._committed_offset[tp]:
-                await self.seek(tp, first)
-            self._placed.add(tp)
+        # Nothing was committed of some, and records of theirs may have been fetched and dropped by now.
+        new = [tp for tp in self.assignment() if self._is_plain(tp) and not self._committed_offset[tp]]
+        if new and self.app.conf.consumer_auto_offset_reset == "earliest":
+            await self._thread.seek_to_beginning(*map(driver.ensure_aiokafka_TP, new))
+            self._read_offset.update(dict.fromkeys(new))
+        else:
+            for tp in new:
+                if tp in self._too_early:
+                    await self.seek(tp, self._too_early[tp])
+        self._too_early.clear()
+        self._placed.update(self.assignment())
 
     # Commits.
 
