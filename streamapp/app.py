@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import inspect
 import math
@@ -134,10 +135,10 @@ class App(faust.App):  # type: ignore[misc]
                 self.topics.add(self.topic(*topics, acks=False, value_serializer="raw"))
 
     async def on_stop(self) -> None:
+        stopping = [self.streams.stop()] if self._runs_topology else []
         if self._consumer is not None and not self.client_only:
-            await self._consumer.stop_handing_out_for_good(self._shutdown_timeout)
-        if self._runs_topology:
-            await self.streams.stop()
+            stopping.append(self._consumer.stop_handing_out_for_good(self._shutdown_timeout))
+        await asyncio.gather(*stopping)
         await super().on_stop()
 
     def is_leader(self) -> bool:

@@ -154,6 +154,22 @@ def test_kill_9_repeats_nothing_with_exactly_once(answered: Answered) -> None:
     assert sum(map(len, counted.values())) == 600
 
 
+@pytest.mark.parametrize("step", ["agents-sent", "agents-offsets-sent", "agents-committed"])
+def test_kill_9_in_the_middle_of_a_commit_repeats_nothing(cluster: Cluster, step: str) -> None:
+    answered = Answered(cluster)
+    answered.ask(400)
+    env = {"TABLE": "yes", "DELAY": "0.002"}
+    first = answered.start(**env, STREAMAPP_FAILPOINT=f"{step}:kill:3")
+    assert first.wait() == -signal.SIGKILL
+    second = answered.start(**env)
+    second.wait_for("Worker ready")
+    answered.answered(400)
+    assert second.terminate() == 0
+    counted = numbers(answered.answers())
+    assert {key: found for key, found in counted.items() if found != list(range(1, len(found) + 1))} == {}
+    assert sum(map(len, counted.values())) == 400
+
+
 def test_kill_9_repeats_only_what_was_not_committed_with_at_least_once(answered: Answered) -> None:
     answered.ask(600)
     env = {"GUARANTEE": "at_least_once", "DELAY": "0.002"}

@@ -45,7 +45,7 @@ def sends(*written: tuple[str, int, str]) -> BoundSends:
     """Messages, each with the partition and offset of its record and the topic that it goes to; tables are upper case."""
     app = SimpleNamespace(
         config=StreamsConfig(processing_guarantee="exactly_once_v2"),
-        consumer_generation_id=1,
+        consumer=SimpleNamespace(has=lambda record: record.generation_id == 1),
         tables=SimpleNamespace(changelog_topics={"TABLE", "OTHER"}),
     )
     bound = BoundSends(app)

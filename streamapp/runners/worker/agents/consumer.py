@@ -17,6 +17,7 @@ from typing import Any
 from aiokafka.errors import KafkaError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
+from mode import Service
 
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
@@ -76,6 +77,10 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
                 return
         await self._pass_on(message)
 
+    def has(self, message: Any) -> bool:
+        """Whether a record belongs to this worker still, and not to another one or to a later turn of this one."""
+        return self._member is not None and message.generation_id == self._member.generation
+
     async def _add_gap(self, tp: TP, offset_from: int, offset_to: int) -> None:
         """Gaps need not be known."""
 
@@ -87,12 +92,12 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         """Returns when the transactions of those who had the partitions before are committed or rolled back."""
         if self._transactions is not None:
             await self._transactions.settled(
-                [
-                    TopicPartition(*tp)
-                    for tp in self.assignment()
-                    if self.app.topics.acks_enabled_for(tp.topic)
-                ]
+                [TopicPartition(*tp) for tp in self.assignment() if self._is_plain(tp)]
             )
+
+    def _is_plain(self, tp: TP) -> bool:
+        """Whether agents read it; the others are of the topology, or changelogs."""
+        return bool(self.app.topics.acks_enabled_for(tp.topic))
 
     async def highwaters(self, *partitions: TP) -> Mapping[TP, int]:
         """Where logs end, with what transactions have that are still open."""
@@ -123,6 +128,12 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             return False
         # A commit that has begun goes on when nobody waits for it any more.
         return await asyncio.shield(asyncio.ensure_future(self._commit_done(topics)))
+
+    @Service.task  # type: ignore[untyped-decorator]
+    async def _commit_handler(self) -> None:
+        while not self.should_stop:
+            await self.sleep(self.commit_interval)
+            await self.commit()
 
     async def _commit_done(self, topics: Any) -> bool:
         async with self._committing:

@@ -93,7 +93,7 @@ class BoundSends(Attachments):  # type: ignore[misc]
         return record is not None
 
     def _bind(self, record: Message, future: FutureMessage) -> None:
-        if record.generation_id != self.app.consumer_generation_id:
+        if not self.app.consumer.has(record):
             raise asyncio.CancelledError("the record was given to somebody else: Faust starts the agent anew")
         message = future.message
         topic = message.channel.get_topic_name()
