@@ -65,7 +65,13 @@ flights = app.topic(f"{id}-flights", key_type=str, value_type=Flight)
 shouted = app.topic(f"{id}-shouted", value_serializer="shouting", value_type=str)
 results = app.topic(f"{id}-results", value_type=str, key_type=str)
 between = app.topic(f"{id}-between", value_type=Flight, partitions=4)
-delays = app.Table("delays", default=int, partitions=4, help="sum of delays")
+
+
+async def restored(event: Any) -> None:
+    seen["changelog"].append(event.message.offset)
+
+
+delays = app.Table("delays", default=int, partitions=4, help="sum of delays", on_changelog_event=restored)
 tumbled = app.Table("tumbled", default=int, partitions=4).tumbling(10.0, expires=timedelta(hours=1))
 hopped = app.Table("hopped", default=int, partitions=4).hopping(20.0, 10.0, expires=timedelta(hours=1))
 carriers = app.SetTable("carriers", value_type=str, partitions=4)
@@ -121,6 +127,12 @@ async def batched(stream):  # type: ignore[no-untyped-def]
 async def as_events(stream):  # type: ignore[no-untyped-def]
     async for event in stream.filter(lambda flight: flight.delay > 1).events():
         seen["events"].append(event.message.offset)
+
+
+@app.agent(flights, isolated_partitions=True)
+async def isolated(stream):  # type: ignore[no-untyped-def]
+    async for flight in stream:
+        seen["isolated"].append(flight.carrier)
 
 
 @app.agent(flights)

@@ -93,6 +93,7 @@ def test_agents_tables_and_everything_that_runs_beside_them(running: Running) ->
     running.sees("events", running.seen("events") or [0])
     running.sees("group_by", ["UA", "UA", "AA"])
     running.sees("through", ["UA", "UA", "AA"])
+    running.sees("isolated", ["UA", "UA", "AA"])
     until(lambda: sum(running.seen("take")) == 3, 30, running.worker.text)
     assert sorted(running.seen("tumbled")) == [1, 1, 2]
     assert sorted(running.seen("hopped")) == [1, 1, 2]
@@ -136,6 +137,7 @@ def test_agents_tables_and_everything_that_runs_beside_them(running: Running) ->
     again.wait_for("Worker ready")
     until(lambda: running.status("/delays/UA/") == 200, 60, again.text)
     assert running.get("/delays/UA/") == {"UA": 3}
+    assert running.seen("changelog")
     assert again.terminate() == 0
 
 
@@ -189,7 +191,7 @@ def test_the_commands_of_faust(cluster: Cluster) -> None:
     assert running.worker.terminate() == 0
     assert "counts" in says("reset")
     says("clean-versions")
-    again = cluster.start(app=APP, **running.env)
+    again = cluster.start(app=APP, command=("worker", "-l", "info", "--without-web"), **running.env)
     again.wait_for("restored")
     assert again.terminate() == 0
 

@@ -41,6 +41,19 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         return consumer
 
 
+class _NoOffsets(dict[TP, Any]):
+    """Where Faust notes what it has read last: it drops what comes again, and must not, when a partition was set back."""
+
+    def __getitem__(self, tp: TP) -> None:
+        return None
+
+    def __setitem__(self, tp: TP, offset: Any) -> None:
+        """Nothing is noted."""
+
+    def update(self, *_: Any, **__: Any) -> None:
+        """Nothing is noted."""
+
+
 class AgentConsumer(driver.Consumer):  # type: ignore[misc]
     def __init__(self, transport: Any, callback: Any, *args: Any, **kwargs: Any) -> None:
         self._pass_on = callback
@@ -51,9 +64,15 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self._placed: set[TP] = set()
         """Partitions that stand where the group has committed."""
         self._too_early: dict[TP, int] = {}
-        """The first record that came before its partition was placed."""
+        """The first record that was fetched before its partition was placed."""
         self._limits: dict[TP, int] | None = None
         """After a failure, or when the worker stops: positions that are not passed any more."""
+        self._read_offset = _NoOffsets()
+        self._fetching = asyncio.Lock()
+        self._turn = 0
+        """How often the partitions were placed,"""
+        self._batch = 0
+        """and how often before the last fetch."""
         self._given_up = False
         """A commit has failed for good."""
         self._committing = asyncio.Lock()
@@ -70,9 +89,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
     async def _hand_out(self, message: Any) -> None:
         tp = message.tp
         if not self.app.client_only and self._is_plain(tp):
-            if tp not in self._placed:
-                self._too_early.setdefault(tp, message.offset)
-                return
+            if tp not in self._placed or self._batch != self._turn:
+                return  # fetched before the partition was set to where it has to go on, and fetched again
             if not self._progress[tp].hand_out(message.offset):
                 return
         await self._pass_on(message)
@@ -85,8 +103,13 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         """Gaps need not be known."""
 
     async def _getmany(self, active_partitions: Any, timeout: float) -> Any:
-        self.fetches += 1
-        return await super()._getmany(active_partitions, timeout)
+        async with self._fetching:
+            self.fetches += 1
+            self._batch = self._turn
+            records = await super()._getmany(active_partitions, timeout)
+        for tp in records.keys() - self._placed:
+            self._too_early.setdefault(tp, records[tp][0].offset)
+        return records
 
     async def wait_until_settled(self) -> None:
         """Returns when the transactions of those who had the partitions before are committed or rolled back."""
@@ -106,19 +129,19 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         return await self._transactions.ends([TopicPartition(*tp) for tp in partitions])
 
     async def perform_seek(self) -> None:
+        """Sets all partitions to where the group has committed. Faust goes on fetching meanwhile; what it has fetched by then is dropped."""
         await self.wait_until_settled()  # aiokafka does not
-        await super().perform_seek()
-        # Nothing was committed of some, and records of theirs may have been fetched and dropped by now.
-        new = [tp for tp in self.assignment() if self._is_plain(tp) and not self._committed_offset[tp]]
-        if new and self.app.conf.consumer_auto_offset_reset == "earliest":
-            await self._thread.seek_to_beginning(*map(driver.ensure_aiokafka_TP, new))
-            self._read_offset.update(dict.fromkeys(new))
-        else:
-            for tp in new:
-                if tp in self._too_early:
+        async with self._fetching:
+            await super().perform_seek()
+            new = [tp for tp in self.assignment() if self._is_plain(tp) and not self._committed_offset[tp]]
+            if new and self.app.conf.consumer_auto_offset_reset == "earliest":
+                await self._thread.seek_to_beginning(*map(driver.ensure_aiokafka_TP, new))
+            else:
+                for tp in self._too_early.keys() & set(new):
                     await self.seek(tp, self._too_early[tp])
-        self._too_early.clear()
-        self._placed.update(self.assignment())
+            self._too_early.clear()
+            self._placed.update(self.assignment())
+            self._turn += 1
 
     # Commits.
 

@@ -28,7 +28,8 @@ class _Recovery(Recovery):  # type: ignore[misc]
                 read_at = self.app.consumer.fetches
             elif self.app.consumer.fetches > read_at and self.tables.changelog_queue.empty():
                 # The fetch that had the last records has been passed on, or there would be no other.
-                self.active_offsets.update(self.active_highwaters)
+                for tp, end in self.active_highwaters.items():  # a Counter's `update` would add them
+                    self.active_offsets[tp] = end
                 self.flush_buffers()
                 self._set_recovery_ended()
                 self.signal_recovery_end.set()
