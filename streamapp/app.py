@@ -30,7 +30,7 @@ from streamapp.runners.worker.agents.failures import WatchedAgent, WatchedTopic
 from streamapp.runners.worker.agents.recovery import AgentTableManager
 from streamapp.runners.worker.agents.sends import BoundSends
 from streamapp.runners.worker.control import StreamsTransport
-from streamapp.runners.worker.process import StreamsWorker
+from streamapp.runners.worker.process import StreamsWorker, end_in_time
 from streamapp.runners.worker.registry import StreamsTableManager, register
 from streamapp.runners.worker.runtime import StreamsRuntime
 from streamapp.topology import Topology
@@ -135,6 +135,8 @@ class App(faust.App):  # type: ignore[misc]
                 self.topics.add(self.topic(*topics, acks=False, value_serializer="raw"))
 
     async def on_stop(self) -> None:
+        if self.in_worker:
+            end_in_time(self._shutdown_timeout)
         stopping = [self.streams.stop()] if self._runs_topology else []
         if self._consumer is not None and not self.client_only:
             stopping.append(self._consumer.stop_handing_out_for_good(self._shutdown_timeout))

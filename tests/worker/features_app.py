@@ -307,7 +307,7 @@ class Answers(Case):
 
 @app.page("/check/")
 async def check(self: Any, request: Any) -> Any:
-    async with Answers.maybe_trigger(id="check-1", args=("k1",)) as test:
+    async with Answers.maybe_trigger("check-1", "k1") as test:
         await asyncio.sleep(0.1)
         await Answers.arrived.send("yes", key="k1")
     return self.json({"triggered": test is not None})

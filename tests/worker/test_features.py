@@ -198,6 +198,7 @@ def test_the_commands_of_faust(cluster: Cluster) -> None:
 
 def test_livecheck_joins_and_sees_its_signals(cluster: Cluster) -> None:
     port = str(free_port())
+    cluster.create("livecheck", "livecheck-bus", "livecheck-report", partitions=1)
     running = Running(cluster, LIVECHECK_PORT=port)
     livecheck = cluster.start(
         app=APP, command=("livecheck", "-l", "info"), **running.env | {"WEB_PORT": port}
