@@ -171,6 +171,8 @@ def test_faust_s_pages_of_tables_and_routes_know_the_topology(cluster: Cluster) 
 def test_the_commands_of_faust(cluster: Cluster) -> None:
     running = Running(cluster)
     topic = f"{cluster.id}-flights"
+    cluster.feed(50)
+    cluster.counted()
 
     def says(*arguments: str) -> str:
         done = running.command(*arguments)

@@ -186,6 +186,13 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
         if not future.cancelled() and future.exception() is not None:
             self._failure = self._failure or future.exception()
 
+    def key_partition(self, topic: str, key: bytes) -> TP:
+        """Raises `KeyError` while the topic is not known. Faust's asks a client that knows only topics that it has sent to."""
+        partition = self.app.consumer.key_partition(topic, key, None)
+        if partition is None:
+            raise KeyError(topic)
+        return TP(topic, partition)
+
     async def settle(self) -> None:
         """Returns when everything that was sent before has arrived. Raises what has become of a message that could not be written."""
         while waiting := [future for future in self._under_way if not future.done()]:
