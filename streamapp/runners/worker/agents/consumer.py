@@ -270,7 +270,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             self._limits = self._positions()
 
     async def on_stop(self) -> None:
-        await super().on_stop()
+        """The last commit was that of `stop_handing_out_for_good`; Faust would wait for another here."""
         if self._transactions is not None:
             await self._transactions.close()
 
