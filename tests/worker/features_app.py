@@ -40,6 +40,7 @@ app = App(
     origin="tests.worker.features_app",  # LiveCheck asks for it
     table_cleanup_interval=1.0,
 )
+app.topics._resubscribe_sleep_lock_seconds = 1.0  # Faust waits 45 until it reads the first replies
 seen: defaultdict[str, list[Any]] = defaultdict(list)
 
 

@@ -88,6 +88,7 @@ class Answered:
             "group.id": self.cluster.id,
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
+            "enable.auto.commit": False,  # this one only looks
         }
         consumer = Consumer(settings)
         partitions = [TopicPartition(self.input, number) for number in range(PARTITIONS)]

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
 from aiokafka.errors import KafkaError
 from faust.transport.drivers import aiokafka as driver
-from faust.types import TP
+from faust.types import TP, EventT
 from mode import Service
 
 from streamapp.errors import BrokerError, StreamsError
@@ -39,6 +39,11 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         consumer = super()._create_consumer(loop)
         consumer._isolation_level = "read_committed"
         return consumer
+
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        """Faust's look for partitions that do not move would end the worker where one has no position yet, as after a rebalance."""
+        with suppress(AssertionError):
+            super().verify_event_path(now, tp)
 
 
 class _NoOffsets(dict[TP, Any]):
@@ -73,6 +78,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         """How often the partitions were placed,"""
         self._batch = 0
         """and how often before the last fetch."""
+        self._dropped: Counter[tuple[TP, int]] = Counter()
+        """How many agents a record was kept from, when nothing was handed out any more: it waits for none of them."""
         self._given_up = False
         """A commit has failed for good."""
         self._committing = asyncio.Lock()
@@ -254,10 +261,17 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
     def _stop_handing_out(self) -> None:
         self.stop_flow()
         self.app.flow_control.suspend()
+        for queue in self.app.flow_control._queues:
+            events = [item for item in queue._queue if isinstance(item, EventT)]
+            self._dropped.update((event.message.tp, event.message.offset) for event in events)
         self.app.flow_control.clear()
 
     def _in_work(self) -> bool:
-        return any(not message.acked for message in list(self._unacked_messages))
+        return any(
+            message.refcount > self._dropped[message.tp, message.offset]
+            for message in list(self._unacked_messages)
+            if not message.acked
+        )
 
     async def wait_empty(self) -> None:
         await self.finish()
@@ -289,6 +303,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
                 True  # that it is done some time does not count for the same record when it comes again
             )
         self._unacked_messages.clear()
+        self._dropped.clear()
         self._member = None
         ahead = self.app._attachments.forget()
         if ahead:
