@@ -16,7 +16,7 @@ if "APP_ID" in env:
     guarantee = env.get("GUARANTEE", "exactly_once_v2")
     config = StreamsConfig(
         env["APP_ID"],
-        bootstrap_servers=env["BOOTSTRAP"],
+        bootstrap_servers=env["BOOTSTRAP"] if env.get("ADDRESS", "config") == "config" else None,
         processing_guarantee=guarantee,  # type: ignore[arg-type]
         commit_interval_ms=int(env.get("COMMIT_MS", "100")),
         session_timeout_ms=6_000,
@@ -25,6 +25,7 @@ if "APP_ID" in env:
         dead_letter_queue_topic=env.get("DEAD_LETTERS"),
     )
     topology = counting(env["SOURCE"], env["SINK"]) if env.get("TOPOLOGY") == "yes" else None
+    broker = {"broker": f"kafka://{env['BOOTSTRAP']}"} if env.get("ADDRESS") == "broker" else {}
     app = App(
         env["APP_ID"],
         topology=topology,
@@ -33,6 +34,7 @@ if "APP_ID" in env:
         web_port=int(env["WEB_PORT"]),
         topic_partitions=4,
         broker_commit_interval=int(env.get("COMMIT_MS", "100")) / 1000,
+        **broker,
     )
     asked = app.topic(env["AGENT_IN"], value_serializer=env.get("VALUES", "raw"), key_serializer="raw")
     answers = app.topic(env["AGENT_OUT"], value_serializer="raw", key_serializer="raw")

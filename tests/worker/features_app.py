@@ -40,7 +40,8 @@ app = App(
     origin="tests.worker.features_app",  # LiveCheck asks for it
     table_cleanup_interval=1.0,
 )
-app.topics._resubscribe_sleep_lock_seconds = 1.0  # Faust waits 45 until it reads the first replies
+# Faust reads the first replies after 45 seconds; less than the 3 that they take to be registered, and it never does.
+app.topics._resubscribe_sleep_lock_seconds = 5.0
 seen: defaultdict[str, list[Any]] = defaultdict(list)
 
 
