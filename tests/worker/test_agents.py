@@ -233,7 +233,7 @@ def test_an_agent_that_raises_ends_the_worker_and_its_record_comes_again(
 ) -> None:
     answered = Answered(cluster)
     answered.ask(100)
-    worker = answered.start(GUARANTEE=guarantee)
+    worker = answered.start(GUARANTEE=guarantee, COMMIT_MS="2000")  # most is not committed when it fails
     answered.answered(100)
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     producer.produce(answered.input, b"poison", b"k1", partition=2)

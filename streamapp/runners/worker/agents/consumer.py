@@ -224,6 +224,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         return done
 
     async def _commit_alone(self, due: Mapping[TP, int], member: Member) -> bool:
+        if self._thread.should_stop:  # nobody would answer
+            return False
         positions = {TopicPartition(*tp): Position(position) for tp, position in due.items()}
         try:
             await self._thread.call_thread(self._membership.commit_now, member, positions)
@@ -238,7 +240,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             self._opened = True
 
     async def fail(self, error: StreamsError, record: Any) -> None:
-        """Ends the worker. What is done by now is committed when it stops, and nothing of ``record`` or after it."""
+        """Ends the worker. What is done by now is committed, and nothing of ``record`` or after it."""
         self._stop_handing_out()
         if self._limits is None:
             self._limits = self._positions()
@@ -246,6 +248,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             self._limits[record.tp] = min(self._limits.get(record.tp, record.offset), record.offset)
         if not self.app.should_stop:
             logger.critical("this worker ends: %s", error)
+            with suppress(TimeoutError):  # a crash ends the group's thread, too: it commits now or not at all
+                await asyncio.wait_for(self.force_commit(), _FINISH_SECONDS)
             await self.app.crash(error)
 
     # Partitions that come and go.
