@@ -159,17 +159,17 @@ def test_kill_9_repeats_nothing_with_exactly_once(answered: Answered) -> None:
 
 def test_kill_9_in_the_middle_of_a_commit_repeats_nothing(cluster: Cluster) -> None:
     answered = Answered(cluster)
-    env = {"TABLE": "yes", "DELAY": "0.002"}
+    env = {"TABLE": "yes", "DELAY": "0.005"}
     for step in ("agents-sent", "agents-offsets-sent", "agents-committed"):
-        answered.ask(200)
-        killed = answered.start(**env, STREAMAPP_FAILPOINT=f"{step}:kill:3")
+        answered.ask(300)
+        killed = answered.start(**env, STREAMAPP_FAILPOINT=f"{step}:kill:2")
         assert killed.wait() == -signal.SIGKILL, step
     last = answered.start(**env)
-    answered.answered(600)
+    answered.answered(900)
     assert last.terminate() == 0
     counted = numbers(answered.answers())
     assert {key: found for key, found in counted.items() if found != list(range(1, len(found) + 1))} == {}
-    assert sum(map(len, counted.values())) == 600
+    assert sum(map(len, counted.values())) == 900
 
 
 def test_kill_9_repeats_only_what_was_not_committed_with_at_least_once(answered: Answered) -> None:
