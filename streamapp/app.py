@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import inspect
 import math
@@ -24,9 +25,15 @@ from streamapp.connection import connected, faust_of, faust_servers
 from streamapp.dsl import StreamsBuilder
 from streamapp.errors import ConfigError
 from streamapp.names import did_you_mean
+from streamapp.runners.worker.agents.assignor import AgentAssignor
+from streamapp.runners.worker.agents.checks import check_agents
+from streamapp.runners.worker.agents.consumer import AgentTransport
+from streamapp.runners.worker.agents.failures import WatchedAgent, WatchedTopic
+from streamapp.runners.worker.agents.recovery import AgentTableManager
+from streamapp.runners.worker.agents.sends import BoundSends
 from streamapp.runners.worker.clients import client_id
 from streamapp.runners.worker.control import StreamsTransport
-from streamapp.runners.worker.process import StreamsWorker
+from streamapp.runners.worker.process import StreamsWorker, end_in_time
 from streamapp.runners.worker.registry import StreamsTableManager, register
 from streamapp.runners.worker.runtime import StreamsRuntime
 from streamapp.secrets import without_user
@@ -83,23 +90,27 @@ class App(faust.App):  # type: ignore[misc]
         config = _config(id, config, bootstrap_servers, datadir)
         if isinstance(topology, Topology):
             config = topology.plan(config).config
-        if config.bootstrap_servers is None and settings.get("broker") is not None and topology is not None:
+        if config.bootstrap_servers is None and settings.get("broker") is not None:
             config = config.replace(bootstrap_servers=faust_servers(settings["broker"]))
         check_properties(config.client_properties)
         self.config = connected(config)
-        if topology is not None or "broker" not in settings:
-            settings |= faust_of(self.config, settings)
-        settings = {**_faust_settings(self.config), **settings}
+        settings |= faust_of(self.config, settings)
+        kept = _AGENT_SETTINGS if topology is None else _TOPOLOGY_SETTINGS
+        settings = {**_faust_settings(self.config), **kept, **settings}
         if datadir is not None:
             settings["datadir"] = str(datadir)
-        if topology is not None:
-            settings = {**_TOPOLOGY_SETTINGS, **settings}
-            if settings.get("table_standby_replicas") == 0:
-                raise ConfigError(
-                    "table_standby_replicas=0 makes Faust bypass the assignor that keeps the partitions of a task together; "
-                    "leave it at 1 (it concerns plain Faust tables only)"
-                )
+        if topology is not None and settings.get("table_standby_replicas") == 0:
+            raise ConfigError(
+                "table_standby_replicas=0 makes Faust bypass the assignor that keeps the partitions of a task together; "
+                "leave it at 1 (it concerns plain Faust tables only)"
+            )
+        if self.config.exactly_once and settings.get("producer_partitioner") is not None:
+            raise ConfigError(
+                "producer_partitioner is not asked for what agents send with exactly_once_v2: give topic.send a partition instead"
+            )
         super().__init__(id, **{"Worker": StreamsWorker, **settings})
+        self._shutdown_timeout = shutdown_timeout
+        self._attachments = BoundSends(self)
         if topology is not None:
             self.streams = StreamsRuntime(
                 self, _build(topology, self.config), self.config, shutdown_timeout=shutdown_timeout
@@ -115,25 +126,39 @@ class App(faust.App):  # type: ignore[misc]
         return "streams" in vars(self)
 
     def _new_transport(self) -> Any:
-        if not self._runs_topology:
-            return super()._new_transport()
-        return StreamsTransport(self.conf.broker_consumer, self)
+        transport = StreamsTransport if self._runs_topology else AgentTransport
+        return transport(self.conf.broker_consumer, self)
 
     async def on_start(self) -> None:
         await super().on_start()
-        if self._runs_topology and not self.client_only and not self.producer_only:
+        if self.client_only or self.producer_only:
+            return
+        if self._runs_topology:
             await self.streams.start()
+        check_agents(self, self.streams.is_source if self._runs_topology else lambda topic: False)
+        if self._runs_topology:
             for topics in self.streams.source_topics.values():
                 self.topics.add(self.topic(*topics, acks=False, value_serializer="raw"))
 
     async def on_stop(self) -> None:
-        if self._runs_topology:
-            await self.streams.stop()
+        if self.in_worker:
+            end_in_time(self._shutdown_timeout)
+        stopping = [self.streams.stop()] if self._runs_topology else []
+        if self._consumer is not None and not self.client_only:
+            stopping.append(self._consumer.stop_handing_out_for_good(self._shutdown_timeout))
+        await asyncio.gather(*stopping)
         await super().on_stop()
 
     def is_leader(self) -> bool:
         """True in one worker of the application: where ``on_leader=True`` tasks and timers run."""
         return self.streams.is_leader() if self._runs_topology else super().is_leader()
+
+    def LiveCheck(self, **kwargs: Any) -> Any:
+        """Faust's LiveCheck of this application: an application beside it, which has no topology."""
+        theirs = {
+            name: setting.default for name, setting in Settings.SETTINGS.items() if name in _TOPOLOGY_SETTINGS
+        }
+        return super().LiveCheck(**{**theirs, **kwargs})
 
     def _create_directories(self) -> None:
         self.conf.datadir.mkdir(parents=True, exist_ok=True)
@@ -143,11 +168,20 @@ class App(faust.App):  # type: ignore[misc]
 COMMAND_LINE_DATADIR = "FAUST_DATADIR"
 """Where Faust puts ``--datadir`` of the command line as soon as it is imported."""
 
+_AGENT_SETTINGS: dict[str, Any] = {
+    "Agent": WatchedAgent,
+    "Topic": WatchedTopic,
+    "TableManager": AgentTableManager,
+    "PartitionAssignor": AgentAssignor,
+    "stream_wait_empty": False,  # the consumer waits, and not for ever
+}
+
 _TOPOLOGY_SETTINGS: dict[str, Any] = {
+    **_AGENT_SETTINGS,
+    "Router": "streamapp.web.router.StreamsRouter",
     "TableManager": StreamsTableManager,
     "PartitionAssignor": "streamapp.runners.worker.assignor.StreamsAssignor",
     "topic_disable_leader": True,  # the leader is the worker with the first task
-    "stream_wait_empty": False,
 }
 
 
@@ -232,6 +266,8 @@ def _config(
 def _faust_settings(config: StreamsConfig) -> dict[str, Any]:
     session = config.session_timeout_ms / 1000
     settings: dict[str, Any] = {}
+    if config.exactly_once:
+        settings["broker_commit_interval"] = config.commit_interval / 1000
     if config.group_instance_id is not None:
         settings["consumer_group_instance_id"] = config.group_instance_id
     return settings | {

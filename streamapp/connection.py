@@ -110,9 +110,7 @@ def faust_servers(broker: Any, name: str = "broker") -> str:
     for url in (each.strip() for part in given for each in str(part).replace(",", ";").split(";")):
         scheme, found, host = url.rpartition("://")
         if found and scheme not in ("kafka", "aiokafka"):
-            raise ConfigError(
-                f"{name} is {without_user(url)!r}; an application with a topology takes kafka://host:port"
-            )
+            raise ConfigError(f"{name} is {without_user(url)!r}; an App takes kafka://host:port")
         host = host.rstrip("/")
         servers.append(host if ":" in host.rpartition("]")[2] else f"{host}:{_PORT}")
     return ",".join(servers)

@@ -31,6 +31,9 @@ POINTS = (
     "offsets-committed",  # the transaction is committed
     "state-persisted",  # local state and its changelog offset are written
     "tasks-revoked",  # a rebalance took tasks away; their last commit is done
+    "agents-sent",  # the brokers have everything that agents have sent for the records of a commit; the transaction is open
+    "agents-offsets-sent",  # the offsets of the agents are part of that transaction, too
+    "agents-committed",  # that transaction is committed
     "restore-batch",  # a batch of changelog records was applied
     "batch-stage",  # Spark is about to compute a sub-topology; nothing is written
     "backfill-begun",  # the consumer group says that a backfill is under way; nothing is written

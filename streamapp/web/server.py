@@ -102,6 +102,10 @@ class StreamsWeb(Web):  # type: ignore[misc]
     Faust's own statistics and graph move to ``/faust``. All its pages have the guard of the views.
     """
 
+    default_blueprints = (
+        ("/router", "faust.web.apps.router:blueprint"),
+        ("/table", "streamapp.web.router:blueprint"),
+    )
     production_blueprints = ()
     debug_blueprints = (
         ("/faust/graph", "faust.web.apps.graph:blueprint"),

@@ -12,7 +12,7 @@ from streamapp.app import App
 from streamapp.config import StreamsConfig
 from streamapp.dsl import StreamsBuilder
 
-from .counting_app import TEXT, counting
+from .counting import TEXT, counting
 
 
 def hangs(builder: StreamsBuilder) -> None:

@@ -21,7 +21,7 @@ from streamapp.state.directory import StateDirectory
 
 from ..processes import free_port, until
 from .conftest import Cluster
-from .counting_app import counting
+from .counting import counting
 
 
 def application(cluster: Cluster) -> App:

@@ -17,7 +17,7 @@ from streamapp.runners.worker import view
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.view import StoreNotAvailable
 
-from .counting_app import TEXT, counting
+from .counting import TEXT, counting
 
 
 @pytest.fixture

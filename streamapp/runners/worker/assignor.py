@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from faust.assignor.client_assignment import ClientMetadata
-from faust.assignor.partition_assignor import PartitionAssignor
 
 from streamapp.records import TopicPartition
+from streamapp.runners.worker.agents.assignor import AgentAssignor
 from streamapp.runners.worker.placement import Candidate, Placement, TaskId, place
 
 __all__ = ["RUNNING", "StreamsAssignor"]
@@ -39,7 +39,7 @@ class _Metadata(ClientMetadata, serializer="json", include_metadata=False, names
     streams: dict[str, Any] = {}  # noqa: RUF012 (Faust's way to declare a default)
 
 
-class StreamsAssignor(PartitionAssignor):  # type: ignore[misc]
+class StreamsAssignor(AgentAssignor):
     """Faust's assignor, with the source topics of the topology taken out of its hands."""
 
     _partition_counts: dict[str, int]

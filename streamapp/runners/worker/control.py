@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine
 from typing import Any
 
 from aiokafka import TopicPartition as AioTopicPartition
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
+from streamapp.runners.worker.agents.consumer import AgentConsumer, AgentConsumerThread, AgentTransport
 from streamapp.runners.worker.group import close_while_joining, listen_to_heartbeats, watch_membership
 from streamapp.runners.worker.static import hold_identity
 
@@ -31,7 +31,7 @@ class _RebalanceListener(driver.ConsumerRebalanceListener):  # type: ignore[misc
         await super().on_partitions_assigned(assigned)
 
 
-class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
+class _ConsumerThread(AgentConsumerThread):
     async def on_start(self) -> None:
         await super().on_start()
         coordinator = self._ensure_consumer()._coordinator
@@ -46,7 +46,7 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
             hold_identity(coordinator, instance_id, self.app.streams.on_fenced)
 
 
-class _Consumer(driver.Consumer):  # type: ignore[misc]
+class _Consumer(AgentConsumer):
     RebalanceListener = _RebalanceListener
 
     def _new_consumer_thread(self) -> _ConsumerThread:
@@ -62,43 +62,19 @@ class _Consumer(driver.Consumer):  # type: ignore[misc]
         ours = self.app.streams.is_source
         return {tp for tp in tps if not ours(tp.topic)}
 
-    async def threadsafe_partitions_revoked(
-        self, receiver_loop: asyncio.AbstractEventLoop, revoked: set[TP]
-    ) -> None:
-        await self._in_the_app_s_loop(self.on_partitions_revoked(revoked))
-
-    async def threadsafe_partitions_assigned(
-        self, receiver_loop: asyncio.AbstractEventLoop, assigned: set[TP], generation_id: int = 0
-    ) -> None:
-        await self._in_the_app_s_loop(self.on_partitions_assigned(assigned, generation_id))
-
-    async def _in_the_app_s_loop(self, call: Coroutine[Any, Any, None]) -> None:
-        """Runs what the group has to say where the application runs, and wakes the group's thread when it is done.
-
-        Faust's queue does not wake it: a thread that is about to stop has nothing else to wake up for, and stays asleep.
-        """
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self.loop))
-
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         await self.app.streams.on_revoked()
-        if self.app.should_stop:
-            return
-        # Faust forgets what was acknowledged before it commits it.
-        await self.force_commit()
         await super().on_partitions_revoked(revoked)
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
-        if (
-            self.app.should_stop
-        ):  # Faust would close the member from this thread; its own is about to leave the group
-            return
         await super().on_partitions_assigned(assigned, generation_id)
-        await self.app.streams.on_assigned(assigned, generation_id)
+        if not self.app.should_stop:
+            await self.app.streams.on_assigned(assigned, generation_id)
 
     def verify_event_path(self, now: float, tp: TP) -> None:
         if not self.app.streams.is_source(tp.topic):
             super().verify_event_path(now, tp)
 
 
-class StreamsTransport(driver.Transport):  # type: ignore[misc]
+class StreamsTransport(AgentTransport):
     Consumer = _Consumer

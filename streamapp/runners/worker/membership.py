@@ -74,7 +74,7 @@ class FaustMembership:
         return Member(coordinator.generation, coordinator.member_id)
 
     def commit(self, member: Member, positions: Mapping[TopicPartition, Position], timeout: float) -> None:
-        self._ask(self._commit(member, positions), timeout, "offsets could not be committed")
+        self._ask(self.commit_now(member, positions), timeout, "offsets could not be committed")
 
     def confirm(self, member: Member, timeout: float) -> None:
         self._ask(self._confirm(member), timeout, "the group does not say who its members are")
@@ -91,7 +91,8 @@ class FaustMembership:
         except KafkaError as exc:
             raise BrokerError(f"{failed}: {exc!r}") from exc
 
-    async def _commit(self, member: Member, positions: Mapping[TopicPartition, Position]) -> None:
+    async def commit_now(self, member: Member, positions: Mapping[TopicPartition, Position]) -> None:
+        """In the thread of the member. Raises `StaleMemberError` and aiokafka's errors."""
         coordinator = self._coordinator()
         request = {AioTopicPartition(*tp): OffsetAndMetadata(*position) for tp, position in positions.items()}
         await coordinator.ensure_coordinator_known()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import sys
+import threading
 from io import TextIOWrapper
 from typing import Any, NoReturn
 
@@ -16,7 +18,17 @@ from streamapp.errors import ConfigError, StreamsError
 from streamapp.runners.repetitions import quieten_drops
 from streamapp.runners.worker.logs import Brief, Crashes, hide_secrets, quieten_clients
 
-__all__ = ["StreamsWorker"]
+__all__ = ["StreamsWorker", "end_in_time"]
+
+_EXIT_SECONDS = 15.0
+"""What is left of the process gets that long to end after the last commit has not succeeded in time."""
+
+
+def end_in_time(shutdown_timeout: float) -> None:
+    """Nothing that hangs may keep a worker process alive that was told to stop."""
+    timer = threading.Timer(shutdown_timeout + _EXIT_SECONDS, os._exit, (70,))
+    timer.daemon = True
+    timer.start()
 
 
 class StreamsWorker(faust.Worker):  # type: ignore[misc]

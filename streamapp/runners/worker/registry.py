@@ -7,12 +7,14 @@ application. They move no records.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable
+from pathlib import Path
 from typing import Any
 
 import faust
-from faust.tables.manager import TableManager
 from mode import Service
 
+from streamapp.runners.worker.agents.recovery import AgentTableManager
+from streamapp.runners.worker.reset import delete_state
 from streamapp.state.spec import StoreSpec
 from streamapp.topology.plan import Plan, Subtopology
 
@@ -73,6 +75,15 @@ class StoreTable(Service):  # type: ignore[misc]
 
     shortlabel = label
 
+    def reset_state(self) -> None:
+        """Deletes the local state of the topology, for ``faust reset``; a task has that of all its stores together.
+
+        Raises `StreamsError` while a worker has it.
+        """
+        folder = Path(self.app.config.state_dir) / self.app.conf.id
+        if folder.exists():
+            delete_state(folder)
+
     async def on_rebalance(self, *_: Any) -> None:
         """The data plane is told by the runtime."""
 
@@ -80,7 +91,7 @@ class StoreTable(Service):  # type: ignore[misc]
         """Faust's recovery does not concern these tables."""
 
 
-class StreamsTableManager(TableManager):  # type: ignore[misc]
+class StreamsTableManager(AgentTableManager):
     """Faust's tables, and beside them the topology's, which Faust shows but does not restore."""
 
     def __bool__(self) -> bool:

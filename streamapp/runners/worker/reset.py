@@ -15,7 +15,7 @@ from streamapp.runners.worker.clients import unreachable
 from streamapp.state.directory import StateDirectory
 from streamapp.topology.plan import Plan
 
-__all__ = ["Reset", "plan_reset"]
+__all__ = ["Reset", "delete_state", "plan_reset"]
 
 _SECONDS = 30.0
 
@@ -45,14 +45,19 @@ class Reset:
         Raises `StreamsError` when a worker has come up meanwhile; what is left can be deleted by another reset.
         """
         if self.folder is not None:
-            with StateDirectory(self.folder.parent, self.folder.name):  # refused while a worker has it
-                shutil.rmtree(self.folder)
+            delete_state(self.folder)
         if self.topics:
             deleted = ask(self._admin.delete_topics, list(self.topics), seconds=_SECONDS)
             for topic, answer in deleted.items():
                 _passes(answer.result, f"the topic {topic}", KafkaError.UNKNOWN_TOPIC_OR_PART)
         ((_, answer),) = ask(self._admin.delete_consumer_groups, [self.group], seconds=_SECONDS).items()
         _passes(answer.result, f"the consumer group {self.group}", KafkaError.GROUP_ID_NOT_FOUND)
+
+
+def delete_state(folder: Path) -> None:
+    """Deletes the state of an application on this machine. Raises `StreamsError` while a worker has it."""
+    with StateDirectory(folder.parent, folder.name):
+        shutil.rmtree(folder)
 
 
 def plan_reset(plan: Plan, admin: LastingAdmin) -> Reset:

@@ -50,8 +50,6 @@ _START_SECONDS = 60.0
 _ASK_SECONDS = 5.0
 _SAY_SECONDS = 20.0
 _LOOK_SECONDS = 1.0
-_EXIT_SECONDS = 15.0
-"""What is left of the process gets that long to end after the last commit has not succeeded in time."""
 
 
 class StreamsRuntime(WorkerView):
@@ -188,7 +186,6 @@ class StreamsRuntime(WorkerView):
             return
         if self._failure is None:
             logger.info("stopping: commits what was processed, and gives the tasks up")
-        self._watch_shutdown()
         for task in self._beside:
             task.cancel()
         if self._watchdog is not None:
@@ -238,13 +235,6 @@ class StreamsRuntime(WorkerView):
                 await loop.run_in_executor(None, plane.look_beside)
             except KafkaException as exc:
                 logger.debug("the ends of the logs are not known: %s", exc)
-
-    def _watch_shutdown(self) -> None:
-        """Nothing that hangs may keep a worker process alive that was told to stop."""
-        if self._app.in_worker:
-            timer = threading.Timer(self._shutdown_timeout + _EXIT_SECONDS, os._exit, (70,))
-            timer.daemon = True
-            timer.start()
 
     def _changes_since(self, written: Mapping[str, Any]) -> str:
         """The findings of `streamapp compat` about the topology that wrote the local state."""

@@ -1,0 +1,19 @@
+"""Faust's assignor, which fails where a changelog is so new that the brokers' list of topics does not have it yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from faust.assignor.partition_assignor import PartitionAssignor
+
+__all__ = ["AgentAssignor"]
+
+
+class AgentAssignor(PartitionAssignor):  # type: ignore[misc]
+    def _global_table_standby_assignments(self, assignments: Any, partitions_by_topic: Any) -> Any:
+        created = {
+            table.changelog_topic.get_topic_name(): table.partitions or self.app.conf.topic_partitions
+            for table in self._table_manager.data.values()
+            if table.is_global
+        }
+        return super()._global_table_standby_assignments(assignments, {**created, **partitions_by_topic})

@@ -1,0 +1,342 @@
+"""Faust's consumer as agents need it: it reads what is committed, and commits what is done.
+
+Faust's own bookkeeping looks for offsets without gaps, which no log has to have, and passes over records that are still in work. Here the
+records that were handed out are counted (`Progress`), and commits are those of the member that was given the partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter, defaultdict
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from typing import Any
+
+from aiokafka.errors import KafkaError
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP, EventT
+from mode import Service
+
+from streamapp.errors import BrokerError, StreamsError
+from streamapp.records import TopicPartition
+from streamapp.runners.worker.agents.progress import Progress
+from streamapp.runners.worker.agents.sends import AgentProducer
+from streamapp.runners.worker.agents.transaction import AgentTransactions
+from streamapp.runners.worker.membership import FaustMembership, Member, Position, StaleMemberError
+
+__all__ = ["AgentConsumer", "AgentConsumerThread", "AgentTransport"]
+
+logger = logging.getLogger(__name__)
+
+_FINISH_SECONDS = 10.0
+"""What is in work gets that long to end before partitions go to somebody else."""
+
+
+class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
+    def _create_consumer(self, loop: asyncio.AbstractEventLoop) -> Any:
+        consumer = super()._create_consumer(loop)
+        consumer._isolation_level = "read_committed"
+        return consumer
+
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        """Faust's look for partitions that do not move would end the worker where one has no position yet, as after a rebalance."""
+        with suppress(AssertionError):
+            super().verify_event_path(now, tp)
+
+
+class _NoOffsets(dict[TP, Any]):
+    """Where Faust notes what it has read last: it drops what comes again, and must not, when a partition was set back."""
+
+    def __getitem__(self, tp: TP) -> None:
+        return None
+
+    def __setitem__(self, tp: TP, offset: Any) -> None:
+        """Nothing is noted."""
+
+    def update(self, *_: Any, **__: Any) -> None:
+        """Nothing is noted."""
+
+
+class AgentConsumer(driver.Consumer):  # type: ignore[misc]
+    def __init__(self, transport: Any, callback: Any, *args: Any, **kwargs: Any) -> None:
+        self._pass_on = callback
+        super().__init__(transport, self._hand_out, *args, **kwargs)
+        self._membership = FaustMembership(self.app)
+        self._member: Member | None = None
+        self._progress: defaultdict[TP, Progress] = defaultdict(Progress)
+        self._placed: set[TP] = set()
+        """Partitions that stand where the group has committed."""
+        self._too_early: dict[TP, int] = {}
+        """The first record that was fetched before its partition was placed."""
+        self._limits: dict[TP, int] | None = None
+        """After a failure, or when the worker stops: positions that are not passed any more."""
+        self._read_offset = _NoOffsets()
+        self._fetching = asyncio.Lock()
+        self._turn = 0
+        """How often the partitions were placed,"""
+        self._batch = 0
+        """and how often before the last fetch."""
+        self._dropped: Counter[tuple[TP, int]] = Counter()
+        """How many agents a record was kept from, when nothing was handed out any more: it waits for none of them."""
+        self._given_up = False
+        """A commit has failed for good."""
+        self._committing = asyncio.Lock()
+        self._transactions = AgentTransactions(self.app.config) if self.app.config.exactly_once else None
+        self._opened = False
+        self.fetches = 0
+        """How many have begun: all but the last one are passed on."""
+
+    def _new_consumer_thread(self) -> AgentConsumerThread:
+        return AgentConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    # Records.
+
+    async def _hand_out(self, message: Any) -> None:
+        tp = message.tp
+        if not self.app.client_only and self._is_plain(tp):
+            if tp not in self._placed or self._batch != self._turn:
+                return  # fetched before the partition was set to where it has to go on, and fetched again
+            if not self._progress[tp].hand_out(message.offset):
+                return
+        await self._pass_on(message)
+
+    def has(self, message: Any) -> bool:
+        """Whether a record belongs to this worker still, and not to another one or to a later turn of this one."""
+        return self._member is not None and message.generation_id == self._member.generation
+
+    async def _add_gap(self, tp: TP, offset_from: int, offset_to: int) -> None:
+        """Gaps need not be known."""
+
+    async def _getmany(self, active_partitions: Any, timeout: float) -> Any:
+        async with self._fetching:
+            self.fetches += 1
+            self._batch = self._turn
+            records = await super()._getmany(active_partitions, timeout)
+        for tp in records.keys() - self._placed:
+            self._too_early.setdefault(tp, records[tp][0].offset)
+        return records
+
+    async def wait_until_settled(self) -> None:
+        """Returns when the transactions of those who had the partitions before are committed or rolled back."""
+        if self._transactions is not None:
+            await self._transactions.settled(
+                [TopicPartition(*tp) for tp in self.assignment() if self._is_plain(tp)]
+            )
+
+    def _is_plain(self, tp: TP) -> bool:
+        """Whether agents read it; the others are of the topology, or changelogs."""
+        return bool(self.app.topics.acks_enabled_for(tp.topic))
+
+    async def highwaters(self, *partitions: TP) -> Mapping[TP, int]:
+        """Where logs end, with what transactions have that are still open."""
+        if self._transactions is None:
+            return await super().highwaters(*partitions)  # type: ignore[no-any-return]
+        return await self._transactions.ends([TopicPartition(*tp) for tp in partitions])
+
+    async def perform_seek(self) -> None:
+        """Sets all partitions to where the group has committed. Faust goes on fetching meanwhile; what it has fetched by then is dropped."""
+        await self.wait_until_settled()  # aiokafka does not
+        async with self._fetching:
+            await super().perform_seek()
+            new = [tp for tp in self.assignment() if self._is_plain(tp) and not self._committed_offset[tp]]
+            if new and self.app.conf.consumer_auto_offset_reset == "earliest":
+                await self._thread.seek_to_beginning(*map(driver.ensure_aiokafka_TP, new))
+            else:
+                for tp in self._too_early.keys() & set(new):
+                    await self.seek(tp, self._too_early[tp])
+            self._too_early.clear()
+            self._placed.update(self.assignment())
+            self._turn += 1
+
+    # Commits.
+
+    async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:
+        """Commits what is done. Ends the worker when brokers refuse it, or refused what agents have sent."""
+        if self.app.client_only or self._member is None or self._given_up:
+            return False
+        # A commit that has begun goes on when nobody waits for it any more.
+        return await asyncio.shield(asyncio.ensure_future(self._commit_done(topics)))
+
+    @Service.task  # type: ignore[untyped-decorator]
+    async def _commit_handler(self) -> None:
+        while not self.should_stop:
+            await self.sleep(self.commit_interval)
+            await self.commit()
+
+    async def _commit_done(self, topics: Any) -> bool:
+        async with self._committing:
+            sensor_state = self.app.sensors.on_commit_initiated(self)
+            try:
+                return await self._commit_positions(self._positions(topics))
+            except StaleMemberError as exc:
+                logger.warning("what agents have done since the last commit is done again elsewhere: %s", exc)
+            except StreamsError as exc:
+                self._given_up = True
+                await self.fail(exc, None)
+            finally:
+                self.app.sensors.on_commit_completed(self, sensor_state)
+            return False
+
+    def _positions(self, topics: Any = None) -> dict[TP, int]:
+        found = {}
+        for tp, progress in self._progress.items():
+            if topics is None or tp in topics or tp.topic in topics:
+                self._acked[tp].clear()
+                position = progress.position(self._acked_index[tp])
+                if position is not None:
+                    limit = position if self._limits is None else self._limits.get(tp, 0)
+                    found[tp] = min(position, limit)
+        return found
+
+    async def _commit_positions(self, positions: dict[TP, int]) -> bool:
+        sends, member = self.app._attachments, self._member
+        assert member is not None
+        sends.trim(positions)
+        messages = sends.of(positions)
+        with_messages = {bound.record for bound in messages}
+        due = {
+            tp: position
+            for tp, position in positions.items()
+            if position > (self._committed_offset[tp] or 0) or tp in with_messages
+        }
+        if not due:
+            return False
+        producer: AgentProducer = self.app.producer
+        try:
+            await producer.settle()
+        except Exception as exc:
+            raise BrokerError(f"a message that was sent has not arrived: {exc!r}") from exc
+        if self._transactions is None:
+            done = await self._commit_alone(due, member)
+        else:
+            await self._open()
+            done = await self._transactions.commit(
+                {TopicPartition(*tp): position for tp, position in due.items()}, member, messages
+            )
+        if done:
+            self._committed_offset.update(due)
+            self._thread.tp_last_committed_at.update(dict.fromkeys(due, time.monotonic()))
+            await sends.sent(messages)
+            self.app.tables.on_commit(due)
+            self.app.monitor.on_tp_commit(due)
+        return done
+
+    async def _commit_alone(self, due: Mapping[TP, int], member: Member) -> bool:
+        if self._thread.should_stop:  # nobody would answer
+            return False
+        positions = {TopicPartition(*tp): Position(position) for tp, position in due.items()}
+        try:
+            await self._thread.call_thread(self._membership.commit_now, member, positions)
+        except KafkaError as exc:
+            logger.warning("the offsets of the agents could not be committed, which is tried again: %r", exc)
+            return False
+        return True
+
+    async def _open(self) -> None:
+        if self._transactions is not None and not self._opened:
+            await self._transactions.open()
+            self._opened = True
+
+    async def fail(self, error: StreamsError, record: Any) -> None:
+        """Ends the worker. What is done by now is committed, and nothing of ``record`` or after it."""
+        self._stop_handing_out()
+        if self._limits is None:
+            self._limits = self._positions()
+        if record is not None:
+            self._limits[record.tp] = min(self._limits.get(record.tp, record.offset), record.offset)
+        if not self.app.should_stop:
+            logger.critical("this worker ends: %s", error)
+            with suppress(TimeoutError):  # a crash ends the group's thread, too: it commits now or not at all
+                await asyncio.wait_for(self.force_commit(), _FINISH_SECONDS)
+            await self.app.crash(error)
+
+    # Partitions that come and go.
+
+    async def finish(self, seconds: float = _FINISH_SECONDS) -> None:
+        """Hands out nothing more, waits for the records that are in work, and commits."""
+        self._stop_handing_out()
+        deadline = self.loop.time() + seconds
+        while self._in_work() and self._limits is None and self.loop.time() < deadline:
+            await asyncio.sleep(0.02)
+        await self.force_commit()
+
+    def _stop_handing_out(self) -> None:
+        self.stop_flow()
+        self.app.flow_control.suspend()
+        for queue in self.app.flow_control._queues:
+            events = [item for item in queue._queue if isinstance(item, EventT)]
+            self._dropped.update((event.message.tp, event.message.offset) for event in events)
+        self.app.flow_control.clear()
+
+    def _in_work(self) -> bool:
+        return any(
+            message.refcount > self._dropped[message.tp, message.offset]
+            for message in list(self._unacked_messages)
+            if not message.acked
+        )
+
+    async def wait_empty(self) -> None:
+        await self.finish()
+
+    async def stop_handing_out_for_good(self, seconds: float) -> None:
+        """The worker stops: what is interrupted from now on counts as not done, whatever Faust says of it."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.finish(seconds), seconds + _FINISH_SECONDS)
+        if self._limits is None:
+            self._limits = self._positions()
+
+    async def on_stop(self) -> None:
+        """The last commit was that of `stop_handing_out_for_good`; Faust would wait for another here."""
+        if self._transactions is not None:
+            await self._transactions.close()
+
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        if (
+            self.app.should_stop
+        ):  # Faust would close the member from this thread; its own is about to leave the group
+            return
+        await self.finish()
+        await super().on_partitions_revoked(revoked)
+        self._placed.clear()
+        self._too_early.clear()
+        self._progress.clear()
+        for message in list(self._unacked_messages):
+            message.acked = (
+                True  # that it is done some time does not count for the same record when it comes again
+            )
+        self._unacked_messages.clear()
+        self._dropped.clear()
+        self._member = None
+        ahead = self.app._attachments.forget()
+        if ahead:
+            self.app.tables.restore_anew(ahead)
+
+    async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
+        if self.app.should_stop:
+            return
+        self._member = Member(generation_id, self._membership.current().member_id)
+        await super().on_partitions_assigned(assigned, generation_id)
+
+    async def threadsafe_partitions_revoked(
+        self, receiver_loop: asyncio.AbstractEventLoop, revoked: set[TP]
+    ) -> None:
+        await self._in_the_app_s_loop(self.on_partitions_revoked(revoked))
+
+    async def threadsafe_partitions_assigned(
+        self, receiver_loop: asyncio.AbstractEventLoop, assigned: set[TP], generation_id: int = 0
+    ) -> None:
+        await self._in_the_app_s_loop(self.on_partitions_assigned(assigned, generation_id))
+
+    async def _in_the_app_s_loop(self, call: Coroutine[Any, Any, None]) -> None:
+        """Runs what the group has to say where the application runs, and wakes the group's thread when it is done.
+
+        Faust's queue does not wake it: a thread that is about to stop has nothing else to wake up for, and stays asleep.
+        """
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self.loop))
+
+
+class AgentTransport(driver.Transport):  # type: ignore[misc]
+    Consumer = AgentConsumer
+    Producer = AgentProducer

@@ -1,0 +1,123 @@
+"""What becomes of a record that an agent cannot handle: the exception handlers of the application decide, as for a topology."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+import faust
+from faust.streams import current_event
+
+from streamapp.config import ErrorContext, ExceptionHandler
+from streamapp.engine.failures import ProcessingFailed, error_headers
+from streamapp.errors import BrokerError, ProcessorStateError
+
+__all__ = ["WatchedAgent", "WatchedTopic"]
+
+logger = logging.getLogger(__name__)
+
+_NO_FAULT_OF_THE_RECORD = (BrokerError, ProcessorStateError)
+
+
+class WatchedAgent(faust.Agent):  # type: ignore[misc]
+    """An agent whose exceptions are not passed over."""
+
+    async def _execute_actor(self, coro: Any, aref: Any) -> None:
+        await super()._execute_actor(self._watched(coro), aref)
+
+    async def _watched(self, coro: Coroutine[Any, Any, None]) -> None:
+        try:
+            await coro
+        except Exception as exc:
+            event = current_event()
+            record = None if event is None else event.message
+            await _decide(
+                self.app,
+                self.app.config.processing_exception_handler,
+                exc,
+                f"agent {self.name}",
+                record,
+                "failed",
+                "processing_exception_handler",
+            )
+            raise  # Faust calls on_error and starts the agent anew
+
+
+class WatchedTopic(faust.Topic):  # type: ignore[misc]
+    """A topic whose records are not passed over when they cannot be decoded."""
+
+    async def on_key_decode_error(self, exc: Exception, message: Any) -> None:
+        await self._on_undecodable(exc, message)
+
+    async def on_value_decode_error(self, exc: Exception, message: Any) -> None:
+        await self._on_undecodable(exc, message)
+
+    async def _on_undecodable(self, exc: Exception, message: Any) -> None:
+        await self.on_decode_error(exc, message)
+        await _decide(
+            self.app,
+            self.app.config.deserialization_exception_handler,
+            exc,
+            f"topic {message.topic}",
+            message,
+            "could not be deserialized",
+            "deserialization_exception_handler",
+        )
+
+
+async def _decide(
+    app: Any, handler: ExceptionHandler, exc: Exception, who: str, record: Any, what: str, setting: str
+) -> None:
+    """Ends the worker, with everything uncommitted that is not done by now; or logs, and the record goes to the dead letters."""
+    known = record is not None and app.topics.acks_enabled_for(record.topic)
+    where = f"record of {record.topic}-{record.partition} at offset {record.offset}" if known else "it"
+    failure = f"{who}: {where} {what}: {type(exc).__name__}: {exc}"
+    decision: Any = handler
+    if isinstance(exc, _NO_FAULT_OF_THE_RECORD):
+        decision = "fail"
+    elif callable(handler):
+        try:
+            decision = handler(_context(record if known else None, who), exc)
+        except Exception as fatal:
+            failure = f"the exception handler itself failed ({type(fatal).__name__}: {fatal}) for: {failure}"
+            decision = "fail"
+    if decision != "continue":
+        remedy = f'set {setting} to "continue" to drop such records (to the dead-letter topic, if one is set)'
+        await app.consumer.fail(ProcessingFailed(f"{failure}; {remedy}"), record if known else None)
+        return
+    letters = app.config.dead_letter_queue_topic
+    if letters is not None and known:
+        await _send_dead_letter(app, letters, record, exc)
+    logger.warning(
+        "%s; going on without it%s",
+        failure,
+        f", sent to {letters}" if letters is not None and known else "",
+        extra={"kind": f"{who} {what} {type(exc).__name__}"},
+    )
+
+
+def _context(record: Any, who: str) -> ErrorContext:
+    if record is None:
+        return ErrorContext("", -1, -1, -1, (), who, "", None, None)
+    timestamp = int(record.timestamp * 1000) if record.timestamp else -1
+    headers = tuple((record.headers or {}).items())
+    return ErrorContext(
+        record.topic, record.partition, record.offset, timestamp, headers, who, "", record.key, record.value
+    )
+
+
+async def _send_dead_letter(app: Any, topic: str, record: Any, exc: Exception) -> None:
+    headers = [
+        *(record.headers or {}).items(),
+        *error_headers(exc),
+        ("__streams.errors.topic", record.topic.encode()),
+        ("__streams.errors.partition", str(record.partition).encode()),
+        ("__streams.errors.offset", str(record.offset).encode()),
+    ]
+    letters = app.topic(topic, key_serializer="raw", value_serializer="raw")
+    sending = {"key": record.key, "value": record.value, "timestamp": record.timestamp, "headers": headers}
+    if app.config.exactly_once:
+        app._attachments.put(record, letters, **sending)
+    else:
+        await letters.send(**sending)

@@ -1,0 +1,202 @@
+"""What agents send and write into Faust's tables, held with exactly_once_v2 until the record that it belongs to is committed.
+
+Records of one partition may be in work at the same time, and a commit may come in between. Each message is therefore bound to its
+record, and goes into the transaction that commits that record, whatever else is in work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Mapping, MutableMapping
+from typing import Any, NamedTuple
+
+from faust.app._attached import Attachments
+from faust.streams import current_event
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP, ChannelT, FutureMessage, Message, RecordMetadata, TopicT
+
+from streamapp.errors import StreamsError
+
+__all__ = ["AgentProducer", "BoundMessage", "BoundSends"]
+
+
+class BoundMessage(NamedTuple):
+    """A message, the record that it belongs to, and its place among all messages of the worker."""
+
+    number: int
+    record: TP
+    offset: int
+    future: FutureMessage
+    table: TP | None
+    """The partition of a table's changelog, if the message is a change of that table."""
+
+
+class _SentAtCommit(FutureMessage):  # type: ignore[misc]
+    """Done when the record that it belongs to is committed, which waits for the agent: the agent must not wait for it."""
+
+    def __init__(self, message: Any, record: Message) -> None:
+        super().__init__(message)
+        self._record = record
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        if not self.done() and not self._record.acked and _current_record() is self._record:
+            raise StreamsError(
+                "an agent cannot wait until what it sends has arrived: with exactly_once_v2 that is when its record is committed, "
+                "which waits for the agent. Leave the second await away, or send with force=True outside the transaction"
+            )
+        return super().__await__()  # type: ignore[no-any-return]
+
+    __iter__ = __await__
+
+
+def _current_record() -> Message | None:
+    event = current_event()
+    return None if event is None else event.message
+
+
+class BoundSends(Attachments):  # type: ignore[misc]
+    """Faust's attachments: what ``topic.send`` asks whether a message has to wait for a commit."""
+
+    def __init__(self, app: Any) -> None:
+        super().__init__(app)
+        self._numbers = itertools.count()
+        self._bound: MutableMapping[TP, list[BoundMessage]] = defaultdict(list)
+
+    @property
+    def enabled(self) -> bool:
+        """True while an agent works on a record whose offset is committed."""
+        return self._record() is not None
+
+    def _record(self) -> Message | None:
+        if not self.app.config.exactly_once:
+            return None
+        record = _current_record()
+        return record if record is not None and self.app.topics.acks_enabled_for(record.topic) else None
+
+    async def maybe_put(self, channel: ChannelT | str, *args: Any, force: bool = False, **kwargs: Any) -> Any:
+        in_memory = not isinstance(channel, str | TopicT)
+        return await super().maybe_put(channel, *args, force=force or in_memory, **kwargs)
+
+    def put(self, message: Message, channel: str | ChannelT, *args: Any, **kwargs: Any) -> FutureMessage:
+        topic = self.app.topic(channel) if isinstance(channel, str) else channel
+        future = _SentAtCommit(topic.as_future_message(*args, **kwargs).message, message)
+        self._bind(message, future)
+        return future
+
+    def take_over(self, future: FutureMessage) -> bool:
+        """Binds a message that was to be sent soon, as changes of tables are, if an agent works on a record."""
+        record = self._record()
+        if record is not None:
+            self._bind(record, future)
+        return record is not None
+
+    def _bind(self, record: Message, future: FutureMessage) -> None:
+        if not self.app.consumer.has(record):
+            raise asyncio.CancelledError("the record was given to somebody else: Faust starts the agent anew")
+        message = future.message
+        topic = message.channel.get_topic_name()
+        table = TP(topic, message.partition) if topic in self.app.tables.changelog_topics else None
+        bound = BoundMessage(next(self._numbers), record.tp, record.offset, future, table)
+        self._bound[record.tp].append(bound)
+
+    # For the commit.
+
+    def trim(self, positions: dict[TP, int]) -> None:
+        """Lowers positions until the changes of each table that they commit have no change before them that they do not commit.
+
+        What was written later may have been computed from what was written earlier, by another agent or another record.
+        """
+        changes: MutableMapping[TP, list[BoundMessage]] = defaultdict(list)
+        for bound in self._all():
+            if bound.table is not None:
+                changes[bound.table].append(bound)
+        lowered = True
+        while lowered:
+            lowered = False
+            for written in changes.values():
+                behind = False
+                for bound in written:
+                    if bound.offset >= positions.get(bound.record, -1):
+                        behind = True
+                    elif behind:
+                        positions[bound.record] = bound.offset
+                        lowered = True
+
+    def of(self, positions: Mapping[TP, int]) -> list[BoundMessage]:
+        """The messages of all records below the positions, in the order in which they were sent."""
+        return [bound for bound in self._all() if bound.offset < positions.get(bound.record, -1)]
+
+    def _all(self) -> list[BoundMessage]:
+        return sorted(itertools.chain.from_iterable(self._bound.values()), key=lambda bound: bound.number)
+
+    async def sent(self, messages: Iterable[BoundMessage]) -> None:
+        """Forgets messages that were committed, and tells those who wait for them."""
+        gone = {bound.number for bound in messages}
+        for tp, waiting in self._bound.items():
+            self._bound[tp] = [bound for bound in waiting if bound.number not in gone]
+        for bound in messages:
+            future, message = bound.future, bound.future.message
+            if future.done():
+                continue
+            topic = message.channel.get_topic_name()
+            partition = -1 if message.partition is None else message.partition
+            future.set_result(
+                RecordMetadata(topic, partition, TP(topic, partition), -1, message.timestamp, None)
+            )
+            if message.callback is not None:
+                called = message.callback(future)
+                if asyncio.iscoroutine(called):
+                    await called
+
+    def forget(self) -> set[str]:
+        """Drops everything that is not committed; returns the changelogs of the tables that are ahead of what is committed."""
+        dropped = self._all()
+        self._bound.clear()
+        for bound in dropped:
+            bound.future.cancel()
+        return {bound.table.topic for bound in dropped if bound.table is not None}
+
+
+class AgentProducer(driver.Producer):  # type: ignore[misc]
+    """Faust's producer, which sends everything that belongs to no record and, with at_least_once, everything else."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._under_way: set[asyncio.Future[Any]] = set()
+        self._failure: BaseException | None = None
+
+    def send_soon(self, fut: FutureMessage) -> None:
+        if not self.app._attachments.take_over(fut):
+            self._watch(fut)
+            super().send_soon(fut)
+
+    async def send(self, *args: Any, **kwargs: Any) -> Any:
+        future = await super().send(*args, **kwargs)
+        self._watch(future)
+        return future
+
+    def _watch(self, future: asyncio.Future[Any]) -> None:
+        self._under_way.add(future)
+        future.add_done_callback(self._on_done)
+
+    def _on_done(self, future: asyncio.Future[Any]) -> None:
+        self._under_way.discard(future)
+        if not future.cancelled() and future.exception() is not None:
+            self._failure = self._failure or future.exception()
+
+    def key_partition(self, topic: str, key: bytes) -> TP:
+        """Raises `KeyError` while the topic is not known. Faust's asks a client that knows only topics that it has sent to."""
+        partition = self.app.consumer.key_partition(topic, key, None)
+        if partition is None:
+            raise KeyError(topic)
+        return TP(topic, partition)
+
+    async def settle(self) -> None:
+        """Returns when everything that was sent before has arrived. Raises what has become of a message that could not be written."""
+        while waiting := [future for future in self._under_way if not future.done()]:
+            await asyncio.wait(waiting)
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure

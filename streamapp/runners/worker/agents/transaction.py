@@ -1,0 +1,136 @@
+"""The transaction of a worker's agents: what they sent and the offsets of the records that they sent it for, and nothing else.
+
+It is open only while it is committed. A worker that is killed leaves one open at most for that moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from faust.types import TP
+
+from streamapp import failpoints
+from streamapp.config import StreamsConfig
+from streamapp.records import NO_HEADERS, TopicPartition
+from streamapp.runners.worker.agents.sends import BoundMessage
+from streamapp.runners.worker.clients import (
+    PATIENCE_SECONDS,
+    admin_client,
+    brokers_answer,
+    find_committed,
+    list_offsets,
+)
+from streamapp.runners.worker.membership import Member, Position, StaleMemberError
+from streamapp.runners.worker.producer import RecordProducer
+from streamapp.runners.worker.transactions import TransactionAborted
+
+__all__ = ["AgentTransactions"]
+
+logger = logging.getLogger(__name__)
+
+
+class AgentTransactions:
+    """One producer with transactions, in a thread of its own. One call is under way at a time."""
+
+    def __init__(self, config: StreamsConfig) -> None:
+        self._config = config
+        self._name = uuid.uuid4().hex[:12]
+        self._numbers = itertools.count(1)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="agents")
+        self._producer: RecordProducer | None = None
+        self._closed = False
+
+    async def open(self) -> None:
+        """Raises `BrokerError` when brokers do not answer."""
+        await self._in_thread(self._open)
+
+    async def commit(
+        self, positions: Mapping[TopicPartition, int], member: Member, messages: Iterable[BoundMessage]
+    ) -> bool:
+        """Commits messages and positions together. False: nothing was committed, and another attempt may be.
+
+        Raises `StaleMemberError` when the positions are another worker's by now, and `BrokerError`.
+        """
+        done: bool = await self._in_thread(lambda: self._commit(positions, member, list(messages)))
+        return done
+
+    async def settled(self, partitions: Collection[TopicPartition]) -> None:
+        """Returns when no transaction is open that has offsets of these partitions."""
+        await self._in_thread(lambda: find_committed(self._config, partitions, PATIENCE_SECONDS))
+
+    async def ends(self, partitions: Collection[TopicPartition]) -> dict[TP, int]:
+        """The offset after the last record of each log, committed or not."""
+        found = await self._in_thread(
+            lambda: list_offsets(admin_client(self._config), partitions, latest=True)
+        )
+        return {TP(*tp): offset for tp, offset in found.items()}
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._producer is not None:
+            await self._in_thread(self._producer.close)
+        self._thread.shutdown(wait=False)
+
+    async def _in_thread(self, call: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def _open(self) -> None:
+        transactional_id = f"{self._config.application_id}-agents-{self._name}"
+        self._producer = RecordProducer(self._config, {}, transactional_id)
+        self._producer.open()
+
+    def _commit(
+        self, offsets: Mapping[TopicPartition, int], member: Member, messages: list[BoundMessage]
+    ) -> bool:
+        producer = self._producer
+        assert producer is not None
+        mark = f"agents {self._name} {next(self._numbers)}"
+        positions = {TopicPartition(*tp): Position(offset, mark) for tp, offset in offsets.items()}
+        try:
+            producer.begin()
+            for bound in messages:
+                _send(producer, bound.future.message)
+            producer.flush(PATIENCE_SECONDS, lambda: self._closed)
+            failpoints.hit("agents-sent")
+            admin = admin_client(self._config)
+            producer.commit(
+                positions,
+                member,
+                lambda: failpoints.hit("agents-offsets-sent"),
+                lambda: brokers_answer(admin),
+            )
+            failpoints.hit("agents-committed")
+            return True
+        except TransactionAborted as exc:
+            producer.roll_back()
+            # An answer may be missing although it was committed; the new producer has waited until that is settled.
+            found = find_committed(self._config, list(positions), PATIENCE_SECONDS)
+            if all(found[tp][1].startswith(mark) for tp in positions):
+                return True
+            logger.warning("the transaction of the agents is tried again: %s", exc)
+            return False
+        except StaleMemberError:
+            producer.roll_back()
+            raise
+        except BaseException:
+            producer.close()
+            raise
+
+
+def _send(producer: RecordProducer, message: Any) -> None:
+    headers = message.headers
+    pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
+    producer.send(
+        message.channel.get_topic_name(),
+        message.key,
+        message.value,
+        None if message.timestamp is None else int(message.timestamp * 1000),
+        tuple(pairs) or NO_HEADERS,
+        message.partition,
+    )

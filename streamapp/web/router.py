@@ -1,0 +1,95 @@
+"""Faust's router and table pages, with the stores of the topology among the tables."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from aiohttp.web import HTTPTemporaryRedirect
+from faust import web
+from faust.app.router import Router
+from faust.web.apps import tables
+from faust.web.exceptions import NotFound, ServiceUnavailable
+from yarl import URL
+
+from streamapp.runners.worker.registry import StoreTable
+from streamapp.runners.worker.status import TableInfo
+from streamapp.runners.worker.view import StoreNotAvailable
+from streamapp.web.problem import BadParameter
+from streamapp.web.values import parse_key
+
+HostToPartitionMap = dict[str, dict[str, list[int]]]
+
+__all__ = ["StreamsRouter", "blueprint"]
+
+blueprint = web.Blueprint("tables")
+
+
+class StreamsRouter(Router):  # type: ignore[misc]
+    """Says which worker has a key, of Faust's tables and of the topology's stores; ``@app.table_route`` asks it."""
+
+    def key_store(self, table_name: str, key: Any) -> URL:
+        """Raises `KeyError` while no worker has the key, which Faust answers with 503."""
+        table = self._get_table(table_name)
+        if not isinstance(table, StoreTable):
+            return super().key_store(table_name, key)  # type: ignore[no-any-return]
+        try:
+            data = _key_bytes(table, key)
+            _, owner, local = self.app.streams.owner(table_name, data)
+        except BadParameter as error:
+            raise NotFound(str(error)) from error
+        except StoreNotAvailable as error:
+            raise ServiceUnavailable(str(error)) from error
+        if owner is None:
+            raise KeyError(key)
+        return URL(self.app.conf.canonical_url if local else owner)
+
+    def table_metadata(self, table_name: str) -> HostToPartitionMap:
+        """Address of each worker -> topic -> the partitions that it has."""
+        table = self._get_table(table_name)
+        if not isinstance(table, StoreTable):
+            return super().table_metadata(table_name)  # type: ignore[no-any-return]
+        return _hosts(self.app.streams.tables()[table_name])
+
+    def tables_metadata(self) -> HostToPartitionMap:
+        """The same for all tables."""
+        found = {host: dict(topics) for host, topics in super().tables_metadata().items()}
+        for info in self.app.streams.tables().values():
+            for host, topics in _hosts(info).items():
+                found.setdefault(host, {}).update(topics)
+        return found
+
+    def _get_table(self, name: str) -> Any:
+        try:
+            return self.app.tables[name]
+        except KeyError:
+            raise NotFound(f"there is no table {name!r}") from None
+
+
+def _key_bytes(table: StoreTable, key: Any) -> bytes:
+    serde = table.spec.key_serde
+    if isinstance(key, str):  # out of a URL
+        return parse_key(serde, key, "key")[1]
+    return key if serde is None else serde.serialize(key)
+
+
+def _hosts(info: TableInfo) -> HostToPartitionMap:
+    """A store without a changelog is known by the topic that it is computed from."""
+    topic = info.topic or info.source_topics[0]
+    hosts: HostToPartitionMap = {}
+    for partition, owner in info.owners.items():
+        if owner is not None:
+            hosts.setdefault(owner, {}).setdefault(topic, []).append(partition)
+    return hosts
+
+
+class _TableKeyDetail(tables.TableKeyDetail):  # type: ignore[misc]
+    async def get(self, request: Any, name: str, key: str) -> Any:
+        if isinstance(self.get_table_or_404(name), StoreTable):
+            raise HTTPTemporaryRedirect(f"/tables/{quote(name, safe='')}/{quote(key, safe='')}")
+        return await super().get(request, name, key)
+
+
+blueprint.route("/", name="list")(tables.TableList)
+blueprint.route("/{name}/", name="detail")(tables.TableDetail)
+blueprint.route("/{name}/{key}/", name="key-detail")(_TableKeyDetail)

@@ -1,0 +1,61 @@
+"""What agents cannot have is refused, with a remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamapp import App, ConfigError, StreamsBuilder, StreamsConfig, StringSerde
+from streamapp.runners.worker.agents.checks import check_agents
+
+EXACTLY_ONCE = StreamsConfig(processing_guarantee="exactly_once_v2")
+
+
+def upper(builder: StreamsBuilder) -> None:
+    text = StringSerde()
+    builder.stream("in", key_serde=text, value_serde=text).map_values(str.upper).to(
+        "out", key_serde=text, value_serde=text
+    )
+
+
+async def nothing(stream: Any) -> None:
+    async for _ in stream:
+        pass
+
+
+def test_an_agent_on_an_input_of_the_topology_is_refused(tmp_path: Path) -> None:
+    app = App("checked", topology=upper, datadir=tmp_path)
+    app.agent(app.topic("out"))(nothing)
+    check_agents(app, app.streams.is_source)
+    app.agent(app.topic("in"), name="late")(nothing)
+    with pytest.raises(ConfigError, match="the agent .*late reads in, which the topology reads"):
+        check_agents(app, app.streams.is_source)
+
+
+@pytest.mark.parametrize("of", ["app", "table"])
+def test_a_table_on_disk_cannot_be_exact(tmp_path: Path, of: str) -> None:
+    stores = {"store": "rocksdb://"}
+    for config in (None, EXACTLY_ONCE):
+        app = App("checked", config=config, datadir=tmp_path, **(stores if of == "app" else {}))
+        app.Table("totals", default=int, **(stores if of == "table" else {}))
+        if config is None:
+            check_agents(app, lambda topic: False)
+        else:
+            with pytest.raises(ConfigError, match="the table totals to rocksdb before"):
+                check_agents(app, lambda topic: False)
+
+
+def test_a_partitioner_of_its_own_is_refused_where_nobody_would_ask_it() -> None:
+    def first(key: Any, partitions: list[int], available: list[int]) -> int:
+        return partitions[0]
+
+    App("checked", producer_partitioner=first)
+    with pytest.raises(ConfigError, match="give topic.send a partition instead"):
+        App("checked", config=EXACTLY_ONCE, producer_partitioner=first)
+
+
+def test_another_transport_is_refused() -> None:
+    with pytest.raises(ConfigError, match="confluent://localhost:9092.*an App takes kafka://host:port"):
+        App("checked", broker="confluent://localhost:9092")

@@ -1,0 +1,113 @@
+"""The bookkeeping of agents: what is done, and what is committed together."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from faust.types import TP, FutureMessage
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamapp.config import StreamsConfig
+from streamapp.runners.worker.agents.progress import Progress
+from streamapp.runners.worker.agents.sends import BoundSends
+
+offsets = st.lists(st.integers(1, 40), min_size=1, max_size=8).map(
+    lambda steps: [sum(steps[:n]) for n in range(1, len(steps) + 1)]
+)
+
+
+@given(offsets, st.data())
+def test_a_position_passes_nothing_that_is_not_done_and_everything_else(
+    existing: list[int], data: Any
+) -> None:
+    progress = Progress()
+    assert progress.position(set()) is None
+    for offset in existing:
+        assert progress.hand_out(offset)
+    assert not progress.hand_out(data.draw(st.sampled_from(existing)))
+    done = data.draw(st.sets(st.sampled_from(existing)))
+    position = progress.position(set(done))
+    open = [offset for offset in existing if offset not in done]
+    assert position == (open[0] if open else existing[-1] + 1)
+    assert progress.position(set(existing)) == existing[-1] + 1
+
+
+class Topic:
+    def __init__(self, name: str) -> None:
+        self.get_topic_name = lambda: name
+
+
+def sends(*written: tuple[str, int, str]) -> BoundSends:
+    """Messages, each with the partition and offset of its record and the topic that it goes to; tables are upper case."""
+    app = SimpleNamespace(
+        config=StreamsConfig(processing_guarantee="exactly_once_v2"),
+        consumer=SimpleNamespace(has=lambda record: record.generation_id == 1),
+        tables=SimpleNamespace(changelog_topics={"TABLE", "OTHER"}),
+    )
+    bound = BoundSends(app)
+    for topic, offset, to in written:
+        message = SimpleNamespace(channel=Topic(to), partition=0)
+        record = SimpleNamespace(tp=TP(topic, 0), offset=offset, generation_id=1)
+        bound._bind(record, FutureMessage(message))  # type: ignore[arg-type]
+    return bound
+
+
+async def trimmed(bound: BoundSends, **positions: int) -> tuple[dict[str, int], list[tuple[str, int]]]:
+    wanted = {TP(topic, 0): position for topic, position in positions.items()}
+    bound.trim(wanted)
+    messages = [(message.record.topic, message.offset) for message in bound.of(wanted)]
+    return {tp.topic: position for tp, position in wanted.items()}, messages
+
+
+def run(coroutine: Any) -> Any:
+    return asyncio.run(coroutine)
+
+
+def test_a_commit_takes_what_was_sent_for_its_records_in_the_order_in_which_it_was_sent() -> None:
+    async def check() -> None:
+        bound = sends(("a", 4, "out"), ("b", 1, "out"), ("a", 3, "out"), ("a", 5, "out"))
+        assert await trimmed(bound, a=5, b=2) == ({"a": 5, "b": 2}, [("a", 4), ("b", 1), ("a", 3)])
+
+    run(check())
+
+
+def test_a_change_of_a_table_is_not_committed_before_one_that_was_written_earlier() -> None:
+    async def check() -> None:
+        bound = sends(("a", 4, "TABLE"), ("b", 1, "TABLE"), ("b", 2, "out"))
+        assert await trimmed(bound, a=4, b=3) == ({"a": 4, "b": 1}, [])
+        assert await trimmed(bound, a=5, b=3) == ({"a": 5, "b": 3}, [("a", 4), ("b", 1), ("b", 2)])
+
+    run(check())
+
+
+def test_a_position_that_is_lowered_may_lower_others() -> None:
+    async def check() -> None:
+        bound = sends(("a", 4, "TABLE"), ("b", 1, "TABLE"), ("b", 1, "OTHER"), ("c", 7, "OTHER"))
+        assert await trimmed(bound, a=4, b=2, c=8) == ({"a": 4, "b": 1, "c": 7}, [])
+
+    run(check())
+
+
+def test_an_agent_that_works_on_a_record_of_an_earlier_assignment_is_interrupted() -> None:
+    async def check() -> None:
+        bound = sends()
+        message = SimpleNamespace(channel=Topic("out"), partition=0)
+        future = FutureMessage(message)  # type: ignore[arg-type]
+        with pytest.raises(asyncio.CancelledError):
+            bound._bind(SimpleNamespace(tp=TP("a", 0), offset=1, generation_id=0), future)  # type: ignore[arg-type]
+        assert await trimmed(bound, a=9) == ({"a": 9}, [])
+
+    run(check())
+
+
+def test_tables_that_are_ahead_of_what_is_committed_are_named() -> None:
+    async def check() -> None:
+        bound = sends(("a", 1, "TABLE"), ("a", 1, "out"))
+        assert bound.forget() == {"TABLE"}
+        assert bound.forget() == set()
+
+    run(check())

@@ -1,0 +1,58 @@
+"""The application of the tests of agents: one that answers each record and counts in a table, told by its environment."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from streamapp.app import App
+from streamapp.config import StreamsConfig
+
+from .counting import counting
+
+env = os.environ
+
+if "APP_ID" in env:
+    guarantee = env.get("GUARANTEE", "exactly_once_v2")
+    config = StreamsConfig(
+        env["APP_ID"],
+        bootstrap_servers=env["BOOTSTRAP"] if env.get("ADDRESS", "config") == "config" else None,
+        processing_guarantee=guarantee,  # type: ignore[arg-type]
+        commit_interval_ms=int(env.get("COMMIT_MS", "100")),
+        session_timeout_ms=6_000,
+        processing_exception_handler=env.get("ON_ERROR", "fail"),  # type: ignore[arg-type]
+        deserialization_exception_handler=env.get("ON_ERROR", "fail"),  # type: ignore[arg-type]
+        dead_letter_queue_topic=env.get("DEAD_LETTERS"),
+    )
+    topology = counting(env["SOURCE"], env["SINK"]) if env.get("TOPOLOGY") == "yes" else None
+    broker = {"broker": f"kafka://{env['BOOTSTRAP']}"} if env.get("ADDRESS") == "broker" else {}
+    app = App(
+        env["APP_ID"],
+        topology=topology,
+        config=config,
+        datadir=env["DATADIR"],
+        web_port=int(env["WEB_PORT"]),
+        topic_partitions=4,
+        broker_commit_interval=int(env.get("COMMIT_MS", "100")) / 1000,
+        **broker,
+    )
+    asked = app.topic(env["AGENT_IN"], value_serializer=env.get("VALUES", "raw"), key_serializer="raw")
+    answers = app.topic(env["AGENT_OUT"], value_serializer="raw", key_serializer="raw")
+    counts = app.Table("seen", default=int, partitions=4) if env.get("TABLE") == "yes" else None
+
+    @app.agent(asked, concurrency=int(env.get("CONCURRENCY", "1")), sink=[answers])
+    async def answer(stream):  # type: ignore[no-untyped-def]
+        """Sends what it reads, and how often its table has seen the key; yields the same once more."""
+        async for event in stream.events():
+            if event.value == b"poison":
+                raise ValueError("this record cannot be answered")
+            if "DELAY" in env:
+                await asyncio.sleep(float(env["DELAY"]))
+            number = b""
+            if counts is not None:
+                key = event.key.decode()
+                counts[key] += 1
+                number = b"=%d" % counts[key]
+            value = event.value if isinstance(event.value, bytes) else str(event.value).encode()
+            await answers.send(key=event.key, value=b"sent " + value + number)
+            yield b"yielded " + value

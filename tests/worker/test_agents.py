@@ -1,0 +1,280 @@
+"""Agents keep the guarantee of their application: beside a topology, and in an application that has nothing else."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import signal
+import struct
+import time
+from dataclasses import dataclass, field
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from ..processes import Worker, until
+from .conftest import PARTITIONS, Cluster
+
+GUARANTEES = ("at_least_once", "exactly_once_v2")
+
+
+@dataclass
+class Answered:
+    """An application with an agent, and what it was asked."""
+
+    cluster: Cluster
+    topology: bool = False
+    asked: list[bytes] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.input = self.cluster.sink if self.topology else f"{self.cluster.id}-asked"
+        self.output = f"{self.cluster.id}-answers"
+        self.cluster.create(self.output, *([] if self.topology else [self.input]))
+        self.numbers = itertools.count()
+
+    def start(self, name: str = "a", **env: str) -> Worker:
+        topology = {"TOPOLOGY": "yes"} if self.topology else {}
+        more = {"AGENT_IN": self.input, "AGENT_OUT": self.output, **topology, **env}
+        return self.cluster.start(name, app="agents_app", **more)
+
+    def ask(self, count: int, keys: int = 8, per_transaction: int = 10) -> None:
+        """Writes records in many small transactions, whose markers leave gaps between the offsets."""
+        if self.topology:
+            self.cluster.feed(count, keys)
+            return
+        producer = self._producer()
+        for start in range(0, count, per_transaction):
+            producer.begin_transaction()
+            for number in range(start, min(start + per_transaction, count)):
+                value = b"%d" % next(self.numbers)
+                self.asked.append(value)
+                producer.produce(self.input, value, b"k%d" % (number % keys))
+            producer.commit_transaction()
+
+    def abort(self, count: int) -> None:
+        """Writes records in a transaction that is rolled back."""
+        producer = self._producer()
+        producer.begin_transaction()
+        for _ in range(count):
+            producer.produce(self.input, b"aborted", b"k1")
+        producer.flush()
+        producer.abort_transaction()
+
+    def _producer(self) -> Producer:
+        settings = {
+            "bootstrap.servers": self.cluster.bootstrap,
+            "transactional.id": f"{self.cluster.id}-asks",
+            "partitioner": "murmur2_random",
+        }
+        producer = Producer(settings)
+        producer.init_transactions()
+        return producer
+
+    def answers(self, kind: bytes = b"sent ") -> list[tuple[bytes | None, bytes]]:
+        rows = self.cluster.read(self.output)
+        return [(key, value.removeprefix(kind)) for key, value in rows if value and value.startswith(kind)]
+
+    def answered(self, count: int, timeout: float = 60.0) -> None:
+        until(lambda: len(self.answers()) >= count, timeout, self.story)
+
+    def story(self) -> str:
+        logs = "\n".join(f"--- {worker.log.name}\n{worker.text()[-4000:]}" for worker in self.cluster.workers)
+        return f"{len(self.answers())} answers\n{logs}"
+
+    def behind(self) -> int:
+        """How many offsets the group is behind the last records that can be read."""
+        settings = {
+            "bootstrap.servers": self.cluster.bootstrap,
+            "group.id": self.cluster.id,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,  # this one only looks
+        }
+        consumer = Consumer(settings)
+        partitions = [TopicPartition(self.input, number) for number in range(PARTITIONS)]
+        lag = 0
+        for found in consumer.committed(partitions, timeout=10):
+            consumer.assign([TopicPartition(self.input, found.partition, max(found.offset, 0))])
+            while (message := consumer.poll(10.0)) is not None and message.error() is None:
+                lag += 1
+        consumer.close()
+        return lag
+
+
+@pytest.fixture(params=[False, True], ids=["agents-only", "beside-a-topology"])
+def answered(cluster: Cluster, request: pytest.FixtureRequest) -> Answered:
+    return Answered(cluster, request.param)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_clean_restart_repeats_nothing_whatever_lies_between_the_records(
+    answered: Answered, guarantee: str
+) -> None:
+    """The first worker has the address as ``broker=``, and the second one from the environment."""
+    worker = answered.start(GUARANTEE=guarantee, ADDRESS="broker")
+    answered.ask(600)
+    answered.abort(7)
+    answered.ask(100)
+    answered.answered(700)
+    assert worker.terminate() == 0
+    assert answered.behind() == 0
+    bootstrap = answered.cluster.bootstrap
+    again = answered.start(GUARANTEE=guarantee, ADDRESS="environment", STREAMAPP_BOOTSTRAP_SERVERS=bootstrap)
+    answered.ask(50)
+    answered.answered(750)
+    assert again.terminate() == 0
+    answers = answered.answers()
+    assert len(answers) == 750, answered.story()
+    assert len(answered.answers(b"yielded ")) == 750
+    if not answered.topology:
+        assert sorted(value for _, value in answers) == sorted(answered.asked)
+
+
+def numbers(rows: list[tuple[bytes | None, bytes]]) -> dict[bytes | None, list[int]]:
+    """What the table counted for each key, in the order of the answers."""
+    found: dict[bytes | None, list[int]] = collections.defaultdict(list)
+    for key, value in rows:
+        found[key].append(int(value.rpartition(b"=")[2]))
+    return found
+
+
+def test_kill_9_repeats_nothing_with_exactly_once(answered: Answered) -> None:
+    env = {"TABLE": "yes", "DELAY": "0.005"}
+    answered.ask(600)
+    first = answered.start(**env)
+    answered.answered(150)
+    first.signal(signal.SIGKILL)
+    second = answered.start(**env)
+    answered.answered(350)
+    second.signal(signal.SIGKILL)
+    third = answered.start(**env)
+    third.wait_for("Worker ready")
+    answered.answered(600)
+    assert third.terminate() == 0
+    assert len(answered.answers(b"yielded ")) == 600, answered.story()
+    counted = numbers(answered.answers())
+    assert {key: found for key, found in counted.items() if found != list(range(1, len(found) + 1))} == {}
+    assert sum(map(len, counted.values())) == 600
+
+
+def test_kill_9_in_the_middle_of_a_commit_repeats_nothing(cluster: Cluster) -> None:
+    answered = Answered(cluster)
+    env = {"TABLE": "yes", "DELAY": "0.005"}
+    for step in ("agents-sent", "agents-offsets-sent", "agents-committed"):
+        answered.ask(300)
+        killed = answered.start(**env, STREAMAPP_FAILPOINT=f"{step}:kill:2")
+        assert killed.wait() == -signal.SIGKILL, step
+    last = answered.start(**env)
+    answered.answered(900)
+    assert last.terminate() == 0
+    counted = numbers(answered.answers())
+    assert {key: found for key, found in counted.items() if found != list(range(1, len(found) + 1))} == {}
+    assert sum(map(len, counted.values())) == 900
+
+
+def test_kill_9_repeats_only_what_was_not_committed_with_at_least_once(answered: Answered) -> None:
+    answered.ask(600)
+    env = {"GUARANTEE": "at_least_once", "DELAY": "0.002"}
+    first = answered.start(**env)
+    answered.answered(200)
+    first.signal(signal.SIGKILL)
+    first.wait()
+    before, left = len(answered.answers()), answered.behind()
+    second = answered.start(**env)
+    answered.answered(before + left)
+    assert second.terminate() == 0
+    assert len(answered.answers()) == before + left
+    assert left < 600
+    if not answered.topology:
+        assert {value for _, value in answered.answers()} == set(answered.asked)
+
+
+def test_a_worker_that_hangs_and_is_replaced_commits_nothing_any_more(cluster: Cluster) -> None:
+    answered = Answered(cluster)
+    env = {"TABLE": "yes", "DELAY": "0.005", "COMMIT_MS": "1000"}
+    first = answered.start(**env)
+    answered.ask(800)
+    answered.answered(100)
+    first.signal(signal.SIGSTOP)
+    answered.start("b", **env)
+    answered.answered(800)
+    first.signal(signal.SIGCONT)
+    answered.ask(100)
+    answered.answered(900)
+    time.sleep(2.0)  # for what the first might still do
+    counted = numbers(answered.answers())
+    assert {key: found for key, found in counted.items() if found != list(range(1, len(found) + 1))} == {}, (
+        answered.story()
+    )
+    assert sum(map(len, counted.values())) == 900
+
+
+def test_workers_that_come_and_go_repeat_nothing(cluster: Cluster) -> None:
+    answered = Answered(cluster)
+    env = {"TABLE": "yes", "DELAY": "0.003", "CONCURRENCY": "3"}
+    first = answered.start(**env)
+    answered.ask(1_000)
+    answered.answered(100)
+    second = answered.start("b", **env)
+    answered.answered(500)
+    assert first.terminate() == 0
+    answered.answered(1_000)
+    assert second.terminate() == 0
+    counted = numbers(answered.answers())
+    assert {
+        key: found for key, found in counted.items() if sorted(found) != list(range(1, len(found) + 1))
+    } == {}
+    assert sum(map(len, counted.values())) == 1_000
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_an_agent_that_raises_ends_the_worker_and_its_record_comes_again(
+    cluster: Cluster, guarantee: str
+) -> None:
+    answered = Answered(cluster)
+    answered.ask(100)
+    worker = answered.start(GUARANTEE=guarantee, COMMIT_MS="2000")  # most is not committed when it fails
+    answered.answered(100)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    producer.produce(answered.input, b"poison", b"k1", partition=2)
+    producer.flush()
+    assert worker.wait() == 1
+    assert f"record of {answered.input}-2 at offset" in worker.text().splitlines()[-1]
+    assert "this record cannot be answered" in worker.text().splitlines()[-1]
+    assert answered.behind() == 1
+    again = answered.start(GUARANTEE=guarantee, ON_ERROR="continue")
+    again.wait_for("going on without it")
+    answered.ask(20)
+    answered.answered(120)
+    assert again.terminate() == 0
+    assert answered.behind() == 0
+    assert len(answered.answers()) == 120
+
+
+def test_records_that_cannot_be_decoded_become_dead_letters(cluster: Cluster) -> None:
+    answered = Answered(cluster)
+    letters = f"{cluster.id}-letters"
+    cluster.create(letters)
+    env = {"VALUES": "json", "ON_ERROR": "continue", "DEAD_LETTERS": letters}
+    worker = answered.start(**env)
+    answered.ask(50)  # numbers are JSON
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    producer.produce(answered.input, b"{no json", b"k1")
+    producer.flush()
+    answered.ask(50)
+    answered.answered(100)
+    until(lambda: [value for _, value in cluster.read(letters)] == [b"{no json"], 30, worker.text)
+    assert worker.terminate() == 0
+    assert answered.behind() == 0
+    assert len(answered.answers()) == 100
+
+
+def test_the_topology_counts_on_beside_its_agents(cluster: Cluster) -> None:
+    answered = Answered(cluster, topology=True)
+    worker = answered.start()
+    answered.ask(200)
+    answered.answered(200)
+    assert worker.terminate() == 0
+    assert cluster.totals() == (200, 200)
+    last = dict(answered.answers())
+    assert sum(struct.unpack(">q", value)[0] for value in last.values()) == 200
