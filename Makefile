@@ -29,8 +29,8 @@ check: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/lint-imports --config .importlinter-cycles
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/lint-imports --no-cache --config .importlinter-cycles
 
 $(VENV)/installed: pyproject.toml hatch_build.py $(wildcard streamapp/broker/native/*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "streamapp needs Python 3.11 or newer; name one with PYTHON=...")'

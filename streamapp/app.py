@@ -34,7 +34,7 @@ from streamapp.runners.worker.agents.sends import BoundSends
 from streamapp.runners.worker.clients import client_id
 from streamapp.runners.worker.control import StreamsTransport
 from streamapp.runners.worker.process import StreamsWorker, end_in_time
-from streamapp.runners.worker.registry import StreamsTableManager, register
+from streamapp.runners.worker.registry import StreamsTableManager, SubtopologyAgent, register
 from streamapp.runners.worker.runtime import StreamsRuntime
 from streamapp.secrets import without_user
 from streamapp.topology import Topology
@@ -135,7 +135,11 @@ class App(faust.App):  # type: ignore[misc]
             return
         if self._runs_topology:
             await self.streams.start()
-        check_agents(self, self.streams.is_source if self._runs_topology else lambda topic: False)
+        check_agents(
+            self,
+            [agent for agent in self.agents.values() if not isinstance(agent, SubtopologyAgent)],
+            self.streams.is_source if self._runs_topology else lambda topic: False,
+        )
         if self._runs_topology:
             for topics in self.streams.source_topics.values():
                 self.topics.add(self.topic(*topics, acks=False, value_serializer="raw"))

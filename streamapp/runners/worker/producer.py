@@ -274,6 +274,7 @@ class RecordProducer:
     def _failed(self, failed: Failure) -> None:
         error, topic, partition, key, value, timestamp = failed
         if error.code() == KafkaError._INVALID_DIFFERENT_RECORD:
+            self._refusals.spare(failed)
             return  # it comes again with those that were refused
         if not is_refusal(error):
             if self._transactional or error.code() in _OUT_OF_STEP:

@@ -7,6 +7,7 @@ operator, where source record and operator are known: the production exception h
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable
 from math import inf
@@ -77,6 +78,8 @@ class Refusals:
         self._new: list[Failure] = []
         self._topics: dict[str, KafkaError] = {}
         self._records: dict[tuple[str, bytes | None, bytes | None], list[tuple[int, KafkaError]]] = {}
+        self._told_apart: set[TopicPartition] = set()
+        """Where brokers have said which records of a batch are to blame."""
         self.batch_bytes: int | None = None
         """Batches have to be smaller than this, since larger ones were refused as a whole."""
 
@@ -92,19 +95,35 @@ class Refusals:
         """A result was refused."""
         self._new.append(failure)
 
+    def spare(self, failure: Failure) -> None:
+        """A result was refused for the sake of others in its batch."""
+        self._told_apart.add(TopicPartition(failure.topic, failure.partition))
+
     def take(self) -> ResultsRefused | None:
         """From now on `find` knows what was added; the reason to roll back, if anything was."""
         failures, self._new = self._new, []
         if not failures:
             return None
         together: dict[TopicPartition, list[Failure]] = defaultdict(list)
+        one_of: dict[tuple[TopicPartition, int], list[Failure]] = defaultdict(list)
         for each in failures:
-            if each.error.code() in _OF_THE_TOPIC:
+            code, where = each.error.code(), TopicPartition(each.topic, each.partition)
+            if code in _OF_THE_TOPIC:
                 self._topics[each.topic] = each.error
-            elif each.error.code() in _OF_THE_BATCH:
-                together[TopicPartition(each.topic, each.partition)].append(each)
+            elif code in _OF_THE_BATCH:
+                together[where].append(each)
+            elif code == KafkaError.INVALID_TIMESTAMP or (
+                code == KafkaError.INVALID_RECORD and where not in self._told_apart
+            ):
+                one_of[where, code].append(each)
             else:
                 self._remember(each)
+        self._told_apart.clear()
+        for (where, _), batch in one_of.items():
+            for each in (blamed := _to_blame(batch)):
+                self._remember(each)
+            if not blamed:
+                together[where] += batch
         for batch in together.values():
             self._look_for_those_to_blame(batch)
         return ResultsRefused(_story(failures))
@@ -136,6 +155,21 @@ class Refusals:
     def _remember(self, failure: Failure) -> None:
         where = failure.topic, failure.key, failure.value
         self._records.setdefault(where, []).append((failure.timestamp, failure.error))
+
+
+def _to_blame(batch: list[Failure]) -> list[Failure]:
+    """Of a batch with a single culprit, all of whose records librdkafka reports alike, those that are to blame for sure.
+
+    A timestamp is refused for its distance from the clock, so the one that is furthest away is the culprit. A record without
+    key is, where others have one. None: it cannot be known.
+    """
+    if len(batch) == 1:
+        return batch
+    if batch[0].error.code() == KafkaError.INVALID_RECORD:
+        return [each for each in batch if each.key is None]
+    times = [each.timestamp for each in batch]
+    furthest = max(times) if max(times) > time.time() * 1000 else min(times)
+    return [each for each in batch if each.timestamp == furthest]
 
 
 def _size(failure: Failure) -> int:

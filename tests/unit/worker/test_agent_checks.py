@@ -9,6 +9,7 @@ import pytest
 
 from streamapp import App, ConfigError, StreamsBuilder, StreamsConfig, StringSerde
 from streamapp.runners.worker.agents.checks import check_agents
+from streamapp.runners.worker.registry import SubtopologyAgent
 
 EXACTLY_ONCE = StreamsConfig(processing_guarantee="exactly_once_v2")
 
@@ -25,13 +26,17 @@ async def nothing(stream: Any) -> None:
         pass
 
 
+def plain(app: App) -> list[Any]:
+    return [agent for agent in app.agents.values() if not isinstance(agent, SubtopologyAgent)]
+
+
 def test_an_agent_on_an_input_of_the_topology_is_refused(tmp_path: Path) -> None:
     app = App("checked", topology=upper, datadir=tmp_path)
     app.agent(app.topic("out"))(nothing)
-    check_agents(app, app.streams.is_source)
+    check_agents(app, plain(app), app.streams.is_source)
     app.agent(app.topic("in"), name="late")(nothing)
     with pytest.raises(ConfigError, match="the agent .*late reads in, which the topology reads"):
-        check_agents(app, app.streams.is_source)
+        check_agents(app, plain(app), app.streams.is_source)
 
 
 @pytest.mark.parametrize("of", ["app", "table"])
@@ -41,10 +46,10 @@ def test_a_table_on_disk_cannot_be_exact(tmp_path: Path, of: str) -> None:
         app = App("checked", config=config, datadir=tmp_path, **(stores if of == "app" else {}))
         app.Table("totals", default=int, **(stores if of == "table" else {}))
         if config is None:
-            check_agents(app, lambda topic: False)
+            check_agents(app, app.agents.values(), lambda topic: False)
         else:
             with pytest.raises(ConfigError, match="the table totals to rocksdb before"):
-                check_agents(app, lambda topic: False)
+                check_agents(app, app.agents.values(), lambda topic: False)
 
 
 def test_a_partitioner_of_its_own_is_refused_where_nobody_would_ask_it() -> None:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from faust.tables.base import Collection
 from yarl import URL
 
 from streamapp.errors import ConfigError
-from streamapp.runners.worker.registry import SubtopologyAgent
 
 __all__ = ["check_agents"]
 
 
-def check_agents(app: Any, is_source: Callable[[str], bool]) -> None:
-    """``is_source`` says of a topic whether the topology reads it. Raises `ConfigError`."""
-    for agent in app.agents.values():
-        if not isinstance(agent, SubtopologyAgent):
-            for topic in filter(is_source, getattr(agent.channel, "topics", ())):
-                raise ConfigError(
-                    f"the agent {agent.name} reads {topic}, which the topology reads, and an application reads a topic once. Let the "
-                    "topology write what the agent needs to another topic, or give the agent an App of its own"
-                )
+def check_agents(app: Any, agents: Iterable[Any], is_source: Callable[[str], bool]) -> None:
+    """Raises `ConfigError` for what the application's own ``agents`` cannot have. ``is_source`` says of a topic whether the
+    topology reads it."""
+    for agent in agents:
+        for topic in filter(is_source, getattr(agent.channel, "topics", ())):
+            raise ConfigError(
+                f"the agent {agent.name} reads {topic}, which the topology reads, and an application reads a topic once. Let the "
+                "topology write what the agent needs to another topic, or give the agent an App of its own"
+            )
     if not app.config.exactly_once:
         return
     for table in app.tables.values():

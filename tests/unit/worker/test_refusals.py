@@ -1,0 +1,68 @@
+"""Refused results: of a batch that brokers refuse as a whole, the record to blame is found, and no other."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from confluent_kafka import KafkaError
+
+from streamapp.runners.worker.refusals import Refusals
+from streamapp.runners.worker.sender import Failure
+
+NOW = int(time.time() * 1000)
+HOUR = 3_600_000
+
+
+def refused(code: int, *records: tuple[bytes | None, int], topic: str = "out") -> list[Failure]:
+    return [Failure(KafkaError(code), topic, 0, key, b"v", timestamp) for key, timestamp in records]
+
+
+def blamed(refusals: Refusals, failures: list[Failure]) -> list[bytes | None]:
+    for failure in failures:
+        refusals.add(failure)
+    assert refusals.take() is not None
+    return [f.key for f in failures if refusals.find(f.topic, f.key, f.value, f.timestamp) is not None]
+
+
+@pytest.mark.parametrize(
+    ("records", "culprits"),
+    [
+        ([(b"a", NOW), (b"b", NOW + 2 * HOUR), (b"c", NOW + 1000)], [b"b"]),
+        ([(b"a", NOW + 2 * HOUR), (b"b", NOW + 2 * HOUR), (b"c", NOW)], [b"a", b"b"]),
+        ([(b"a", NOW - HOUR), (b"b", 5), (b"c", NOW - 2 * HOUR)], [b"b"]),
+        ([(b"a", NOW)], [b"a"]),
+    ],
+    ids=["ahead", "two of one time", "behind", "alone"],
+)
+def test_the_timestamp_that_is_furthest_away_is_to_blame(records, culprits):
+    assert blamed(Refusals(), refused(KafkaError.INVALID_TIMESTAMP, *records)) == culprits
+
+
+def test_a_record_without_key_is_to_blame_where_others_have_one():
+    batch = refused(KafkaError.INVALID_RECORD, (b"a", 1), (None, 2), (b"c", 3))
+    assert blamed(Refusals(), batch) == [None]
+
+
+def test_what_brokers_tell_apart_is_believed():
+    refusals = Refusals()
+    (other,) = refused(KafkaError._INVALID_DIFFERENT_RECORD, (b"good", 1))
+    refusals.spare(other)
+    batch = refused(KafkaError.INVALID_RECORD, (b"a", NOW + 2 * HOUR), (b"b", NOW + 3 * HOUR))
+    assert blamed(refusals, batch) == [b"a", b"b"]
+
+
+def test_what_nothing_tells_apart_is_sent_in_smaller_batches():
+    refusals = Refusals()
+    batch = refused(KafkaError.INVALID_RECORD, (b"a", 1), (b"b", 2))
+    assert blamed(refusals, batch) == []
+    assert refusals.batch_bytes == 1
+
+
+def test_the_next_one_is_found_when_the_first_is_gone():
+    refusals, later, last = Refusals(), (b"later", NOW + 2 * HOUR), (b"last", NOW + 3 * HOUR)
+    assert blamed(refusals, refused(KafkaError.INVALID_TIMESTAMP, (b"a", NOW), later, last)) == [b"last"]
+    both = refused(KafkaError.INVALID_TIMESTAMP, (b"a", NOW), later)
+    assert blamed(refusals, both) == [b"later"]
+    refusals.clear()
+    assert not refusals
