@@ -58,6 +58,7 @@ def good() -> list[Event]:
     ahead = New("copies", "k1", b'{"n": 7, "ahead": true}', 0, ahead=True)
     history.append(_sent(ahead, offsets["copies"], FIRST_MS))
     history.append(_event("dead", **_where("x-copies", 0, offsets["copies"])))
+    history.append(_event("drained"))
     history.append(_event("wait", what="all is committed", seconds=180, ok=True))
     return history
 
@@ -175,6 +176,10 @@ def test_what_the_fault_matrix_refuses_is_refused_here(
     event: Event, invariant: str, good: list[Event]
 ) -> None:
     assert broken([*good, event]) == {invariant}
+
+
+def test_a_run_that_ended_early_is_refused(good: list[Event]) -> None:
+    assert broken([e for e in good if e["event"] != "drained"]) == {"drained"}
 
 
 def test_a_seed_gives_the_same_schedule_again_and_another_seed_another() -> None:

@@ -58,12 +58,12 @@ def _report(run: Chaos, seconds: float) -> str:
     events = list(read_history(run.history.path))
     logs = [path.read_text(errors="replace") for path in sorted(run.folder.glob("*.log"))]
     sent, outputs = only(events, "sent"), only(events, "output")
-    longest = max(run.to_ready, default=0.0)
     return "\n".join(
         [
             f"{seconds:.0f} s; faults: {', '.join(f'{kind} {n}' for kind, n in sorted(run.faults.items()))}",
             f"worker processes: {len(logs)}; steps: {len(run.to_ready)}; "
-            f"longest time until all were ready: {longest:.1f} s",
+            f"longest until all were ready: {max(run.to_ready, default=0.0):.1f} s, "
+            f"until what was sent was committed: {max(run.to_commit, default=0.0):.1f} s",
             f"records: {len(sent)} in {len(INPUTS)} topics, {len(outputs)} results in {len(SINKS)} topics, "
             f"{len(only(events, 'dead'))} dead letters",
             f"rollbacks: {sum(log.count('begin again at the last commit') for log in logs)}",

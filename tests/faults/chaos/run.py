@@ -48,6 +48,8 @@ class Chaos(Fleet):
         self.faults: Counter[str] = Counter()
         self.to_ready: list[float] = []
         """Seconds from the end of each step's faults until all workers were ready."""
+        self.to_commit: list[float] = []
+        """The same, until what was sent by then was committed."""
         self.history.add(
             "run", prefix=self.id, seed=seed, workers=workers, guarantee="exactly_once_v2", stages=[]
         )
@@ -83,7 +85,7 @@ class Chaos(Fleet):
                     self._step(faults)
                     if time.monotonic() > deadline:
                         break
-            self._end()
+            self._finish()
         except Stopped:
             pass
         finally:
@@ -103,7 +105,14 @@ class Chaos(Fleet):
         began = time.monotonic()
         self._all_ready()
         self.to_ready.append(time.monotonic() - began)
-        time.sleep(2.0)
+        # A worker may be ready before it notices: what was sent by now has to be committed, too.
+        sent = dict(self.traffic.ends)
+        self._until(
+            lambda: all(self._watcher.committed.get(tp, 0) >= end for tp, end in sent.items()),
+            "what was sent by now is committed",
+        )
+        self.to_commit.append(time.monotonic() - began)
+        self._all_ready()
 
     def _suffer(self, fault: Fault) -> None:
         try:
@@ -175,7 +184,7 @@ class Chaos(Fleet):
         builder = StreamsBuilder()
         describe(builder, self.id)
         plan = builder.build().plan(StreamsConfig(self.id))
-        with Backlog(plan, KafkaSettings(self.kafka.bootstrap_servers)) as backlog:
+        with Backlog(plan, KafkaSettings(bootstrap_servers=self.kafka.bootstrap_servers)) as backlog:
 
             def empty() -> bool:
                 try:
@@ -187,12 +196,13 @@ class Chaos(Fleet):
 
     # The end.
 
-    def _end(self) -> None:
+    def _finish(self) -> None:
         for turn in (1, 2):
             self._drained()
             self.traffic.close_windows(turn)
             time.sleep(2.0)  # results on window close come once in a second at most
         self._drained()
+        self.history.add("drained")
         for table in TABLES:
             rows = self.rows(table)
             if rows is not None:

@@ -24,6 +24,12 @@ _UNORDERED = {"tumbling-final", "hopping-final"}
 def judge_chaos(history: Iterable[Event]) -> list[Verdict]:
     """A verdict for each general invariant, each output topic, each table and the dead letters."""
     events = list(history)
+    general = judge(e for e in events if e["event"] not in ("sent", "output", "table", "dead"))
+    if not only(events, "drained"):
+        return [
+            *general,
+            Verdict("drained", False, "the run ended before everything was worked off: see above"),
+        ]
     prefix = events[0]["prefix"]
     inputs = Inputs(only(events, "sent"), prefix)
     outputs: dict[str, dict[int, list[Row]]] = {name: defaultdict(list) for name in SINKS}
@@ -43,7 +49,6 @@ def judge_chaos(history: Iterable[Event]) -> list[Verdict]:
     for e in only(events, "table"):
         found[f"table {e['source']}"] = [*_different(e["rows"], tables[e["source"]])]
     found["dead letters"] = [*_unaccounted(inputs, only(events, "dead"))]
-    general = judge(e for e in events if e["event"] not in ("sent", "output", "table", "dead"))
     return [*general, *(Verdict(name, not what, _shortened(what)) for name, what in found.items())]
 
 
