@@ -31,7 +31,7 @@ def good() -> list[Event]:
     builder = StreamsBuilder(config)
     describe(builder, "x")
     draw, numbers = random.Random(1), count(1)
-    records = [r for r in (draw_record(next(numbers), draw) for _ in range(1_500)) if not r.ahead]
+    records = [r for r in (draw_record(next(numbers), draw) for _ in range(700)) if not r.ahead]
     history: list[Event] = [_event("run", prefix="x", stages=[], guarantee="exactly_once_v2")]
     offsets = dict.fromkeys(INPUTS, 0)
     with TopologyTestDriver(builder.build()) as driver:
@@ -44,12 +44,12 @@ def good() -> list[Event]:
                 driver.pipe_raw(f"x-{record.topic}", record.key.encode(), record.value, timestamp)
         for letter in driver.produced["x-dead"]:
             said = {name.removeprefix("__streams.errors."): content for name, content in letter.headers}
-            where = said["topic"].decode(), int(said["partition"]), int(said["offset"])
-            history.append(_event("dead", **_where(*where)))
+            source = _where(text(said["topic"]), int(text(said["partition"])), int(text(said["offset"])))
+            history.append(_event("dead", **source))
         for name in SINKS:
             for offset, row in enumerate(driver.produced[f"x-{name}"]):
                 where = _where(f"x-{name}", 0, offset)
-                history.append(_event("output", **where, key=row.key.decode(), value=row.value.decode()))
+                history.append(_event("output", **where, key=text(row.key), value=text(row.value)))
         for key, value in driver.store("pending").all():
             history.append(_event("pending", key=key, value=value))
         for name in TABLES:

@@ -193,8 +193,7 @@ def _out_windows(table: Any, prefix: str, name: str) -> None:
 
 
 def _stored(name: str, retention: timedelta | None = None) -> Materialized:
-    kept = {} if retention is None else {"retention": retention}
-    return Materialized(name, key_serde=TEXT, value_serde=TEXT, caching=False, **kept)
+    return Materialized(name, key_serde=TEXT, value_serde=TEXT, caching=False, retention=retention)
 
 
 def _check(key: str, value: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from streamapp import StreamsBuilder, TopologyTestDriver
 
 from ..history import Event
+from ..watch import text
 from .application import EXACT, GONE, INPUTS, JOIN_MS, describe_exact, group
 
 __all__ = ["Inputs", "Sent", "exact_outputs", "final_tables", "pairs"]
@@ -87,7 +88,7 @@ def exact_outputs(inputs: Inputs) -> dict[str, dict[int, list[tuple[str, str]]]]
                 driver.pipe_raw("x-events", each.key.encode(), each.value.encode(), each.timestamp)
             for name in EXACT:
                 rows = driver.produced.get(f"x-{name}", [])
-                found[name][partition] = [(row.key.decode(), row.value.decode()) for row in rows]
+                found[name][partition] = [(text(row.key), text(row.value)) for row in rows]
     return found
 
 

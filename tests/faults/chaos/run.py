@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from confluent_kafka import TopicPartition
@@ -161,13 +161,13 @@ class Chaos(Fleet):
     # Waiting.
 
     def _all_ready(self) -> None:
-        """Until every worker is ready, or one has ended by itself, which ends the run."""
+        """Until every worker is ready."""
         self._until(
             lambda: all(self.ask(name, "/health/ready")[0] == 200 for name in self.names), "all are ready"
         )
 
-    def _until(self, condition: object, what: str, seconds: float = PATIENCE) -> None:
-        assert callable(condition)
+    def _until(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
+        """As `wait_until`, but a worker that has ended by itself, or a wait in vain, ends the run."""
         self.wait_until(lambda: bool(self.fallen()) or condition(), what, seconds)
         if self.fallen() or any(not e["ok"] for e in self.history.of("wait")):
             raise Stopped(what)
