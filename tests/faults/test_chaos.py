@@ -45,7 +45,7 @@ def good() -> list[Event]:
         for letter in driver.produced["x-dead"]:
             said = {name.removeprefix("__streams.errors."): content for name, content in letter.headers}
             source = _where(text(said["topic"]), int(text(said["partition"])), int(text(said["offset"])))
-            history.append(_event("dead", **source))
+            history.append(_event("dead", **source, error=text(said["message"])))
         for name in SINKS:
             for offset, row in enumerate(driver.produced[f"x-{name}"]):
                 where = _where(f"x-{name}", 0, offset)
@@ -57,7 +57,7 @@ def good() -> list[Event]:
     # No broker was here to refuse the result of a record that is ahead of the clock.
     ahead = New("copies", "k1", b'{"n": 7, "ahead": true}', 0, ahead=True)
     history.append(_sent(ahead, offsets["copies"], FIRST_MS))
-    history.append(_event("dead", **_where("x-copies", 0, offsets["copies"])))
+    history.append(_event("dead", **_where("x-copies", 0, offsets["copies"]), error="ahead"))
     history.append(_event("drained"))
     history.append(_event("wait", what="all is committed", seconds=180, ok=True))
     return history

@@ -233,12 +233,16 @@ class Chaos(Fleet):
                     self.history.add("output", **where, **record)
                 else:
                     said = {
-                        name.removeprefix("__streams.errors."): value
-                        for name, value in message.headers() or ()
+                        name.removeprefix("__streams.errors."): text(value)
+                        for name, value in message.headers()
                     }
-                    source = int(said["partition"]), int(said["offset"])
                     self.history.add(
-                        "dead", topic=said["topic"].decode(), partition=source[0], offset=source[1], **record
+                        "dead",
+                        topic=said["topic"],
+                        partition=int(said["partition"]),
+                        offset=int(said["offset"]),
+                        error=said["message"],
+                        **record,
                     )
             reader.close()
         pending = dict(self.read(f"{self.id}-pending-changelog"))

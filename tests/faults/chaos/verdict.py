@@ -179,7 +179,9 @@ def _different(rows: dict[str, str], expected: dict[str, str]) -> Iterator[str]:
 def _unaccounted(inputs: Inputs, dead: list[Event]) -> Iterator[str]:
     """Each record that cannot be processed is a dead letter once, and no other record is one."""
     letters = Counter((e["topic"], e["partition"], e["offset"]) for e in dead)
+    why = {(e["topic"], e["partition"], e["offset"]): e["error"] for e in dead}
     for where in sorted(inputs.hostile | letters.keys()):
-        if letters[where] != 1 or where not in inputs.hostile:
-            wanted = "1 was wanted" if where in inputs.hostile else "it can be processed"
-            yield f"{where} is {letters[where]} times in the dead-letter topic: {wanted}"
+        if where not in inputs.hostile:
+            yield f"{where} can be processed, and is in the dead-letter topic: {why[where]}"
+        elif letters[where] != 1:
+            yield f"{where} is {letters[where]} times in the dead-letter topic"
