@@ -19,6 +19,7 @@ from ..history import only, read_history
 from ..judge import Verdict
 from .application import INPUTS, SINKS
 from .run import Chaos
+from .traffic import CLOSING_MS, STEP_MS
 from .verdict import judge_chaos
 
 
@@ -34,6 +35,9 @@ def main() -> int:
     options = parser.parse_args()
     if options.judge is not None:
         return _print(judge_chaos(read_history(options.judge)))
+    if options.minutes * 60 * options.rate * STEP_MS > CLOSING_MS:
+        most = CLOSING_MS / STEP_MS / 60 / options.rate
+        parser.error(f"event time does not last for so many records: at most {most:.0f} minutes at this rate")
     seed = random.randrange(10_000) if options.seed is None else options.seed
     folder = options.folder or Path(tempfile.mkdtemp(prefix="chaos-"))
     print(

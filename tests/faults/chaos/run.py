@@ -209,12 +209,12 @@ class Chaos(Fleet):
                 self.history.add("table", source=table, rows={_shown(row): row["value"] for row in rows})
         for name in self.names:
             self.stop(name)
+        self._read_all()
 
     def _close(self) -> None:
         self.close_workers()
         self._prober.close()
         self._watcher.close()
-        self._read_all()
         self.history.close()
 
     def _read_all(self) -> None:

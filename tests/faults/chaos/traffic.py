@@ -15,12 +15,12 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from .application import INPUTS
 
-__all__ = ["CLOSING_MS", "KEYS", "New", "Traffic", "closing", "draw_record"]
+__all__ = ["CLOSING_MS", "KEYS", "STEP_MS", "New", "Traffic", "closing", "draw_record"]
 
 KEYS = 40
 CLOSING_MS = 5 * 3_600_000
 """Further than any event: the last records close all windows before them, with a store's day still to spare."""
-_STEP_MS = 100
+STEP_MS = 100
 _AHEAD_MS = 3 * 3_600_000
 """Brokers take what is one hour ahead (``message.timestamp.after.max.ms``)."""
 _PRODUCERS = 3
@@ -49,7 +49,7 @@ def draw_record(number: int, draw: random.Random) -> New:
     """One in 120 cannot be processed; some are late for the windows; of the copies one in 60 is ahead of the clock."""
     (topic,) = draw.choices(INPUTS, [_SHARES[name] for name in INPUTS])
     late = 8_000 if number % 10 == 3 else 60_000 if number % 37 == 5 else 0
-    event_ms = max(0, number * _STEP_MS - late)
+    event_ms = max(0, number * STEP_MS - late)
     key = f"r{draw.randrange(8)}" if topic == "refs" else f"k{draw.randrange(KEYS)}"
     if draw.random() < 1 / 120:
         # A table has no function that could refuse what can be read.
