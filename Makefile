@@ -3,12 +3,13 @@
 # make test            checks and all tests, from nothing, on a new machine: workers that are killed, Java, Spark, Chromium
 # make bench           streamapp and its peers side by side: CPU per event; ARGS="latency", "restore", "curve keys" ...
 # make faults          the fault matrix on one broker and on three; ARGS="--list", "zombie", "--jobs 4" ...
+# make chaos           30 minutes of faults drawn from a seed; ARGS="--minutes 3 --seed 7" ...
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test faults bench check clean
+.PHONY: run test faults chaos bench check clean
 
 run: $(VENV)/installed
 	$(BIN)/python -m agents.demo $(ARGS)
@@ -21,6 +22,9 @@ test: check
 
 faults: $(VENV)/installed
 	$(BIN)/python -m tests.faults $(ARGS)
+
+chaos: $(VENV)/installed
+	$(BIN)/python -m tests.faults.chaos $(ARGS)
 
 bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks $(or $(ARGS),throughput)

@@ -129,6 +129,8 @@ def _application(env: os._Environ[str]) -> App:
         deserialization_exception_handler=env.get("ON_ERROR", "fail"),  # type: ignore[arg-type]
         production_exception_handler=env.get("ON_PRODUCTION", "fail"),  # type: ignore[arg-type]
         dead_letter_queue_topic=env.get("DEAD_LETTERS"),
+        # Brokers tell quotas by the client's name: without one of its own it has the worker's process in it.
+        client_properties={"client.id": env["APP_ID"]},
     )
     app = App(
         env["APP_ID"],

@@ -133,7 +133,8 @@ def started_without_brokers(run: Run) -> None:
     workloads=("copy", "count"),
 )
 def quota(run: Run) -> None:
-    run.kafka.set_quota(run.id, producer_byte_rate=200_000)
+    for role in ("producer", "transactions"):
+        run.kafka.set_quota(f"{run.id}-{role}", producer_byte_rate=200_000)
     for _ in range(5):
         run.feed(2_000, lambda number: f"{number:01000}")
     run.start("a")

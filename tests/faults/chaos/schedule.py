@@ -1,0 +1,45 @@
+"""Which faults come when: drawn from a seed, so that a run can be had again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import combinations
+from typing import NamedTuple
+
+__all__ = ["KINDS", "Fault", "names", "steps"]
+
+KINDS = ("kill", "stop", "suspend", "broker", "quota")
+_SECONDS = {"kill": (1, 12), "stop": (1, 8), "suspend": (9, 20), "broker": (1, 12), "quota": (8, 25)}
+"""The shortest and the longest time until the fault is taken back. A suspension is longer than a session (6 s)."""
+_NEVER_TOGETHER = {frozenset({"stop", "broker"}), frozenset({"stop", "quota"})}
+"""A worker that cannot commit within its time to stop may end with another code than 0 (docs/worker.md)."""
+
+
+class Fault(NamedTuple):
+    kind: str
+    worker: str
+    """Empty if the fault is of the brokers."""
+    seconds: int
+
+
+def names(workers: int) -> list[str]:
+    return [f"w{number}" for number in range(1, workers + 1)]
+
+
+def steps(seed: int, workers: int) -> Iterator[list[Fault]]:
+    """Faults that come together, step by step, without an end. Each kind comes once in five steps at least; in every
+    third step or so a second one comes, of another kind and to another worker."""
+    draw = random.Random(seed)
+    pairs = [set(pair) for pair in combinations(KINDS, 2) if frozenset(pair) not in _NEVER_TOGETHER]
+    while True:
+        for kind in draw.sample(KINDS, len(KINDS)):
+            targets = draw.sample(names(workers), workers)
+            kinds = [kind]
+            if workers > 1 and draw.random() < 0.35:
+                kinds += draw.choice([sorted(pair - {kind}) for pair in pairs if kind in pair])
+            yield [_fault(draw, each, targets.pop()) for each in kinds]
+
+
+def _fault(draw: random.Random, kind: str, worker: str) -> Fault:
+    return Fault(kind, "" if kind in ("broker", "quota") else worker, draw.randint(*_SECONDS[kind]))
