@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class MemoryShares:
-    """How ``state_memory_bytes`` is divided; all tasks and stores of a process share each part.
+    """The parts of ``state_memory_bytes``; all tasks and stores of a process share each part.
 
     >>> shares = StreamsConfig().memory
     >>> shares.block_cache >> 20, shares.write_buffers >> 20, shares.rows >> 20, shares.uncommitted >> 20
@@ -35,13 +35,13 @@ class MemoryShares:
     """
 
     block_cache: int
-    """Of RocksDB."""
+    """Bytes for the block cache of RocksDB."""
     write_buffers: int
-    """Of RocksDB, which may take half as much again before writes wait."""
+    """Bytes for the write buffers of RocksDB, which may take half as much again before writes wait."""
     rows: int
     """Rows that were read or written, ready to be read again."""
     uncommitted: int
-    """Rows that wait for the commit. With more a commit comes early; while the commit lasts, it takes as much again."""
+    """Rows that wait for the commit. More rows cause an early commit. While a commit lasts, it takes as much again."""
     fetched: int
     """Records that a consumer has fetched ahead."""
     waiting: int
@@ -164,8 +164,8 @@ class StreamsConfig:
     """``none``, ``all``, or a comma-separated list of Kafka Streams' optimisations."""
     ensure_explicit_internal_resource_naming: bool = False
     foreign_key_join_recheck: bool = False
-    """Whether an inner foreign-key join asks again when an answer that deletes a row was overtaken by a change of the row. Kafka Streams does
-    not, and keeps the row. Spark always does."""
+    """True: an inner foreign-key join asks again when a change of a row overtook the answer that deletes the row.
+    Kafka Streams does not ask again, and keeps the row. Spark always asks again."""
 
     default_key_serde: Serde[Any] | None = None
     default_value_serde: Serde[Any] | None = None
@@ -178,7 +178,7 @@ class StreamsConfig:
     """Where records go that a handler said to go on without (KIP-1034)."""
 
     _given: ClassVar[frozenset[str]] = frozenset()
-    """Of an instance: the settings that it was made with, whatever their values."""
+    """The settings that an instance was made with, whatever their values."""
 
     def __post_init__(self) -> None:
         if isinstance(self.state_dir, os.PathLike):  # what everybody calls a folder

@@ -1,4 +1,4 @@
-"""Which cluster an application uses, and how the cluster lets it in: one decision for all clients and commands.
+"""The decision for all clients and commands: the cluster of an application, and the application's access to it.
 
 An argument comes first, then the configuration, then the environment, then the local broker.
 """
@@ -29,11 +29,11 @@ _FAUST_ADDRESSES = {
 }
 """Faust's settings that name brokers, with their variables, which Faust prefers to arguments."""
 _PORT = 9092
-"""What Faust adds to a host without port."""
+"""The port that Faust adds to a host without port."""
 
 
 def connected(config: StreamsConfig, environ: Mapping[str, str] | None = None) -> StreamsConfig:
-    """The configuration with what was left open decided: address, protocol and credentials of the cluster.
+    """The configuration with all open settings decided: address, protocol and credentials of the cluster.
 
     The variables are those of `KafkaSettings.from_env`. The result can be sent to other machines, where the environment
     says something else. Raises `ConfigError` for what cannot work together.

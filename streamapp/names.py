@@ -1,4 +1,4 @@
-"""Names: those that Kafka allows for topics, the one that was meant, and those that outlast a rename of a class."""
+"""Names: names that Kafka allows for topics, guesses for misspelt names, names that outlast a rename of a class."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 NO_HEADERS: Headers = ()
 _RECORD_BYTES = 200
-"""Of a record's key, numbers and objects."""
+"""The bytes of a record's key, numbers and objects."""
 
 
 def check_headers(headers: object) -> None:
@@ -105,7 +105,7 @@ class RecordBatch(NamedTuple):
 
 
 def batch_bytes(batch: RecordBatch) -> int:
-    """Roughly what a batch takes in memory.
+    """The rough size of a batch in memory.
 
     >>> batch_bytes(RecordBatch([b"N1", b"N1"], [b"late", None], [500, 501], [7, 8]))
     404

@@ -1,4 +1,4 @@
-"""Which settings are secrets, and how they are kept out of what people read: the one owner of both questions."""
+"""The one owner of two questions: which settings are secrets, and how nobody gets to read them."""
 
 from __future__ import annotations
 

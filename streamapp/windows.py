@@ -42,7 +42,7 @@ class EmitStrategy(Enum):
 
 
 class _WindowsType(ABCMeta):
-    """Says what to write for the constructors of other libraries."""
+    """Names the right call for the constructors of other libraries."""
 
     if not TYPE_CHECKING:
 
@@ -83,7 +83,7 @@ class Windows(metaclass=_WindowsType):
     size_ms: int
     grace_ms: int
     closes: ClassVar[bool] = True
-    """Whether a window is ever closed."""
+    """True if a window can close."""
 
     @abstractmethod
     def windows_for(self, timestamp: int) -> Sequence[int]:
@@ -104,7 +104,7 @@ class Windows(metaclass=_WindowsType):
 
     @property
     def tumbling(self) -> bool:
-        """Whether window n reaches from n times the size to n + 1 times the size.
+        """True if window n reaches from n times the size to n + 1 times the size.
 
         >>> TimeWindows.of_size_with_no_grace(10).advance_by(5).tumbling
         False
@@ -169,7 +169,7 @@ class TimeWindows(Windows):
 
     @property
     def tumbling(self) -> bool:
-        """Whether the windows do not overlap.
+        """True if the windows do not overlap.
 
         >>> TimeWindows.of_size_with_no_grace(10).tumbling
         True

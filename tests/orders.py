@@ -55,7 +55,7 @@ def changes(chance: random.Random, count: int, *, keys: int = 4, again: bool = F
 
 
 def fold(kind: str, changes: list[Change], *, mapped: bool = False) -> dict[str, str]:
-    """The join, from what both sides are in the end."""
+    """The join of both sides as they are in the end."""
     sides: dict[str, dict[str, str | None]] = {"orders": {}, "sellers": {}}
     for side, key, value in changes:
         sides[side][key] = value.upper() if value and mapped and side == "sellers" else value

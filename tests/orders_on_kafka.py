@@ -54,7 +54,7 @@ class OrdersOnKafka:
             time.sleep(self._chance.choice((0, 0.05, 0.3)))
 
     def table(self) -> dict[str, str]:
-        """The last value by key of what was written."""
+        """The last written value by key."""
         topic = f"{self._prefix}joined"
         reader = Consumer(
             {

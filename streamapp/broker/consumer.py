@@ -64,7 +64,7 @@ class RecordConsumer(Protocol):
         """What has arrived, at most so many records; waits up to ``timeout`` seconds for the first."""
 
     def wake(self) -> None:
-        """For other threads: a `poll` that waits, or else the next one, does not wait for a first record.
+        """Other threads call this: a `poll` that waits, or else the next `poll`, does not wait for a first record.
 
         confluent-kafka's consumer cannot be woken: a poll of `MessageConsumer` waits to its end.
         """

@@ -81,7 +81,7 @@ class LastingAdmin:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         refusals = self._refusals = deque[KafkaError](maxlen=1)
-        """What the brokers have against this client, as long as none lets it in."""
+        """The brokers' objection to this client, as long as no broker lets the client in."""
 
         def note(error: KafkaError) -> None:  # no method: the client would keep this object alive
             if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):

@@ -42,7 +42,7 @@ def check_materialized(
     key_serde: Serde[Any] | None = None,
     value_serde: Serde[Any] | None = None,
 ) -> None:
-    """Raises `TopologyError` for what is neither a `Materialized` nor None, or has a serde that no row fits.
+    """Raises `TopologyError` unless the argument is a `Materialized` or None, with serdes that fit the rows.
 
     ``key_serde`` and ``value_serde`` are those of the rows, as far as they are known.
     """

@@ -84,7 +84,7 @@ def _check_read_alike(first: SourceNode, second: SourceNode, what: str) -> None:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether two serdes or extractors do the same, as far as it can be told: what they are pickled as is what they are."""
+    """True if two serdes or extractors do the same, as far as code can tell. Equal pickles stand for equal objects."""
     if one is other:
         return True
     if type(one) is not type(other):

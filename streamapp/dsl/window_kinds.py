@@ -34,14 +34,14 @@ Merger = Callable[[Any, Any, Any], Any]
 
 
 class WindowKind(ABC):
-    """What the DSL asks of a kind of window. Times are in ms."""
+    """A kind of window, with everything that the DSL asks of the kind. Times are in ms."""
 
     merges: ClassVar[bool] = False
-    """Whether windows merge, so that an aggregation needs a merger."""
+    """True if windows merge, so that an aggregation needs a merger."""
     closes: bool = True
-    """Whether a window is ever closed, so that there are final results."""
+    """True if a window can close, so that there are final results."""
     count_uses_a_name: ClassVar[bool] = True
-    """Whether Java's count() with an unnamed Materialized uses up a number."""
+    """True if Java's count() with an unnamed Materialized uses up a number."""
 
     @property
     @abstractmethod
@@ -75,7 +75,7 @@ class WindowKind(ABC):
 
 @singledispatch
 def window_kind(windows: object) -> WindowKind:
-    """The kind of a window definition. Raises `TopologyError` for what is none."""
+    """The kind of a window definition. Raises `TopologyError` for anything else."""
     raise TopologyError(
         "windowed_by() takes TimeWindows, SlidingWindows, SessionWindows, UnlimitedWindows or a Windows of your own, not "
         f"{windows!r}"

@@ -18,12 +18,12 @@ __all__ = ["RunningTask", "TaskMetrics"]
 
 @dataclass
 class TaskMetrics:
-    """What a task has counted since it was created; a runner may go on with the drops of the one before it."""
+    """The counts of a task since its creation. A runner may go on with the drops of the task before."""
 
     processed: int = 0
     dropped_records: int = 0
     dropped_results: int = 0
-    """Those that brokers refused and an exception handler went on without."""
+    """Results that brokers refused and an exception handler went on without."""
 
 
 class RunningTask(TaskContext, Protocol):
@@ -37,7 +37,7 @@ class RunningTask(TaskContext, Protocol):
     """The batch that has the bytes of the current record."""
 
     any_partition: ClassVar[bool]
-    """Whether a partitioner may choose a partition that the topic does not have, as in Kafka Streams' test driver."""
+    """True if a partitioner may choose a partition that the topic does not have, as in Kafka Streams' test driver."""
 
     def store(self, name: str) -> Any:
         """A store of this task, or a global store. Raises `InvalidStoreError`."""

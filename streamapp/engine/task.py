@@ -50,7 +50,7 @@ class Task(CurrentRecord):
     partition_group: ClassVar = PartitionGroup
     """What chooses the next record of several inputs."""
     any_partition: ClassVar[bool] = False
-    """Whether a partitioner may choose a partition that the topic does not have."""
+    """True if a partitioner may choose a partition that the topic does not have."""
 
     def __init__(
         self,

@@ -167,7 +167,7 @@ class _Compiler:
         ]
 
     def _matching(self, w: Any, r: Any) -> Any:
-        """What of ``r`` a value of ``w`` is read as: the first branch that takes it, if r is a union."""
+        """The schema for reading a value of ``w``: ``r``, or the first branch that takes ``w`` if ``r`` is a union."""
         r = self._wanted.follow(r)
         if kind_of(w) == "union":
             return r  # each of its branches finds its own
@@ -228,7 +228,7 @@ class _Compiler:
         cls: Callable[..., Any] | None,
         attributes: Mapping[str, str] | None,
     ) -> list[str]:
-        """Lines that read a record into ``made``: what was written in its order, then the defaults of what was not."""
+        """Lines that read a record into ``made``: the written fields in order, then the defaults of all others."""
         wanted = {field["name"]: field for field in r["fields"] if kept is None or field["name"] in kept}
         aliases = {alias: field for field in wanted.values() for alias in field.get("aliases") or ()}
         found: dict[str, int] = {}
@@ -330,7 +330,7 @@ class _Compiler:
         ]
 
     def _is_free(self, schema: Any) -> bool:
-        """Whether a value may take no bytes at all; so does a type that contains itself and has no way out."""
+        """True if a value may take no bytes at all, also for a type that contains itself and has no way out."""
         schema = self._written.follow(schema)
         kind = kind_of(schema)
         if kind == "null":
@@ -384,7 +384,7 @@ class _Compiler:
         return list(_SKIP_VARINT)
 
     def _symbols(self, w: Any, r: Any, n: int) -> list[str]:
-        """What of the writer's symbols the reader has, or its default for all others."""
+        """Lines that keep the writer's symbols that the reader has. The reader's default replaces all others."""
         if set(w["symbols"]) <= set(r["symbols"]):
             return []
         known = {symbol: symbol for symbol in r["symbols"]}

@@ -1,4 +1,4 @@
-"""Avro schemas: which are taken, what their types are called, and the defaults of their fields."""
+"""Avro schemas: checks, the names of their types, and the defaults of their fields."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def check_size(schema: Any) -> None:
 
 
 def _check(schema: Any) -> None:
-    """What fastavro takes and Avro does not."""
+    """Refuses schemas that fastavro takes and Avro does not."""
     if isinstance(schema, str):
         return
     if isinstance(schema, list):

@@ -26,7 +26,7 @@ __all__ = ["make_any_writer"]
 Put = Callable[[bytes], None]
 Write = Callable[[Any, Put, int, "Tried"], None]
 Tried = dict[tuple[int, int], "bytes | str"]
-"""What came of a value (its id) as a branch (its writer's id), within one call: its bytes, or why it does not fit."""
+"""Attempts to write a value (its id) as a branch (its writer's id) in one call: bytes, or the reason of a misfit."""
 
 _FAILED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error)
 _CONTAINERS = ("record", "array", "map")
@@ -42,7 +42,7 @@ class _TooDeep(Exception):
 
 
 def make_any_writer(parsed: Parsed) -> Callable[[Any, bytes], bytes]:
-    """A function (value, header) -> header and Avro. It raises ValueError, whose text has the path to what does not fit."""
+    """A function (value, header) -> header and Avro. The function raises ValueError with the path to the misfit."""
     write = _Compiler(parsed).writer(parsed.root)
 
     def any_writer(value: Any, header: bytes) -> bytes:
@@ -273,7 +273,7 @@ def _is_list(value: Any) -> bool:
 
 
 def _could_be(kind: str, schema: Any) -> Callable[[Any], bool]:
-    """Whether a value may be of this branch, as far as one look says."""
+    """A function that is True if a value may be of this branch, as far as one look says."""
     classes: dict[str, Any] = {
         "boolean": bool,
         "string": str,

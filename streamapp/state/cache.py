@@ -265,7 +265,7 @@ class CachedStore(WriteBehindStore):
         return self._keys.show(row_key)
 
     def _row_key(self, key: Any) -> Any:
-        """What a key that the listener hears is in memory."""
+        """The form in memory of a key that the listener hears."""
         return key if key.__class__ is self._key_class else self._keep_key(key)
 
     def _heard_timestamp(self, row_key: Any, row: Row) -> int:

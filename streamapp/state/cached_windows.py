@@ -35,7 +35,7 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
         self._latest = self._observed
 
     def _expiring(self, write: Write) -> Write:
-        """The cache takes everything; what is too late shows when it leaves for the store."""
+        """The cache takes every row. A row that is too late shows when the row leaves for the store."""
         images, keep_in_image, time_of = self._images, self._keep_in_image, self._time
 
         def write_and_see(row_key: Any, row: Row) -> None:

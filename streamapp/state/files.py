@@ -1,4 +1,4 @@
-"""How many files a process may have open: RocksDB keeps those of its tables open."""
+"""The number of files that a process may have open: RocksDB keeps the files of its tables open."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = [
 ]
 
 FILES_OF_A_PROCESS = 128
-"""Of connections, logs and the program itself, at most in an ordinary worker."""
+"""The files of connections, logs and the program itself, at most in an ordinary worker."""
 FILES_OF_A_TASK = 32
-"""Of a task with state on disk; more where a store is many gigabytes large."""
+"""The files of a task with state on disk; more where a store is many gigabytes large."""
 
 
 def file_limit() -> int:
-    """How many files this process may have open at a time."""
+    """The number of files that this process may have open at a time."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
@@ -34,7 +34,7 @@ def raise_file_limit() -> None:
 
 
 def files_needed(tasks: int) -> int:
-    """How many files a worker of so many tasks with state may need.
+    """The number of files that a worker of so many tasks with state may need.
 
     >>> files_needed(4)
     256

@@ -11,9 +11,9 @@ from streamapp.state.write_behind import MISSING, Row
 __all__ = ["IMAGE_BYTES", "KeyImage"]
 
 IMAGE_BYTES = 500
-"""What an image takes without rows."""
+"""The bytes of an image without rows."""
 _ROW_BYTES = 250
-"""What a row takes in it, without its value."""
+"""The bytes of a row in an image, without the row's value."""
 
 
 class KeyImage:

@@ -15,7 +15,7 @@ from streamapp.state.write_behind import Row, StoreContext, WriteBehindStore
 __all__ = ["KeyValueStore", "PlainTableStore", "SubscriptionStore", "TimestampedKeyValueStore"]
 
 _SHOWN_BYTES, _SHOWN_TIMES = 300, 3
-"""What a decoded row takes, roughly: so many bytes, and so many times those of its value."""
+"""The rough size of a decoded row: so many bytes, and so many times the bytes of its value."""
 
 
 class KeyValueStore(WriteBehindStore):

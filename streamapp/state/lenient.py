@@ -20,7 +20,7 @@ class Unreadable:
 
 @contextmanager
 def lenient(store: Any) -> Iterator[None]:
-    """Scans of the store that begin and end within give an `Unreadable` for what its serdes cannot read.
+    """Scans of the store that begin and end within give an `Unreadable` for each unreadable key or value.
 
     Only scans: what is read by key is kept for the next record, which has to get an error.
 

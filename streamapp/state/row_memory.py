@@ -33,7 +33,7 @@ def kept_size(kept: Any) -> int:
 
 class Turning(Protocol):
     def turn(self) -> None:
-        """Gives up what was not used since the last turn."""
+        """Gives up all rows that nobody has used since the last turn."""
 
 
 class RowMemory:
@@ -54,7 +54,7 @@ class RowMemory:
 
     @property
     def used_bytes(self) -> int:
-        """What the rows of all stores take; never more than the limit."""
+        """The bytes of the rows of all stores; never more than the limit."""
         return self._young + self._old
 
     def share(self, cache: Turning) -> None:
@@ -75,7 +75,7 @@ class RowMemory:
 
 
 class Generations(Generic[T]):
-    """What one store keeps within a `RowMemory`."""
+    """The rows of one store within a `RowMemory`."""
 
     __slots__ = ("__weakref__", "_take", "old", "young")
 

@@ -153,7 +153,7 @@ class SessionStore(TimeBucketedStore):
         return super()._read(row_key)
 
     def _keep_written(self, rows: dict[Any, Row]) -> None:
-        """Sessions are looked for by key and time: what is kept of them are images."""
+        """Images keep sessions, because look-ups of sessions go by key and time."""
         for row_key in rows:
             self._clean.forget(row_key)
 

@@ -28,7 +28,7 @@ class SortedEntries:
     def __init__(self) -> None:
         self._parts: list[list[Any]] = []
         self._last: list[Any] = []
-        """Of each part."""
+        """The last entry of each part."""
         self._count = 0
 
     def __len__(self) -> int:

@@ -61,7 +61,7 @@ class StoreSpec(Generic[S]):
     """Windows, sessions: how long a row is kept after its start (end) by stream time; versioned: history retention; buffer: grace."""
     window_size_ms: int = 0
     segment_interval_ms: int = 0
-    """How finely the store forgets; 0: Kafka Streams' default, which `segment_ms` gives."""
+    """The step in which the store forgets rows; 0: Kafka Streams' default, which `segment_ms` gives."""
     retain_duplicates: bool = False
     keeps_timestamps: bool = True
     """False: a ``timestamped`` store that keeps plain values and shows each with the timestamp -1, unknown."""
@@ -86,7 +86,7 @@ class StoreSpec(Generic[S]):
 
     @property
     def segment_ms(self) -> int:
-        """How finely a store of windows, sessions or versions forgets what is older than its retention.
+        """The step in which a store of windows, sessions or versions forgets rows that are older than its retention.
 
         >>> StoreSpec(name="visits", kind="session", retention_ms=3_600_000).segment_ms
         1800000

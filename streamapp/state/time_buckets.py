@@ -56,7 +56,7 @@ class TimeBucketedStore(WriteBehindStore):
         self._buckets: set[int] | None = None
         """The buckets of the backend, once somebody asks."""
         self._dirty_known = 0
-        """How many dirty rows are in `_dirty_of`: the first ones."""
+        """The number of dirty rows in `_dirty_of`: the first ones."""
         self._observed = _NO_TIME
         self._sequence = 0
         self._written_meta = self._sealed_meta = meta = table.get(_META)
@@ -133,7 +133,7 @@ class TimeBucketedStore(WriteBehindStore):
                         yield data, row
 
     def _load(self, key: Any, time_from: int) -> KeyImage:
-        """The image of a key from a time on: what it has in the backend, and what waits over that."""
+        """The image of a key from a time on: the key's rows in the backend, under the rows that wait."""
         key_bytes, suffix, bucket = self._keys.to_bytes(key), self._suffix, self._bucket
         image = KeyImage(time_from // bucket * bucket)
         size = len(key_bytes) + suffix
@@ -177,7 +177,7 @@ class TimeBucketedStore(WriteBehindStore):
         return [self._expiring, *super()._write_steps()]
 
     def _expiring(self, write: Write) -> Write:
-        """What comes too late is not kept, though it is logged."""
+        """A row that comes too late is not kept, though the row is logged."""
         takes, store = self._takes, self._storing(write)
 
         def write_in_time(row_key: Any, row: Row) -> None:
@@ -187,7 +187,7 @@ class TimeBucketedStore(WriteBehindStore):
         return write_in_time
 
     def _storing(self, write: Write) -> Write:
-        """What writes a row whatever its time."""
+        """A function that writes a row whatever the row's time."""
         images, keep_in_image = self._images, self._keep_in_image
 
         def store(row_key: Any, row: Row) -> None:

@@ -20,7 +20,7 @@ NOT_PUT = -(2**63)
 
 _META = b"\xff"  # local key of the observed stream time; those of rows begin with 0
 _KEY_BYTES, _VERSION_BYTES = 300, 120
-"""What a key and a version take in memory beside their own bytes."""
+"""The bytes in memory of a key, and of a version, beside their own bytes."""
 _Versions = list[tuple[int, Any]]  # (timestamp, kept value or None: deleted), oldest first
 
 

@@ -135,7 +135,7 @@ class WriteBehindStore(Store):
     """
 
     _ROW_BYTES = 200
-    """What a row takes beside key and value: its place in a dictionary, its tuple, its timestamp."""
+    """The bytes of a row beside key and value: its place in a dictionary, its tuple, its timestamp."""
 
     put_row: Write
     """The one way in which a row is written; `open_writes` makes it."""
@@ -164,7 +164,7 @@ class WriteBehindStore(Store):
         self._memory = memory or RowMemory()
         self._dirty: dict[Any, Row] = {}
         self._sized_bytes = 0
-        """Of the dirty rows, if their sizes differ."""
+        """The bytes of the dirty rows, if their sizes differ."""
         self._sealed: dict[Any, Row] | None = None
         self._batch: list[tuple[bytes, bytes | None]] = []
         # Of rows that wait for the changelog with headers, which few do.
@@ -184,7 +184,7 @@ class WriteBehindStore(Store):
         return self._task.log
 
     def open_writes(self) -> None:
-        """Puts together what a write does, the one place that says so.
+        """Puts together the steps of a write, the one place that knows all steps.
 
         From the inside: the row waits for the commit; then come the steps of the store's kind; then tombstones in the
         changelog get the headers of the records that caused them (`StoreSpec.headers_format`).
@@ -195,7 +195,7 @@ class WriteBehindStore(Store):
         self.put_row = self._noting_headers(write) if self.spec.headers_format else write
 
     def _write_steps(self) -> list[Callable[[Write], Write]]:
-        """What a write does beside to remember the row, the innermost first."""
+        """The steps of a write beside remembering the row, the innermost first."""
         return [self._logging] if self._log_each else []
 
     def _remembering(self) -> Write:

@@ -430,7 +430,7 @@ def _check_processor(name: str, supplier: Any) -> None:
 
 
 def _is_operator(supplier: Any) -> bool:
-    """Whether it is one of the DSL's."""
+    """True if the supplier is an operator of the DSL."""
     return callable(getattr(supplier, "bind", None))
 
 

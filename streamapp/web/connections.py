@@ -1,4 +1,4 @@
-"""Limits on the connections to the web server: how many there are, and how long one may take to say what it wants."""
+"""Limits on the connections to the web server: their number, and the time that a connection has for a request."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["KEEP_ALIVE_SECONDS", "LimitedRunner", "most_connections"]
 logger = logging.getLogger(__name__)
 
 HEAD_SECONDS = 10.0
-"""So long the head of a request may take, from the connection's start or the head's first byte."""
+"""The longest time for the head of a request, from the connection's start or the head's first byte."""
 KEEP_ALIVE_SECONDS = 75.0
-"""So long a connection may wait for its next request: longer than load balancers keep theirs (60 s)."""
+"""The longest wait of a connection for its next request: longer than load balancers keep connections (60 s)."""
 BUSY_SECONDS = 15.0
-"""Longer than an answer takes: when connections run out, those that have not ended theirs by then are closed, too."""
+"""A time longer than an answer takes. When connections run out, connections with a longer answer are closed, too."""
 _LOG_SECONDS = 60.0
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -33,7 +33,7 @@ def most_connections() -> int:
 
 
 def _server_logger() -> logging.Logger:
-    """Logs failures of the server with their traceback, and nothing of what clients get wrong: anybody could fill the log."""
+    """Logs failures of the server with their traceback, and no mistakes of clients: anybody could fill the log."""
     made = logger.getChild("server")
     made.addFilter(_is_no_clients_fault)
     return made
@@ -55,7 +55,7 @@ class LimitedRunner(web.AppRunner):
         most = most_connections() if most is None else most
         self._connections = Connections(most)
         self.backlog = max(32, min(128, most // 2))
-        """For sites: asyncio accepts so many connections, some times over, before it tells of the first."""
+        """Sites read this: asyncio accepts so many connections, some times over, before telling of the first."""
 
     async def setup(self) -> None:
         await super().setup()
@@ -65,12 +65,12 @@ class LimitedRunner(web.AppRunner):
 
     @property
     def server(self) -> Any:
-        """What sites call for each connection."""
+        """The handler that sites call for each connection."""
         return None if self._server is None else self._connections
 
 
 class Connections:
-    """The connections of a server, those first with which nothing has happened for longest."""
+    """The connections of a server. Connections that were quiet for longest come first."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -183,7 +183,7 @@ class _Connection(asyncio.Protocol):
 
     @property
     def can_be_closed(self) -> bool:
-        """It has no request, or does not take the answer."""
+        """True if the connection has no request, or does not take the answer."""
         waits = not self._answering and not self.transport.get_write_buffer_size()
         return waits or self._loop.time() - self._since >= BUSY_SECONDS
 

@@ -16,8 +16,10 @@ from streamapp.web.source import TableInfo
 __all__ = ["Part", "merged_page", "part_of"]
 
 Part = dict[str, Any]
-"""What a partition, or the partitions of a worker, have: ``entries``, a cursor for each in ``positions``, ``partitions`` as they
-answered, and ``more``, whether there is more behind the last entry; of the newest also ``scanned``."""
+"""The part of a page from one partition, or from the partitions of a worker.
+
+``positions`` has a cursor for each of the ``entries``. ``partitions`` has the partitions as they answered. ``more``
+says if there are entries behind the last one. A part of the newest entries also has ``scanned``."""
 
 
 def part_of(table: TableInfo, page: Page, freshness: dict[str, Any]) -> Part:
@@ -84,7 +86,7 @@ def _in_order(parts: Iterable[Part]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _within_bytes(entries: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
-    """As many of the first entries as fit into a page; one that does not fit by itself is alone."""
+    """The first entries, as many as fit into a page. A first entry that is too large is alone."""
     size = 0
     for n, (_, entry) in enumerate(entries):
         size += len(json.dumps(entry, ensure_ascii=False).encode(errors="backslashreplace"))

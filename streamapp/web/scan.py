@@ -31,9 +31,9 @@ __all__ = [
 ]
 
 PAGE_BYTES = 4 * 1024 * 1024
-"""So many bytes of entries an answer has at most, but for one whose only entry is larger."""
+"""The largest number of bytes of entries in an answer, except for an answer whose only entry is larger."""
 _PARTITION_BYTES = 64 * 1024
-"""So many bytes of a partition's entries are always read, however many partitions share a page."""
+"""The bytes of a partition's entries that a reader always reads, however many partitions share a page."""
 NEWEST_SCAN = 1_000
 """How many entries of a partition are looked at to find the newest; enough for a page, too few to be felt."""
 COUNT_LIMIT = 1_000

@@ -294,7 +294,7 @@ def _without(request: web.Request, *names: str) -> dict[str, str]:
 
 
 def _asked_here(request: web.Request, table: TableInfo, partitions: Collection[int]) -> frozenset[int] | None:
-    """Of the partitions that have the answer those that this worker is to give, by itself; None: it asks others."""
+    """The partitions with the answer that this worker is to give by itself; None: the worker asks others."""
     asked = parse_partitions(table, request.query)
     if asked is not None and not asked.issubset(partitions):
         listed = ", ".join(map(str, sorted(partitions)))

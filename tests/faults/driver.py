@@ -124,11 +124,11 @@ class Run(Fleet):
         self.wait_until(lambda: f"tasks {every}" in self.log(name), f"{name} has all tasks")
 
     def assignments(self, name: str) -> int:
-        """How often a worker was assigned tasks."""
+        """The number of times that a worker was assigned tasks."""
         return len(_ASSIGNMENT.findall(self.log(name)))
 
     def has_every_task(self, name: str) -> bool:
-        """Whether the latest assignment of a worker has all tasks of all sub-topologies."""
+        """True if the latest assignment of a worker has all tasks of all sub-topologies."""
         *_, latest = ["", *_ASSIGNMENT.findall(re.sub(r"\s+", " ", self.log(name)))]
         every = [f"{stage}_{p}" for stage in range(len(self.stages)) for p in range(PARTITIONS)]
         return all(task in latest for task in every)

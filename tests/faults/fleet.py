@@ -64,7 +64,7 @@ class Fleet:
         return {name: self._ports[name] for name, worker in list(self._workers.items()) if worker.alive}
 
     def ask(self, name: str, path: str) -> tuple[int | None, dict[str, Any]]:
-        """(status, body) of what a worker answers."""
+        """(status, body) of a worker's answer."""
         return get_json(self._ports[name], path)
 
     def pid(self, name: str) -> int:
@@ -138,7 +138,7 @@ class Fleet:
         ]
 
     def read(self, topic: str) -> list[tuple[bytes, bytes]]:
-        """What a restore would read of a topic."""
+        """The records of a topic that a restore would read."""
         partitions = [TopicPartition(topic, p) for p in range(PARTITIONS)]
         reader = LogReader(self.kafka.bootstrap_servers, partitions, read_committed=True)
         try:

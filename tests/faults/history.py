@@ -18,7 +18,7 @@ The judge sees nothing else. Every event has ``t`` (seconds since the run began)
 A chaos run has these in other shapes, or besides (`tests.faults.chaos`):
 
     run        prefix, seed, workers, guarantee, stages         ``prefix`` is that of all topics; there are no stages
-    drained                                                     all that was sent is worked off: outputs can be compared
+    drained                                                     all records are worked off: outputs can be compared
     dead       topic, partition, offset, error, key, value      with the place of the record that could not be processed
     pending    key, value                                       a row of the store that no table shows
 """

@@ -113,7 +113,7 @@ def _stage(events: list[Event], source: str, model: str, sink: str) -> _Stage:
         if e["topic"] == source
         for offset in range(e["first"], e["end"])
     }
-    """What nobody could read before it was deleted."""
+    """The offsets that were deleted before anybody could read them."""
     for kind in ("sent", "output"):
         for e in only(events, kind):
             if e["topic"] == source and (e["partition"], e["offset"]) not in expired:

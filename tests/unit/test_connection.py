@@ -39,7 +39,7 @@ def app(**settings: Any) -> App:
 
 
 def addresses(app: App) -> set[str]:
-    """What Faust's consumer and producer, librdkafka's clients and Spark use."""
+    """The addresses that Faust's consumer and producer, librdkafka's clients and Spark use."""
     urls = [*app.conf.broker, *app.conf.broker_consumer, *app.conf.broker_producer]
     return {
         *(f"{url.host}:{url.port}" for url in urls),

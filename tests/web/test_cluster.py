@@ -213,7 +213,7 @@ async def test_credentials_are_passed_on(pair: Pair) -> None:
 
 
 async def test_nobody_makes_a_worker_leave_partitions_out(pair: Pair) -> None:
-    """A header that proxies pass on changes nothing, and a part is what was asked for by name, or an error."""
+    """A header that proxies pass on changes nothing. A request for a part gets the named part, or an error."""
     for forwarded in ("", "0", "0,1,2,3", "²"):
         headers = {"X-Streamapp-Forwarded": forwarded}
         for client in pair.clients:

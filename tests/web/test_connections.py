@@ -55,7 +55,7 @@ async def ask(port: int, path: str = "/") -> tuple[int, str]:
 
 
 async def closed(reader: asyncio.StreamReader) -> bool:
-    """Whether the server has closed a connection; what it sent before is read."""
+    """True if the server has closed a connection; the data that the server sent before is read."""
     try:
         async with asyncio.timeout(60):
             while await reader.read(65_536):

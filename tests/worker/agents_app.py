@@ -42,7 +42,7 @@ if "APP_ID" in env:
 
     @app.agent(asked, concurrency=int(env.get("CONCURRENCY", "1")), sink=[answers])
     async def answer(stream):  # type: ignore[no-untyped-def]
-        """Sends what it reads, and how often its table has seen the key; yields the same once more."""
+        """Sends each value with the key's count in the table; yields the same once more."""
         async for event in stream.events():
             if event.value == b"poison":
                 raise ValueError("this record cannot be answered")

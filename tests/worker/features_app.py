@@ -1,4 +1,4 @@
-"""An application that uses what Faust's documentation names, each thing once, beside a topology. ``/seen`` shows what came of each."""
+"""An application with each feature of Faust's documentation once, beside a topology. ``/seen`` shows the results."""
 
 from __future__ import annotations
 

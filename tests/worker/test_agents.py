@@ -20,7 +20,7 @@ GUARANTEES = ("at_least_once", "exactly_once_v2")
 
 @dataclass
 class Answered:
-    """An application with an agent, and what it was asked."""
+    """An application with an agent, and the questions to the agent."""
 
     cluster: Cluster
     topology: bool = False
@@ -82,7 +82,7 @@ class Answered:
         return f"{len(self.answers())} answers\n{logs}"
 
     def behind(self) -> int:
-        """How many offsets the group is behind the last records that can be read."""
+        """The number of offsets by which the group is behind the last records that can be read."""
         settings = {
             "bootstrap.servers": self.cluster.bootstrap,
             "group.id": self.cluster.id,
@@ -131,7 +131,7 @@ def test_a_clean_restart_repeats_nothing_whatever_lies_between_the_records(
 
 
 def numbers(rows: list[tuple[bytes | None, bytes]]) -> dict[bytes | None, list[int]]:
-    """What the table counted for each key, in the order of the answers."""
+    """The counts of the table for each key, in the order of the answers."""
     found: dict[bytes | None, list[int]] = collections.defaultdict(list)
     for key, value in rows:
         found[key].append(int(value.rpartition(b"=")[2]))

@@ -1,4 +1,4 @@
-"""What Faust's documentation names works beside a topology."""
+"""All features in Faust's documentation work beside a topology."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from .conftest import PARTITIONS, Cluster
 
 
 def lags(cluster: Cluster) -> dict[str, int]:
-    """Partition -> lag, as ``kafka-consumer-groups --describe`` shows it: from what is committed to the end of the log."""
+    """Partition -> lag, as ``kafka-consumer-groups --describe`` shows: from the commit to the end of the log."""
     asked = cluster.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(cluster.id)])
     committed = asked[cluster.id].result(30).topic_partitions
     ends = cluster.admin.list_offsets(

@@ -50,7 +50,7 @@ def start(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Start:
 
 
 def lines(worker: Worker) -> list[str]:
-    """What was logged, without what the timer prints."""
+    """The logged lines, without the lines that the timer prints."""
     return [line.rstrip() for line in worker.text().splitlines() if line != "a timer prints 42"]
 
 

@@ -61,7 +61,7 @@ def take_any_time(cluster: Cluster, topic: str) -> None:
 
 
 def test_a_worker_that_is_rolled_back_again_and_again_is_not_ready_and_says_why(cluster: Cluster) -> None:
-    """Its results are too far ahead of time, and others each time, so that none is known when it comes again."""
+    """The worker's results are too far ahead of time. They differ each time, so the worker knows none of them again."""
     take_any_time(cluster, cluster.source)
     worker = Member(
         cluster,

@@ -47,7 +47,8 @@ _SUBSCRIPTION_VERSION, _RESPONSE_VERSION = 1, 0
 _SEED = 104729
 
 FOREIGN_KEY, PRIMARY_KEY, VALUE_HASH = "-fk", "-pk", "-vh"
-"""With these behind the subscription topic's name Kafka Streams names topics that do not exist, for serdes of what is no record."""
+"""Kafka Streams puts these suffixes behind the subscription topic's name. The names are of no real topics: serdes of
+data that is no record are bound to them."""
 
 
 class Instruction(IntEnum):
@@ -106,7 +107,7 @@ class SubscriptionSerde(Serde[Subscription]):
         return bytes((_SUBSCRIPTION_VERSION, value.instruction)) + value.hash + tail
 
     def bind(self, topic: str, is_key: bool) -> SubscriptionSerde:
-        """With primary keys of the pseudo-topic that belongs to the subscription topic."""
+        """The serde, with primary keys of the pseudo-topic that belongs to the subscription topic."""
         return SubscriptionSerde(self.primary_key.bind(f"{topic}{PRIMARY_KEY}", True))
 
     def deserialize(self, data: bytes) -> Subscription:
@@ -185,7 +186,7 @@ class _CombinedKeys:
 
 
 class Asking:
-    """What the two ends of an inner join share in the left table's task: how `ResponseJoin` asks once more."""
+    """Both ends of an inner join share this object in the left table's task: `ResponseJoin` asks once more with it."""
 
     ask: Callable[[Any, Any, int, Headers], bool]
     """Subscribes for a left row (key, value, timestamp in ms, headers) so that an answer comes in any case; False, and

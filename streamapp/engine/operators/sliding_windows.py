@@ -73,7 +73,7 @@ class _WindowUpdate:
     headers: Headers
     close_time: int
     closed: int
-    """How many windows were closed to the record."""
+    """The number of windows that were closed to the record."""
 
     def __init__(self, operator: SlidingWindowAggregate, store: Any, forward: TableForward) -> None:
         self.difference = operator.windows.difference_ms

@@ -1,4 +1,4 @@
-"""What a plan must not ask of a worker, and of its process."""
+"""Demands that a plan must not make on a worker and the worker's process."""
 
 from __future__ import annotations
 

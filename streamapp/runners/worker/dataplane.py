@@ -46,7 +46,7 @@ _LINGER_SECONDS = 0.1
 _LATE_SECONDS = 5.0
 """After so long without a look at the ends of the logs another thread looks."""
 _CONFIRM_SECONDS = 10.0
-"""How long a worker that has failed waits for the group to say whether the worker is still a member."""
+"""The longest time that a worker waits, after a failure, for the group to confirm the worker's membership."""
 _DRAIN_SECONDS = 30.0
 """How long a rebalance or a stop waits for asynchronous steps; half of what Faust gives a rebalance."""
 
@@ -176,7 +176,7 @@ class DataPlane(threading.Thread):
             self.fetcher.refresh_ends_beside()
 
     def _wake(self) -> None:
-        """For other threads: the turn does not wait for records any longer, so that the next one begins with their command."""
+        """Other threads call this: the turn ends its wait for records, and the next turn begins with their command."""
         self._woken.set()
         self.fetcher.wake()
 

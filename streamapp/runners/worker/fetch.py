@@ -74,7 +74,7 @@ class Fetcher:
         return result
 
     def _readable(self, tp: TopicPartition, offset: int, first: int, end: int) -> int:
-        """Where reading goes on from a position (negative: there is none) in a log as it is now."""
+        """The offset at which reading goes on from a position (negative: no position) in a log as the log is now."""
         if offset > end:
             raise TaskCorruptedError(
                 f"the group's position in {tp} is {offset}, but the topic ends at {end}: it was deleted and created "
@@ -89,8 +89,11 @@ class Fetcher:
         return end if self._config.auto_offset_reset == "latest" else first
 
     def _go_on_where_there_are_records(self, tp: TopicPartition) -> None:
-        """The log does not have the position any more. It was purged by others, whom the tasks belong to then; or its records
-        were removed, which is the same as when it is found at the start."""
+        """The log does not have the position any more.
+
+        Other workers have purged the log, and the tasks are theirs then. Or retention has removed the records: reading
+        goes on as after such a finding at the start.
+        """
         self._confirm_member()
         (first,) = list_offsets(self._admin, [tp], latest=False).values()
         (end,) = list_offsets(self._admin, [tp], latest=True).values()
@@ -122,7 +125,7 @@ class Fetcher:
             self._on_event(event)
 
     def wake(self) -> None:
-        """For other threads: `poll` does not wait for a first record, this time or the next."""
+        """Other threads call this: `poll` does not wait for a first record, this time or the next."""
         self._consumer.wake()
 
     def caught_up(self, live: LiveTask) -> Collection[TopicPartition] | None:

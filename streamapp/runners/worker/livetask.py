@@ -64,7 +64,7 @@ class LiveTask:
         return _restorable(self.subtopology)
 
     def pass_over_gaps(self, read_up_to: Callable[[TopicPartition], int]) -> None:
-        """Has the next commit cover what was read of the inputs without being a record: Kafka's own tools count it as lag."""
+        """Has the next commit cover markers and gaps of the inputs: Kafka's own tools count markers and gaps as lag."""
         waiting = self.task.buffered
         for tp, position in self.positions.items():
             if not waiting.get(tp) and (reached := read_up_to(tp)) > position:

@@ -1,4 +1,4 @@
-"""A worker's log without what Faust says of its parts, what Kafka's clients repeat, and secrets."""
+"""A worker's log without Faust's lines about its parts, repetitions of Kafka's clients, and secrets."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _FRAMEWORKS = ("faust", "mode", "aiokafka", "asyncio", "aiohttp")
 _SERVICE = re.compile(r"\[\^.*\]: ")
 """A service of Faust speaks; also one of ours that Faust's classes are the base of."""
 _SERVICE_LIFE = re.compile(_SERVICE.pattern + r"(Starting|Stopping|Restarting)\.\.\.")
-"""What an application's own service need not say."""
+"""Messages that an application's own service need not log."""
 _PASSING = re.compile(r"Failed to acquire (idempotence|transactional) PID .*: retrying")
-"""What librdkafka warns of and mends by itself, on a cluster whose coordinators have just started."""
+"""A warning of trouble that librdkafka mends by itself, on a cluster whose coordinators have just started."""
 _CRASHED = "Crashed reason=%r"
 _RERAISING = "We experienced a crash! Reraising original exception..."
 _LOGIN = "Sasl"
@@ -39,7 +39,7 @@ _LOGIN = "Sasl"
 
 
 class Brief(logging.Filter):
-    """Leaves out what frameworks say below a warning, and details of the worker: what `worker` shows without ``-l``."""
+    """Leaves out frameworks' lines below a warning, and details of the worker, for a `worker` without ``-l``."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno >= logging.WARNING:
@@ -67,7 +67,7 @@ class Crashes(logging.Filter):
 
 
 class _Passing(logging.Filter):
-    """Makes a warning of what passes by itself a line of the debug log."""
+    """Makes a warning of a passing trouble a line of the debug log."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno == logging.WARNING and _PASSING.search(record.getMessage()):

@@ -92,7 +92,7 @@ class FaustMembership:
             raise BrokerError(f"{failed}: {exc!r}") from exc
 
     async def commit_now(self, member: Member, positions: Mapping[TopicPartition, Position]) -> None:
-        """In the thread of the member. Raises `StaleMemberError` and aiokafka's errors."""
+        """Commits in the thread of the member. Raises `StaleMemberError` and aiokafka's errors."""
         coordinator = self._coordinator()
         request = {AioTopicPartition(*tp): OffsetAndMetadata(*position) for tp, position in positions.items()}
         await coordinator.ensure_coordinator_known()

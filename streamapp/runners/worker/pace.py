@@ -1,4 +1,4 @@
-"""How much a worker takes in before a commit: as much as brokers take from it well within a transaction's time."""
+"""The amount that a worker takes in before a commit. Brokers take this amount well within a transaction's time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _GROWTH = 1.15
 """Brokers with a quota take ten seconds' worth at once before they slow down. A limit that grows like this is then an
 eighth of all that was sent, so little more than a second's worth."""
 _IN_TIME = 0.25
-"""Of a transaction's time-out: the rest is for brokers that become slower."""
+"""A part of a transaction's time-out: the rest is for brokers that become slower."""
 
 
 class Pace:
@@ -29,19 +29,21 @@ class Pace:
         self._binding = False
 
     def records(self, waiting_bytes: int) -> int:
-        """So many more records may be taken; at least one, or nothing would move."""
+        """The number of records that may still be taken; at least one, or nothing would move."""
         return max(1, int((self._limit - waiting_bytes) / self._weight))
 
     def exceeded(self, waiting_bytes: int) -> bool:
-        """What waits has to be committed before more is taken: half of the limit, so that until then there is
-        room for a turn of some size."""
+        """True if a commit has to come before further records, since half of the limit waits.
+
+        The other half leaves room for a turn of some size.
+        """
         if waiting_bytes < self._limit / 2:
             return False
         self._binding = True
         return True
 
     def taken(self, records: int, more_bytes: int) -> None:
-        """Records were processed, and so many bytes wait that did not before. Those that arrived meanwhile are missing."""
+        """Records were processed, and so many more bytes wait than before. Bytes that arrived meanwhile are missing."""
         self._weight = max(1.0, more_bytes / records, 0.75 * self._weight)
 
     def committed(self, waiting_bytes: int, seconds: float) -> None:
@@ -53,6 +55,6 @@ class Pace:
         self._binding = False
 
     def rolled_back(self) -> None:
-        """A commit was not done in time, it may be."""
+        """Notes a rollback: perhaps a commit was not done in time."""
         self._limit = max(1.0, self._limit / 4)
         self._binding = False

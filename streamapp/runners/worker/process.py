@@ -21,7 +21,7 @@ from streamapp.runners.worker.logs import Brief, Crashes, hide_secrets, quieten_
 __all__ = ["StreamsWorker", "end_in_time"]
 
 _EXIT_SECONDS = 15.0
-"""What is left of the process gets that long to end after the last commit has not succeeded in time."""
+"""The rest of the process gets this time to end after the last commit has not succeeded in time."""
 
 
 def end_in_time(shutdown_timeout: float) -> None:

@@ -302,8 +302,7 @@ class RecordProducer:
         self._failed(failed)
 
     def _raise_failure(self, *, wait: bool = False) -> None:
-        """Raises the first failure, or the reason of it. ``wait``: results that were refused are of no haste, more of
-        them may follow."""
+        """Raises the first failure, or its reason. With ``wait`` refused results have no haste: more may follow."""
         if isinstance(self._failure, ProductionError):
             raise self._failure
         if not wait and (refused := self._refusals.take()) is not None:

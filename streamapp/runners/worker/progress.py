@@ -11,7 +11,7 @@ from streamapp.runners.worker.clients import PATIENCE_SECONDS
 __all__ = ["NoProgressError", "Progress"]
 
 _IN_A_ROW = 2
-"""So many rollbacks without a commit between them: one may be anything, two are no accident."""
+"""The number of rollbacks without a commit between them: one may be anything, two are no accident."""
 
 
 class NoProgressError(StreamsError):
@@ -46,7 +46,7 @@ class Progress:
 
     @property
     def stuck(self) -> str | None:
-        """Why the worker gets on with nothing, if so."""
+        """The reason why the worker makes no progress; None: the worker makes progress."""
         count, reason, seconds = self._rollbacks, self._reason, self._clock() - self._since
         if count < _IN_A_ROW:
             return None

@@ -1,4 +1,4 @@
-"""Results that brokers refuse: which they are, and what may help.
+"""Results that brokers refuse: the results themselves, and remedies.
 
 A refusal comes long after the record that gave the result, and a transaction cannot be committed without the result. So
 the worker rolls back and begins again at the last commit. The same result then meets its refusal in the call of its
@@ -33,7 +33,7 @@ _OF_THE_BATCH = {
     KafkaError.INVALID_MSG_SIZE: _SMALLER,
     KafkaError.POLICY_VIOLATION: "A policy of the brokers forbids this record",
 }
-"""Of several records in a batch these do not say which one is to blame, or whether one is."""
+"""These errors do not say which record of a batch is to blame, or if any record is."""
 _OF_THE_RECORD = {
     KafkaError.INVALID_RECORD: f"A compacted topic takes no records without a key. {_TIMESTAMPS}",
     KafkaError.INVALID_TIMESTAMP: _TIMESTAMPS,
@@ -48,7 +48,7 @@ _OF_THE_TOPIC = {
 }
 """Any other record would be refused too."""
 _FINAL = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION)
-"""What ends Kafka Streams as well, whatever its handler says (``RecordCollectorImpl.isFatalException``)."""
+"""Errors that end Kafka Streams as well, whatever its handler says (``RecordCollectorImpl.isFatalException``)."""
 _REMEDIES = _OF_THE_BATCH | _OF_THE_RECORD | _OF_THE_TOPIC
 
 
@@ -57,7 +57,7 @@ class ResultsRefused(TransactionAborted):
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """Whether a new attempt would fail like this one."""
+    """True if a new attempt would fail like this one."""
     return error.code() in _REMEDIES
 
 
@@ -79,7 +79,7 @@ class Refusals:
         self._topics: dict[str, KafkaError] = {}
         self._records: dict[tuple[str, bytes | None, bytes | None], list[tuple[int, KafkaError]]] = {}
         self._told_apart: set[TopicPartition] = set()
-        """Where brokers have said which records of a batch are to blame."""
+        """The partitions for which brokers have said which records of a batch are to blame."""
         self.batch_bytes: int | None = None
         """Batches have to be smaller than this, since larger ones were refused as a whole."""
 
@@ -100,7 +100,7 @@ class Refusals:
         self._told_apart.add(TopicPartition(failure.topic, failure.partition))
 
     def take(self) -> ResultsRefused | None:
-        """From now on `find` knows what was added; the reason to roll back, if anything was."""
+        """Lets `find` know the added failures from now on. Returns the reason to roll back, if there are any."""
         failures, self._new = self._new, []
         if not failures:
             return None
@@ -139,12 +139,12 @@ class Refusals:
         return None if error is None else refusal(error, key, value, timestamp)
 
     def clear(self) -> None:
-        """After a commit: what was refused was answered."""
+        """Forgets all refusals after a commit, since each has its answer."""
         self._topics.clear()
         self._records.clear()
 
     def _look_for_those_to_blame(self, batch: list[Failure]) -> None:
-        """Of a batch, or several. What fills a batch alone is to blame; what had company is sent in smaller batches."""
+        """Looks in one batch, or several. A record that fills a batch is to blame. Others go into smaller batches."""
         alone = [each for each in batch if len(batch) == 1 or _size(each) >= (self.batch_bytes or inf)]
         for each in alone:
             self._remember(each)
@@ -158,10 +158,10 @@ class Refusals:
 
 
 def _to_blame(batch: list[Failure]) -> list[Failure]:
-    """Of a batch with a single culprit, all of whose records librdkafka reports alike, those that are to blame for sure.
+    """The records that are surely to blame in a batch with a single culprit. No record: nobody can know.
 
-    A timestamp is refused for its distance from the clock, so the one that is furthest away is the culprit. A record without
-    key is, where others have one. None: it cannot be known.
+    librdkafka reports all records of such a batch alike. Brokers refuse a timestamp for its distance from the clock,
+    so the record with the furthest timestamp is the culprit. Where other records have a key, a record without key is.
     """
     if len(batch) == 1:
         return batch

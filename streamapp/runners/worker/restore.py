@@ -78,7 +78,7 @@ class ChangelogReader:
     """
 
     _role = "restore"
-    """In the name of the consumer."""
+    """A part of the consumer's name."""
     _settings: ClassVar[Mapping[str, Any]] = {}
     """Of the consumer, beside those of the worker's others."""
 

@@ -48,7 +48,7 @@ class Failure(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp: int
-    """0: that of sending."""
+    """0: the time of sending."""
 
 
 class Sender(Protocol):
@@ -82,7 +82,7 @@ class Sender(Protocol):
         """How many records are not acknowledged."""
 
     def taken(self) -> tuple[int, int]:
-        """How many records, and bytes of keys and values, it was given since it was opened."""
+        """The numbers of records, and of bytes of their keys and values, that the sender took since its opening."""
 
     def init_transactions(self, timeout: float) -> None: ...
 

@@ -56,7 +56,7 @@ class WorkerView:
         self._global_stores: GlobalStores | None = None
         self._watchdog: Watchdog | None = None
         self._heard_at = time.monotonic()
-        """When the group has said last that this worker is a member."""
+        """The last time that the group confirmed this worker's membership."""
 
     # Status.
 

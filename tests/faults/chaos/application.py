@@ -88,7 +88,7 @@ class Batches(Processor[str, Any, str, str]):
 
 
 def describe(builder: StreamsBuilder, prefix: str) -> None:
-    """The whole topology; `expected` says what has to come out."""
+    """The whole topology; `expected` computes the right results."""
     events = describe_exact(builder, prefix)
     others = _stream(builder, prefix, "others").peek(_check)
     left, right, refs = (

@@ -1,4 +1,4 @@
-"""What has to be there in the end, computed from the logs of the input topics."""
+"""The contents that topics and tables must have in the end, computed from the logs of the input topics."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Stopped(Exception):
 
 
 class Chaos(Fleet):
-    """A run by a seed. Everything that the verdict needs is in the history, and so is what the report counts."""
+    """A run by a seed. The history has everything that the verdict and the report need."""
 
     def __init__(self, kafka: FaultyKafka, folder: Path, seed: int, workers: int, forget: int | None) -> None:
         super().__init__(kafka, folder)
@@ -49,7 +49,7 @@ class Chaos(Fleet):
         self.to_ready: list[float] = []
         """Seconds from the end of each step's faults until all workers were ready."""
         self.to_commit: list[float] = []
-        """The same, until what was sent by then was committed."""
+        """Seconds from the same moment until all records that were sent by then were committed."""
         self.history.add(
             "run", prefix=self.id, seed=seed, workers=workers, guarantee="exactly_once_v2", stages=[]
         )
@@ -72,7 +72,7 @@ class Chaos(Fleet):
         self._prober = Prober(self.history, self.ports, lambda: (self._behind(), self._mark()))
 
     def run(self, minutes: float, per_second: int) -> None:
-        """Goes through the schedule for so long, then lets everything be worked off and reads what is there."""
+        """Goes through the schedule for the given time, then lets the workers finish, and reads the results."""
         try:
             self._watcher.start()
             self._prober.start()
@@ -218,7 +218,7 @@ class Chaos(Fleet):
         self.history.close()
 
     def _read_all(self) -> None:
-        """What the logs have in the end: acknowledgements may lack what a broker took before it was killed."""
+        """Reads the logs in the end: acknowledgements may lack records that a broker took before its kill."""
         for topic in [*self._inputs, *self._outputs, f"{self.id}-dead"]:
             partitions = [TopicPartition(topic, p) for p in range(PARTITIONS)]
             reader = LogReader(

@@ -1,4 +1,4 @@
-"""Which faults come when: drawn from a seed, so that a run can be had again."""
+"""The times and kinds of faults, drawn from a seed so that a run can come again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The input of a chaos run: what is sent is drawn from the seed, and the log says where it came to lie."""
+"""The input of a chaos run. The seed decides which records are sent, and the log says where each record lies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLOSING_MS = 5 * 3_600_000
 """Further than any event: the last records close all windows before them, with a store's day still to spare."""
 STEP_MS = 100
 _AHEAD_MS = 3 * 3_600_000
-"""Brokers take what is one hour ahead (``message.timestamp.after.max.ms``)."""
+"""Brokers take records up to one hour ahead (``message.timestamp.after.max.ms``)."""
 _PRODUCERS = 3
 _SHARES = {"events": 50, "others": 20, "left": 8, "right": 8, "refs": 4, "copies": 10}
 _HOSTILE = [

@@ -123,7 +123,7 @@ def _foreign(inputs: Inputs, tables: dict[str, dict[str, str]], rows: list[Row],
 def _table_rows(
     rows: list[Row], end: dict[str, str], possible: dict[str, tuple[set[int], set[int]]]
 ) -> Iterator[str]:
-    """Each result is of two rows that there were; the last one of each key is what the table has in the end."""
+    """Each result is of two rows that there were; the last result of each key is in the table in the end."""
     for key, value in rows:
         if value == GONE:
             continue
@@ -136,7 +136,7 @@ def _table_rows(
 
 
 def _per_ref(_: object, tables: dict[str, dict[str, str]], rows: list[Row], __: object) -> Iterator[str]:
-    """Counts are never below zero, and change by one; the last one of each key is what the table has in the end."""
+    """Counts are never below zero, and change by one; the last count of each key is in the table in the end."""
     counts: dict[str, int] = {}
     for key, value in rows:
         if int(value) < 0 or abs(int(value) - counts.get(key, 0)) > 1:

@@ -142,7 +142,7 @@ def changelog_timestamp_ahead(run: Run, answer: str) -> None:
 
 
 _HOURS_MS = 3 * 3_600_000
-"""Brokers take what is one hour ahead (``message.timestamp.after.max.ms``)."""
+"""Brokers take records up to one hour ahead (``message.timestamp.after.max.ms``)."""
 
 
 def _takes_any_time(run: Run, topic: str) -> None:

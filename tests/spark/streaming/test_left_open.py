@@ -25,9 +25,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 TEXT = StringSerde()
 PARTITIONS = 2
 TIMEOUT_SECONDS = 600
-"""Of the transactions that are left open."""
+"""The time-out of the transactions that are left open."""
 PATIENCE_SECONDS = 240
-"""Of the test: less than a wait for a transaction's time-out."""
+"""The patience of the test: less than a wait for a transaction's time-out."""
 
 LEAVE_OPEN = """
 import json, sys, time

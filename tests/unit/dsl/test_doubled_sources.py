@@ -1,4 +1,4 @@
-"""A topic has one source: what cannot be read by one is refused, as early as it can be known."""
+"""A topic has one source. A topology that needs two for a topic is refused as early as possible."""
 
 from __future__ import annotations
 

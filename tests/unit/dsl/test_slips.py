@@ -1,4 +1,4 @@
-"""Slips of a newcomer: each is named where it is written, with what to write instead."""
+"""Slips of a newcomer: an error names each slip at its place, with the right way to write the line."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_a_seller_goes_while_a_change_of_the_order_is_on_its_way_to_it() -> None
 
 
 def test_nobody_is_asked_again_in_order() -> None:
-    """Byte for byte what Kafka Streams writes, unless an answer is overtaken."""
+    """The bytes are Kafka Streams' bytes, unless an answer is overtaken."""
     written: list[Any] = []
     for recheck in (False, True):
         history = list(changes(random.Random(7), 200))

@@ -195,7 +195,7 @@ class Registry:
 
 
 def refused(call: Callable[[], Any], *errors: type[Exception]) -> bool:
-    """Whether the call raises one of the errors, with a message that fits into a log."""
+    """True if the call raises one of the errors, with a message that fits into a log."""
     try:
         call()
     except errors as error:

@@ -37,7 +37,7 @@ from tests.unit.serdes.hostile_avro import deep
 
 
 class Refusing(msgspec.Struct):
-    """A type of an application whose own check raises what it likes."""
+    """A type of an application whose own check raises any error."""
 
     x: int = 0
 

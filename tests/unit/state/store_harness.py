@@ -18,7 +18,7 @@ from streamapp.state.row_memory import RowMemory
 from streamapp.state.spec import StoreSpec
 
 ROW_LIMITS = st.sampled_from([0, 700, 1_500, 6_000, 100_000])
-"""Of a `RowMemory`: from no row to all of them."""
+"""Limits of a `RowMemory`: from no row to all rows."""
 
 
 class TaggedSerde(Serde[list[str]]):

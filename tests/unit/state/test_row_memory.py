@@ -51,7 +51,7 @@ def test_a_store_that_rests_gives_its_share_to_those_that_are_used():
 
 
 def kept_bytes(store) -> int:
-    """The values that a store keeps, those of images included; each object once."""
+    """The values that a store keeps, also in images; each object once."""
     rows = [*store._clean.young.values(), *store._clean.old.values()]
     if hasattr(store, "_images"):
         images = [*store._images.young.values(), *store._images.old.values()]

@@ -1,4 +1,4 @@
-"""Which topic each serde is bound to: that of Kafka Streams, for records, stores and what foreign-key joins compare."""
+"""The topic of each serde is Kafka Streams' topic, for records, stores and comparisons of foreign-key joins."""
 
 from __future__ import annotations
 

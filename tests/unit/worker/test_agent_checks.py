@@ -1,4 +1,4 @@
-"""What agents cannot have is refused, with a remedy."""
+"""The worker refuses requests of agents that nobody can grant, and names a remedy."""
 
 from __future__ import annotations
 

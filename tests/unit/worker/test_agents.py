@@ -1,4 +1,4 @@
-"""The bookkeeping of agents: what is done, and what is committed together."""
+"""The bookkeeping of agents: finished records, and records that one commit has together."""
 
 from __future__ import annotations
 

@@ -350,7 +350,7 @@ def test_what_brokers_do_not_take_in_time_is_taken_in_slices_by_each_task(plane:
     for _ in range(10):
         plane._turn()
     assert [plane.tasks[id].task.metrics.processed for id in (ONE, TWO)] == [4, 3]
-    assert plane.commits > 2  # what is taken is committed before more is
+    assert plane.commits > 2  # a commit comes before more records
 
 
 def test_the_lag_is_looked_after_from_beside_only_while_the_thread_is_held_up(

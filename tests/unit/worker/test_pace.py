@@ -1,4 +1,4 @@
-"""What is taken in before a commit is what brokers take from it in time."""
+"""A worker takes in, before a commit, as much as brokers take in time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Brokers:
 
 
 def commits(pace: Pace, brokers: Brokers, count: int, weight: int) -> list[float]:
-    """How long each took, of a backlog of records of so many bytes, taken in slices as the data plane does."""
+    """The time of each commit, for a backlog of records of so many bytes, in slices as the data plane takes them."""
     took = []
     for _ in range(count):
         waiting = 0

@@ -1,1 +1,1 @@
-"""Plain agents of Faust with the guarantees of the application: what they read, commit, send, and what becomes of their failures."""
+"""Plain agents of Faust with the guarantees of the application, for reads, commits, messages and failures."""

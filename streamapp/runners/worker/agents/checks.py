@@ -1,4 +1,4 @@
-"""What agents ask for and cannot have: refused when the worker starts."""
+"""Checks of agents when the worker starts. The worker refuses requests that nobody can grant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faust's consumer as agents need it: it reads what is committed, and commits what is done.
+"""Faust's consumer as agents need it: the consumer reads committed records, and commits finished records.
 
 Faust's own bookkeeping looks for offsets without gaps, which no log has to have, and passes over records that are still in work. Here the
 records that were handed out are counted (`Progress`), and commits are those of the member that was given the partitions.
@@ -31,7 +31,7 @@ __all__ = ["AgentConsumer", "AgentConsumerThread", "AgentTransport"]
 logger = logging.getLogger(__name__)
 
 _FINISH_SECONDS = 10.0
-"""What is in work gets that long to end before partitions go to somebody else."""
+"""Records in work get this time to end before partitions go to somebody else."""
 
 
 class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
@@ -47,7 +47,10 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
 
 
 class _NoOffsets(dict[TP, Any]):
-    """Where Faust notes what it has read last: it drops what comes again, and must not, when a partition was set back."""
+    """Faust notes here the last offset that it has read, and drops records that come again.
+
+    Records of a partition that was set back must not be dropped, so this class keeps no offset.
+    """
 
     def __getitem__(self, tp: TP) -> None:
         return None
@@ -71,22 +74,22 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self._too_early: dict[TP, int] = {}
         """The first record that was fetched before its partition was placed."""
         self._limits: dict[TP, int] | None = None
-        """After a failure, or when the worker stops: positions that are not passed any more."""
+        """Positions that agents do not pass any more, after a failure or when the worker stops."""
         self._read_offset = _NoOffsets()
         self._fetching = asyncio.Lock()
         self._turn = 0
-        """How often the partitions were placed,"""
+        """The number of placements of the partitions."""
         self._batch = 0
-        """and how often before the last fetch."""
+        """The number of placements before the last fetch."""
         self._dropped: Counter[tuple[TP, int]] = Counter()
-        """How many agents a record was kept from, when nothing was handed out any more: it waits for none of them."""
+        """The number of agents that did not get a record, because handing out had ended. The record waits for none."""
         self._given_up = False
         """A commit has failed for good."""
         self._committing = asyncio.Lock()
         self._transactions = AgentTransactions(self.app.config) if self.app.config.exactly_once else None
         self._opened = False
         self.fetches = 0
-        """How many have begun: all but the last one are passed on."""
+        """The number of fetches that have begun. All fetches but the last one are passed on."""
 
     def _new_consumer_thread(self) -> AgentConsumerThread:
         return AgentConsumerThread(self, loop=self.loop, beacon=self.beacon)
@@ -103,7 +106,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         await self._pass_on(message)
 
     def has(self, message: Any) -> bool:
-        """Whether a record belongs to this worker still, and not to another one or to a later turn of this one."""
+        """True if a record still belongs to this worker, not to another worker or to a later turn of this worker."""
         return self._member is not None and message.generation_id == self._member.generation
 
     async def _add_gap(self, tp: TP, offset_from: int, offset_to: int) -> None:
@@ -126,17 +129,17 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             )
 
     def _is_plain(self, tp: TP) -> bool:
-        """Whether agents read it; the others are of the topology, or changelogs."""
+        """True if agents read the topic. All other topics belong to the topology, or are changelogs."""
         return bool(self.app.topics.acks_enabled_for(tp.topic))
 
     async def highwaters(self, *partitions: TP) -> Mapping[TP, int]:
-        """Where logs end, with what transactions have that are still open."""
+        """The ends of logs, with the records of transactions that are still open."""
         if self._transactions is None:
             return await super().highwaters(*partitions)  # type: ignore[no-any-return]
         return await self._transactions.ends([TopicPartition(*tp) for tp in partitions])
 
     async def perform_seek(self) -> None:
-        """Sets all partitions to where the group has committed. Faust goes on fetching meanwhile; what it has fetched by then is dropped."""
+        """Sets all partitions to the group's positions. Faust goes on fetching meanwhile; these records are dropped."""
         await self.wait_until_settled()  # aiokafka does not
         async with self._fetching:
             await super().perform_seek()
@@ -153,10 +156,10 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
     # Commits.
 
     async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:
-        """Commits what is done. Ends the worker when brokers refuse it, or refused what agents have sent."""
+        """Commits finished records. Ends the worker when brokers refuse the commit, or a message of an agent."""
         if self.app.client_only or self._member is None or self._given_up:
             return False
-        # A commit that has begun goes on when nobody waits for it any more.
+        # A begun commit goes on, even if nobody waits for the commit any more.
         return await asyncio.shield(asyncio.ensure_future(self._commit_done(topics)))
 
     @Service.task  # type: ignore[untyped-decorator]
@@ -281,7 +284,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         await self.finish()
 
     async def stop_handing_out_for_good(self, seconds: float) -> None:
-        """The worker stops: what is interrupted from now on counts as not done, whatever Faust says of it."""
+        """The worker stops: a record that is interrupted from now on counts as not done, whatever Faust says."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self.finish(seconds), seconds + _FINISH_SECONDS)
         if self._limits is None:

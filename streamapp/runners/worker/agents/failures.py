@@ -1,4 +1,4 @@
-"""What becomes of a record that an agent cannot handle: the exception handlers of the application decide, as for a topology."""
+"""Failures of agents. The exception handlers of the application decide about the record, as for a topology."""
 
 from __future__ import annotations
 

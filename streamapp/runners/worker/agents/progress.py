@@ -1,4 +1,4 @@
-"""How far a partition is done, when its records are finished in any order."""
+"""The position up to which a partition is done, when its records are finished in any order."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What agents send and write into Faust's tables, held with exactly_once_v2 until the record that it belongs to is committed.
+"""Messages of agents and changes of Faust's tables, held with exactly_once_v2 until the commit of their record.
 
-Records of one partition may be in work at the same time, and a commit may come in between. Each message is therefore bound to its
-record, and goes into the transaction that commits that record, whatever else is in work.
+Records of one partition may be in work at the same time, and a commit may come in between. Each message is therefore
+bound to its record. The message goes into the transaction that commits this record, whatever else is in work.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _current_record() -> Message | None:
 
 
 class BoundSends(Attachments):  # type: ignore[misc]
-    """Faust's attachments: what ``topic.send`` asks whether a message has to wait for a commit."""
+    """Faust's attachments: ``topic.send`` asks this object if a message has to wait for a commit."""
 
     def __init__(self, app: Any) -> None:
         super().__init__(app)
@@ -151,7 +151,7 @@ class BoundSends(Attachments):  # type: ignore[misc]
                     await called
 
     def forget(self) -> set[str]:
-        """Drops everything that is not committed; returns the changelogs of the tables that are ahead of what is committed."""
+        """Drops all uncommitted messages; returns the changelogs of the tables that are ahead of the commit."""
         dropped = self._all()
         self._bound.clear()
         for bound in dropped:
@@ -194,7 +194,7 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
         return TP(topic, partition)
 
     async def settle(self) -> None:
-        """Returns when everything that was sent before has arrived. Raises what has become of a message that could not be written."""
+        """Returns when all earlier messages have arrived. Raises the error of a message that could not be written."""
         while waiting := [future for future in self._under_way if not future.done()]:
             await asyncio.wait(waiting)
         failure, self._failure = self._failure, None

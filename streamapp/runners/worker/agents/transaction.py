@@ -1,4 +1,4 @@
-"""The transaction of a worker's agents: what they sent and the offsets of the records that they sent it for, and nothing else.
+"""The transaction of a worker's agents: their messages, the offsets of the messages' records, and nothing else.
 
 It is open only while it is committed. A worker that is killed leaves one open at most for that moment.
 """
