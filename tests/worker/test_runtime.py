@@ -14,6 +14,7 @@ from streamapp.config import StreamsConfig
 from streamapp.dsl import StreamsBuilder
 from streamapp.errors import ConfigError, InvalidStoreError, TopologyError
 from streamapp.runners.worker import view
+from streamapp.runners.worker.agents.consumer import AgentTransport
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.view import StoreNotAvailable
 
@@ -81,10 +82,10 @@ def test_the_parts_are_under_faust_s_names(app: App) -> None:
     assert not app.tables  # none that Faust would restore
 
 
-def test_without_a_topology_it_is_a_plain_faust_app(tmp_path: Path) -> None:
+def test_without_a_topology_it_is_a_faust_app_whose_agents_keep_the_guarantee(tmp_path: Path) -> None:
     app = App("plain", datadir=tmp_path)
     assert not hasattr(app, "streams")
-    assert type(app.transport).__module__ == "faust.transport.drivers.aiokafka"
+    assert isinstance(app.transport, AgentTransport)
 
 
 @pytest.mark.parametrize(
