@@ -18,6 +18,7 @@ from streamapp.state.spec import StoreKind, StoreSpec
 __all__ = [
     "DERIVED_TTL",
     "Materialized",
+    "WindowLayout",
     "check_serdes",
     "keeps_headers",
     "key_value_spec",
@@ -177,40 +178,48 @@ def _check_windowed(m: Materialized, name: str) -> None:
             raise TopologyError(f"windowed table {name} cannot have {option}: {_WINDOW_RETENTION}")
 
 
+@dataclass(frozen=True)
+class WindowLayout:
+    """The store of a kind of window. ``needed_ms`` is the least retention, ``needed_for`` the reason.
+
+    ``final_cached`` and ``final_indexed`` say whether a store of final results has a record cache, and an index by key.
+    """
+
+    kind: StoreKind
+    needed_ms: int
+    needed_for: str
+    _: KW_ONLY
+    window_size_ms: int = 0
+    final_cached: bool = False
+    final_indexed: bool = False
+
+
 def windowed_spec(
     context: Context,
     name: str,
     materialized: Materialized | None,
-    *,
-    needed_ms: tuple[int, str],
-    emit_final: bool,
-    kind: StoreKind,
     key_serde: Serde[Any],
     value_serde: Serde[Any],
-    window_size_ms: int = 0,
-    final_cached: bool = False,
-    final_indexed: bool = False,
+    layout: WindowLayout,
+    emit_final: bool,
 ) -> StoreSpec:
-    """The store of a windowed aggregation. ``needed_ms`` is the least retention, and the reason for it.
-
-    ``final_cached`` and ``final_indexed`` say whether a store of final results has a record cache, and an index by key.
-    """
+    """The store of a windowed aggregation."""
     m = materialized or Materialized()
     _check_windowed(m, name)
-    retention_ms = _retention_ms(m, name, *needed_ms)
+    retention_ms = _retention_ms(m, name, layout.needed_ms, layout.needed_for)
     spec = StoreSpec(
         name=name,
-        kind=kind,
+        kind=layout.kind,
         key_serde=key_serde,
         value_serde=value_serde,
         persistent=_persistent(context, m),
         logged=m.logging,
-        cached=_cached(context, m) and (final_cached or not emit_final),
+        cached=_cached(context, m) and (layout.final_cached or not emit_final),
         retention_ms=retention_ms,
-        window_size_ms=window_size_ms,
+        window_size_ms=layout.window_size_ms,
         segment_interval_ms=_given_segment_ms(m),
         time_ordered=emit_final,
-        indexed=emit_final and final_indexed and _persistent(context, m),
+        indexed=emit_final and layout.final_indexed and _persistent(context, m),
         headers_format=_headers_format(context, m),
         topic_config=dict(m.topic_config),
     )

@@ -15,7 +15,7 @@ from functools import singledispatch
 from typing import Any, ClassVar
 
 from streamapp.dsl.context import Context
-from streamapp.dsl.materialize import Materialized, windowed_spec
+from streamapp.dsl.materialize import Materialized, WindowLayout, windowed_spec
 from streamapp.engine.operators.aligned_windows import WindowAggregate
 from streamapp.engine.operators.session_windows import SessionWindowAggregate
 from streamapp.engine.operators.sliding_windows import SlidingWindowAggregate
@@ -52,7 +52,11 @@ class WindowKind(ABC):
     def key_serde(self, inner: Serde[Any]) -> Serde[Any]:
         """The serde of the result's `Windowed` keys."""
 
+    @property
     @abstractmethod
+    def layout(self) -> WindowLayout:
+        """The store that holds the windows, as far as the windows decide."""
+
     def spec(
         self,
         context: Context,
@@ -63,6 +67,7 @@ class WindowKind(ABC):
         emit_final: bool,
     ) -> StoreSpec:
         """The store that holds the windows. Raises `ConfigError` if its retention is too short for them."""
+        return windowed_spec(context, name, materialized, key_serde, value_serde, self.layout, emit_final)
 
     @abstractmethod
     def view(self, store: str) -> TableView:
@@ -101,25 +106,13 @@ class _Aligned(WindowKind):
     def key_serde(self, inner: Serde[Any]) -> Serde[Any]:
         return TimeWindowedSerde(inner, self._windows.size_ms)
 
-    def spec(
-        self,
-        context: Context,
-        name: str,
-        materialized: Materialized | None,
-        key_serde: Serde[Any],
-        value_serde: Serde[Any],
-        emit_final: bool,
-    ) -> StoreSpec:
+    @property
+    def layout(self) -> WindowLayout:
         size = self._windows.size_ms
-        return windowed_spec(
-            context,
-            name,
-            materialized,
-            needed_ms=(size + self._windows.grace_ms, "the window size plus the grace period"),
-            emit_final=emit_final,
-            kind="timestamped_window",
-            key_serde=key_serde,
-            value_serde=value_serde,
+        return WindowLayout(
+            "timestamped_window",
+            size + self._windows.grace_ms,
+            "the window size plus the grace period",
             window_size_ms=size,
             # Final results are cached too: so windows survive a jump of stream time, as in Kafka Streams.
             final_cached=True,
@@ -145,25 +138,13 @@ class _Sliding(WindowKind):
     def key_serde(self, inner: Serde[Any]) -> Serde[Any]:
         return TimeWindowedSerde(inner, self._windows.difference_ms)
 
-    def spec(
-        self,
-        context: Context,
-        name: str,
-        materialized: Materialized | None,
-        key_serde: Serde[Any],
-        value_serde: Serde[Any],
-        emit_final: bool,
-    ) -> StoreSpec:
-        difference, grace = self._windows.difference_ms, self._windows.grace_ms
-        return windowed_spec(
-            context,
-            name,
-            materialized,
-            needed_ms=(2 * difference + grace, "twice the time difference plus the grace period"),
-            emit_final=emit_final,
-            kind="timestamped_window",
-            key_serde=key_serde,
-            value_serde=value_serde,
+    @property
+    def layout(self) -> WindowLayout:
+        difference = self._windows.difference_ms
+        return WindowLayout(
+            "timestamped_window",
+            2 * difference + self._windows.grace_ms,
+            "twice the time difference plus the grace period",
             window_size_ms=difference,
             final_indexed=True,
         )
@@ -188,25 +169,9 @@ class _Sessions(WindowKind):
     def key_serde(self, inner: Serde[Any]) -> Serde[Any]:
         return SessionWindowedSerde(inner)
 
-    def spec(
-        self,
-        context: Context,
-        name: str,
-        materialized: Materialized | None,
-        key_serde: Serde[Any],
-        value_serde: Serde[Any],
-        emit_final: bool,
-    ) -> StoreSpec:
-        return windowed_spec(
-            context,
-            name,
-            materialized,
-            needed_ms=(self.final_after_ms, "the inactivity gap plus the grace period"),
-            emit_final=emit_final,
-            kind="session",
-            key_serde=key_serde,
-            value_serde=value_serde,
-        )
+    @property
+    def layout(self) -> WindowLayout:
+        return WindowLayout("session", self.final_after_ms, "the inactivity gap plus the grace period")
 
     def view(self, store: str) -> TableView:
         return SessionView(store)

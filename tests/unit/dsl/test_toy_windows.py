@@ -20,7 +20,7 @@ from streamapp import (
     Windowed,
     Windows,
 )
-from streamapp.dsl.materialize import windowed_spec
+from streamapp.dsl.materialize import WindowLayout
 from streamapp.dsl.window_kinds import WindowKind, window_kind
 from streamapp.engine.operators.views import WindowView
 from streamapp.engine.operators.window_aggregate import WindowedAggregate
@@ -90,18 +90,11 @@ class BurstKind(WindowKind):
     def key_serde(self, inner):
         return TimeWindowedSerde(inner, self.windows.length_ms)
 
-    def spec(self, context, name, materialized, key_serde, value_serde, emit_final):
-        return windowed_spec(
-            context,
-            name,
-            materialized,
-            needed_ms=(self.windows.length_ms, "the length of a burst"),
-            emit_final=emit_final,
-            kind="timestamped_window",
-            key_serde=key_serde,
-            value_serde=value_serde,
-            window_size_ms=self.windows.length_ms,
-            final_cached=True,
+    @property
+    def layout(self):
+        length = self.windows.length_ms
+        return WindowLayout(
+            "timestamped_window", length, "the length of a burst", window_size_ms=length, final_cached=True
         )
 
     def view(self, store):
