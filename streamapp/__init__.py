@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from streamapp._base.extras import missing_for_spark
 from streamapp.config import ErrorContext, ExceptionHandler, StreamsConfig
 from streamapp.dsl import (
     BranchedKStream,
@@ -57,7 +58,6 @@ from streamapp.errors import (
     TopologyError,
     UnsupportedOperation,
 )
-from streamapp.extras import missing_for_spark
 from streamapp.records import (
     Headers,
     OutputRecord,

@@ -18,25 +18,25 @@ from faust.exceptions import ImproperlyConfigured
 from faust.types.settings import Settings, params
 from yarl import URL
 
+from streamapp._base.callables import require_function
+from streamapp._base.names import did_you_mean
+from streamapp._base.secrets import without_user
 from streamapp.broker.librdkafka import check_properties
-from streamapp.callables import require_function
 from streamapp.config import StreamsConfig, check_config
-from streamapp.connection import connected, faust_of, faust_servers
 from streamapp.dsl import StreamsBuilder
 from streamapp.errors import ConfigError
-from streamapp.names import did_you_mean
+from streamapp.runners.connection import connected, faust_of, faust_servers
 from streamapp.runners.worker.agents.assignor import AgentAssignor
-from streamapp.runners.worker.agents.checks import check_agents
 from streamapp.runners.worker.agents.consumer import AgentTransport
+from streamapp.runners.worker.agents.demands import check_agents
 from streamapp.runners.worker.agents.failures import WatchedAgent, WatchedTopic
 from streamapp.runners.worker.agents.recovery import AgentTableManager
 from streamapp.runners.worker.agents.sends import BoundSends
 from streamapp.runners.worker.clients import client_id
-from streamapp.runners.worker.control import StreamsTransport
+from streamapp.runners.worker.control_plane import StreamsTransport
+from streamapp.runners.worker.faust_names import StreamsTableManager, SubtopologyAgent, register
 from streamapp.runners.worker.process import StreamsWorker, end_in_time
-from streamapp.runners.worker.registry import StreamsTableManager, SubtopologyAgent, register
 from streamapp.runners.worker.runtime import StreamsRuntime
-from streamapp.secrets import without_user
 from streamapp.topology import Topology
 
 __all__ = ["COMMAND_LINE_DATADIR", "App"]

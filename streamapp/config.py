@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
-from streamapp.addresses import check_addresses
-from streamapp.callables import accepts
+from streamapp._base.addresses import check_addresses
+from streamapp._base.callables import accepts
+from streamapp._base.names import check_topic_name, did_you_mean
+from streamapp._base.secrets import Properties
 from streamapp.errors import ConfigError, TopologyError
-from streamapp.names import check_topic_name, did_you_mean
 from streamapp.records import Headers
-from streamapp.secrets import Properties
 from streamapp.serdes.base import Serde, check_serde
 
 __all__ = ["ErrorContext", "ExceptionHandler", "MemoryShares", "StreamsConfig", "check_config"]

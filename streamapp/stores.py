@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeVar, overload
 
-from streamapp.durations import Duration, to_ms
+from streamapp._base.durations import Duration, to_ms
+from streamapp._base.names import check_name
 from streamapp.errors import ConfigError
-from streamapp.names import check_name
 from streamapp.serdes.base import Serde, check_serde
 from streamapp.state.protocols import (
     KeyValueStore,

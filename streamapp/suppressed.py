@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from streamapp.durations import Duration, to_ms
+from streamapp._base.durations import Duration, to_ms
 from streamapp.errors import ConfigError
 from streamapp.windows import idle_timeout_ms
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from streamapp.durations import Duration, to_ms
+from streamapp._base.durations import Duration, to_ms
+from streamapp._base.names import unknown_attribute
 from streamapp.errors import ConfigError, TopologyError
-from streamapp.names import unknown_attribute
 
 __all__ = [
     "EmitStrategy",

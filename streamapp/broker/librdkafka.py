@@ -11,8 +11,8 @@ import confluent_kafka.cimpl
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from streamapp._base.secrets import without_secrets
 from streamapp.errors import ConfigError
-from streamapp.secrets import without_secrets
 
 try:
     from streamapp.broker import _native

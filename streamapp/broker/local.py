@@ -19,9 +19,9 @@ from types import TracebackType
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from streamapp.broker.broker_process import BrokerProcess, write_atomically
 from streamapp.broker.distribution import find_java, kafka_jars
 from streamapp.broker.ports import check_port, free_port
-from streamapp.broker.process import BrokerProcess, write_atomically
 from streamapp.broker.properties import HOST, LOG_FOLDER, cluster_properties, node_properties, render
 from streamapp.errors import BrokerError
 

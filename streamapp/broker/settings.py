@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from streamapp.addresses import check_addresses
+from streamapp._base.addresses import check_addresses
 from streamapp.errors import ConfigError
 
 if TYPE_CHECKING:

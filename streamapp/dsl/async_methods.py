@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from streamapp.callables import require_function
+from streamapp._base.callables import require_function
+from streamapp._base.durations import Duration, to_ms
 from streamapp.dsl.stateless_methods import StatelessMethods
-from streamapp.durations import Duration, to_ms
 from streamapp.engine.asynchronous import Order
 from streamapp.engine.operators.asynchronous import AsyncMap
 from streamapp.errors import TopologyError

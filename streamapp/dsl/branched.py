@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from streamapp.callables import require_function
-from streamapp.dsl.nodes import ProcessorNode
+from streamapp._base.callables import require_function
+from streamapp._base.names import check_name
+from streamapp.dsl.graph_nodes import ProcessorNode
 from streamapp.dsl.steps import Fixed, Step
 from streamapp.engine.operator import Operator
 from streamapp.engine.operators.stateless import Branch, PassThrough
 from streamapp.errors import TopologyError
-from streamapp.names import check_name
 
 if TYPE_CHECKING:
     from streamapp.dsl.kstream import KStream

@@ -7,22 +7,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from streamapp.callables import check_supplier, require_function
+from streamapp._base.callables import check_supplier, require_function
+from streamapp._base.names import check_topic_name
 from streamapp.config import StreamsConfig, check_config
-from streamapp.dsl.checks import check_materialized
+from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.context import Context, Faces
 from streamapp.dsl.global_ktable import GlobalKTable
+from streamapp.dsl.graph_nodes import GlobalStoreNode, SourceNode, StoreNode, TableSourceNode
 from streamapp.dsl.grouped import KGroupedTable
 from streamapp.dsl.joined import JoinedKStream
 from streamapp.dsl.kstream import KStream
 from streamapp.dsl.ktable import KTable
 from streamapp.dsl.materialize import Materialized, key_value_spec, named_store, refuse_ttl
-from streamapp.dsl.nodes import GlobalStoreNode, SourceNode, StoreNode, TableSourceNode
 from streamapp.dsl.optimize import optimize
 from streamapp.dsl.steps import SourceStep
 from streamapp.engine.operators.table import TableSource
 from streamapp.errors import TopologyError
-from streamapp.names import check_topic_name
 from streamapp.serdes.base import Serde
 from streamapp.state.spec import StoreSpec
 from streamapp.topology import Topology

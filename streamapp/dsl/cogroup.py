@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
-from streamapp.callables import require_function
-from streamapp.dsl.checks import check_materialized
+from streamapp._base.callables import require_function
+from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.graph import Node
+from streamapp.dsl.graph_nodes import ProcessorNode
 from streamapp.dsl.ktable import KTable
 from streamapp.dsl.late import WindowedKTable
 from streamapp.dsl.materialize import Materialized, key_value_spec, named_store
-from streamapp.dsl.nodes import ProcessorNode
 from streamapp.dsl.steps import AggregateStep, CogroupStep
 from streamapp.dsl.window_kinds import WindowKind, window_kind
 from streamapp.engine.operator import Operator

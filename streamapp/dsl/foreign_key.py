@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from streamapp.dsl.graph_nodes import ProcessorNode, SinkNode, SourceNode
 from streamapp.dsl.materialize import Materialized, keeps_headers, key_value_spec, named_store
-from streamapp.dsl.nodes import ProcessorNode, SinkNode, SourceNode
 from streamapp.dsl.steps import Fixed, SourceStep, Step
 from streamapp.engine.operator import Operator
 from streamapp.engine.operators.foreign_key import (

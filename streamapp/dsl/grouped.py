@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
-from streamapp.callables import require_function
+from streamapp._base.callables import require_function
 from streamapp.dsl.aggregation import add_one, subtract_one, zero
-from streamapp.dsl.checks import check_materialized
+from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.cogroup import CogroupedKStream
 from streamapp.dsl.context import Context
 from streamapp.dsl.graph import Node
+from streamapp.dsl.graph_nodes import GroupedTableRepartitionNode, ProcessorNode, RepartitionNode
 from streamapp.dsl.ktable import KTable
 from streamapp.dsl.materialize import Materialized, key_value_spec, named_store, refuse_ttl
-from streamapp.dsl.nodes import GroupedTableRepartitionNode, ProcessorNode, RepartitionNode
 from streamapp.dsl.repartition import REPARTITION_SUFFIX, repartition_node
 from streamapp.dsl.steps import AggregateStep
 from streamapp.dsl.stream import Described

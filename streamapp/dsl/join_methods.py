@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from streamapp.callables import require_function
+from streamapp._base.callables import require_function
+from streamapp._base.durations import Duration
 from streamapp.dsl import joins
 from streamapp.dsl.global_ktable import GlobalKTable
 from streamapp.dsl.joins import StreamJoined
 from streamapp.dsl.ktable import KTable
 from streamapp.dsl.stream import Described
-from streamapp.durations import Duration
 from streamapp.errors import TopologyError
 from streamapp.serdes.base import Serde
 from streamapp.windows import JoinWindows

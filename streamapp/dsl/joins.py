@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamapp.callables import require_function
+from streamapp._base.callables import require_function
+from streamapp._base.durations import Duration, to_ms
+from streamapp._base.names import check_name
+from streamapp.dsl.graph_nodes import ProcessorNode, StreamJoinNode
 from streamapp.dsl.materialize import check_serdes, keeps_headers
-from streamapp.dsl.nodes import ProcessorNode, StreamJoinNode
 from streamapp.dsl.steps import Fixed, StreamJoinStep
 from streamapp.dsl.stream import with_key_joiner
-from streamapp.durations import Duration, to_ms
 from streamapp.engine.operators.stream_join import StreamJoinWindow, StreamStreamJoin, StreamStreamSelfJoin
 from streamapp.engine.operators.stream_table_join import StreamGlobalTableJoin, StreamTableJoin
 from streamapp.engine.operators.views import StoreView
 from streamapp.errors import ConfigError, TopologyError
-from streamapp.names import check_name
 from streamapp.serdes.base import Serde
 from streamapp.state.formats import LeftOrRightSerde
 from streamapp.state.spec import StoreSpec

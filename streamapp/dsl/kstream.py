@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
-from streamapp.callables import require_function
+from streamapp._base.callables import require_function
+from streamapp._base.names import check_name, check_topic_name
+from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.async_methods import AsyncMethods
 from streamapp.dsl.branched import BranchedKStream
-from streamapp.dsl.checks import check_materialized
 from streamapp.dsl.context import Context
 from streamapp.dsl.graph import Node
+from streamapp.dsl.graph_nodes import Partitioner, ProcessorNode, RepartitionNode, SinkNode
 from streamapp.dsl.grouped import KGroupedStream
 from streamapp.dsl.join_methods import JoinMethods
 from streamapp.dsl.ktable import KTable
 from streamapp.dsl.materialize import Materialized, key_value_spec, named_store
-from streamapp.dsl.nodes import Partitioner, ProcessorNode, RepartitionNode, SinkNode
 from streamapp.dsl.repartition import repartition_node
 from streamapp.dsl.steps import Fixed, SourceStep
 from streamapp.engine.operators.stateless import (
     PassThrough,
 )
 from streamapp.errors import TopologyError
-from streamapp.names import check_name, check_topic_name
 from streamapp.serdes.base import Serde
 
 __all__ = ["KStream"]

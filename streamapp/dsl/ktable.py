@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
 
-from streamapp.callables import check_supplier, require_function
-from streamapp.dsl.checks import check_materialized, check_stores
+from streamapp._base.callables import check_supplier, require_function
+from streamapp.dsl.arguments import check_materialized, check_stores
 from streamapp.dsl.context import Context
 from streamapp.dsl.graph import Node
+from streamapp.dsl.graph_nodes import ProcessorNode
 from streamapp.dsl.materialize import DERIVED_TTL, Materialized, key_value_spec, refuse_ttl
-from streamapp.dsl.nodes import ProcessorNode
 from streamapp.dsl.steps import DerivedStep, Fixed, GroupStep, TableStep
 from streamapp.dsl.stream import Described
 from streamapp.dsl.suppression import suppress

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from streamapp.dsl.graph import Node
+from streamapp.dsl.graph_nodes import LateNode
 from streamapp.dsl.ktable import KTable
-from streamapp.dsl.nodes import LateNode
 from streamapp.dsl.steps import AggregateStep, StreamJoinStep
 from streamapp.dsl.stream import Described
 from streamapp.errors import TopologyError

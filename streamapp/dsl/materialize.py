@@ -7,11 +7,11 @@ from dataclasses import KW_ONLY, dataclass, field
 from types import NoneType
 from typing import Any, Literal
 
+from streamapp._base.durations import Duration, to_ms
+from streamapp._base.names import check_name
 from streamapp.config import StreamsConfig
 from streamapp.dsl.context import Context
-from streamapp.durations import Duration, to_ms
 from streamapp.errors import ConfigError, TopologyError
-from streamapp.names import check_name
 from streamapp.serdes.base import Serde, check_serde
 from streamapp.state.spec import StoreKind, StoreSpec
 

@@ -6,8 +6,8 @@ given name takes the generated one's place, so that naming one operator does not
 
 from __future__ import annotations
 
+from streamapp._base.names import check_name
 from streamapp.errors import TopologyError
-from streamapp.names import check_name
 
 __all__ = ["Names"]
 

@@ -12,7 +12,7 @@ from pickle import dumps
 from typing import Any
 
 from streamapp.dsl.graph import Graph, Node
-from streamapp.dsl.nodes import RepartitionNode, SourceNode, StreamJoinNode, TableSourceNode
+from streamapp.dsl.graph_nodes import RepartitionNode, SourceNode, StreamJoinNode, TableSourceNode
 from streamapp.dsl.repartition import repartition_node
 from streamapp.errors import TopologyError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from streamapp.dsl.graph_nodes import Partitioner, RepartitionNode
 from streamapp.dsl.naming import Names
-from streamapp.dsl.nodes import Partitioner, RepartitionNode
 from streamapp.serdes.base import Serde
 
 __all__ = ["REPARTITION_SUFFIX", "repartition_node"]

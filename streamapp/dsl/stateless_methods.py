@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from streamapp.callables import check_supplier, require_function
-from streamapp.dsl.checks import check_stores
+from streamapp._base.callables import check_supplier, require_function
+from streamapp._base.names import check_name
+from streamapp.dsl.arguments import check_stores
 from streamapp.dsl.graph import Node
-from streamapp.dsl.nodes import ProcessorNode
+from streamapp.dsl.graph_nodes import ProcessorNode
 from streamapp.dsl.steps import Fixed
 from streamapp.dsl.stream import Described
 from streamapp.engine.operator import Operator
@@ -24,7 +25,6 @@ from streamapp.engine.operators.stateless import (
     SelectKey,
 )
 from streamapp.engine.processor import FixedKeyProcessor, Processor
-from streamapp.names import check_name
 from streamapp.serdes.base import Serde
 
 if TYPE_CHECKING:

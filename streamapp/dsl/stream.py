@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from streamapp._base.names import unknown_attribute
 from streamapp.dsl.context import Context
 from streamapp.dsl.graph import Node
 from streamapp.errors import TopologyError
-from streamapp.names import unknown_attribute
 from streamapp.serdes.base import Serde
 
 __all__ = ["Described", "with_key_joiner"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from streamapp._base.names import check_name
 from streamapp.dsl.graph import Node
-from streamapp.dsl.nodes import ProcessorNode
+from streamapp.dsl.graph_nodes import ProcessorNode
 from streamapp.dsl.steps import AggregateStep, SuppressStep
 from streamapp.engine.operators.suppress import SuppressView, TableSuppress
 from streamapp.errors import TopologyError
-from streamapp.names import check_name
 from streamapp.state.spec import StoreSpec
 from streamapp.suppressed import Suppressed
 

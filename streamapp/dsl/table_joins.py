@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamapp.callables import require_function
-from streamapp.dsl.checks import check_materialized
+from streamapp._base.callables import require_function
+from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.foreign_key import join_on_foreign_key
+from streamapp.dsl.graph_nodes import TableJoinNode
 from streamapp.dsl.materialize import (
     DERIVED_TTL,
     Materialized,
@@ -15,7 +16,6 @@ from streamapp.dsl.materialize import (
     named_store,
     refuse_ttl,
 )
-from streamapp.dsl.nodes import TableJoinNode
 from streamapp.dsl.steps import JoinSideStep, JoinStep
 from streamapp.engine.operators.views import JoinView
 from streamapp.errors import TopologyError

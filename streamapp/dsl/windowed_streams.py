@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from streamapp.callables import require_function
+from streamapp._base.callables import require_function
+from streamapp._base.durations import Duration
 from streamapp.dsl.aggregation import (
     Reducing,
     ReducingMerger,
@@ -14,13 +15,12 @@ from streamapp.dsl.aggregation import (
     sum_of_both,
     zero,
 )
-from streamapp.dsl.checks import check_materialized
+from streamapp.dsl.arguments import check_materialized
+from streamapp.dsl.graph_nodes import ProcessorNode
 from streamapp.dsl.late import WindowedKTable
 from streamapp.dsl.materialize import Materialized, named_store
-from streamapp.dsl.nodes import ProcessorNode
 from streamapp.dsl.steps import AggregateStep
 from streamapp.dsl.window_kinds import WindowKind
-from streamapp.durations import Duration
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.serdes import LongSerde
 from streamapp.serdes.base import Serde

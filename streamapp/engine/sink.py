@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from streamapp._base.partitioning import partition_for
 from streamapp.engine.collector import ResultRefused
 from streamapp.engine.failures import Failures
 from streamapp.engine.operator import ProcessFn
 from streamapp.engine.running_task import RunningTask
-from streamapp.partitioning import partition_for
 from streamapp.records import Headers
 from streamapp.serdes.base import Serde
 from streamapp.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde

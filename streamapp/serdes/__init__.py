@@ -16,7 +16,7 @@ from streamapp.serdes.primitives import (
     UUIDSerde,
     VoidSerde,
 )
-from streamapp.serdes.registry import LocalSchemaRegistry, SchemaRegistry
+from streamapp.serdes.schema_registry import LocalSchemaRegistry, SchemaRegistry
 from streamapp.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
 
 __all__ = [

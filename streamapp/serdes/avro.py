@@ -18,7 +18,7 @@ from streamapp.serdes.avro_reader import make_reader
 from streamapp.serdes.avro_schema import Parsed, SchemaRefused, check_size, kind_of, parse
 from streamapp.serdes.avro_writer import make_any_writer
 from streamapp.serdes.base import Serde
-from streamapp.serdes.registry import LocalSchemaRegistry, Schema, SchemaRegistry
+from streamapp.serdes.schema_registry import LocalSchemaRegistry, Schema, SchemaRegistry
 from streamapp.serdes.types import excerpt, int_fields, is_immutable, record_fields, required_fields
 
 __all__ = ["AvroSerde"]

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from streamapp._base.names import persistent_name
 from streamapp.config import StreamsConfig
 from streamapp.errors import CopartitionError, TopologyError
-from streamapp.names import persistent_name
 from streamapp.state.spec import StoreSpec
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from streamapp.names import persistent_name
+from streamapp._base.names import persistent_name
 from streamapp.state.spec import StoreSpec
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from streamapp.topology.plan import Plan, Subtopology

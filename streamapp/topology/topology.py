@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from streamapp.callables import check_supplier, require_function, stores_of
+from streamapp._base.callables import check_supplier, require_function, stores_of
+from streamapp._base.names import check_name
 from streamapp.config import StreamsConfig, check_config
 from streamapp.errors import ConfigError, TopologyError
-from streamapp.names import check_name
 from streamapp.serdes.base import Serde, check_serde
 from streamapp.state.spec import StoreSpec
 from streamapp.topology.describe import describe_global_store, describe_subtopology

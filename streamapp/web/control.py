@@ -9,7 +9,7 @@ from aiohttp import web
 
 from streamapp.web.cluster import Peers
 from streamapp.web.problem import BadParameter, Unavailable, json_response
-from streamapp.web.source import ViewSource
+from streamapp.web.view_source import ViewSource
 
 __all__ = ["ControlViews"]
 

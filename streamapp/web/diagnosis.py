@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streamapp.web.sampler import Sampler
-from streamapp.web.source import InputStatus, TableInfo, TaskStatus
+from streamapp.web.view_source import InputStatus, TableInfo, TaskStatus
 
 __all__ = ["Finding", "findings"]
 

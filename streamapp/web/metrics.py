@@ -8,8 +8,8 @@ from typing import NamedTuple, get_args
 from aiohttp import web
 
 from streamapp.web.sampler import Sampler
-from streamapp.web.source import WorkerState, WorkerStatus
 from streamapp.web.status import StatusViews
+from streamapp.web.view_source import WorkerState, WorkerStatus
 
 __all__ = ["MetricsView", "exposition"]
 

@@ -9,9 +9,9 @@ from typing import Any
 from aiohttp import web
 from yarl import URL
 
-from streamapp.web.query import Position, Query
 from streamapp.web.scan import PAGE_BYTES, Page, row_to_json
-from streamapp.web.source import TableInfo
+from streamapp.web.table_request import Position, Query
+from streamapp.web.view_source import TableInfo
 
 __all__ = ["Part", "merged_page", "part_of"]
 

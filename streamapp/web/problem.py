@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from streamapp.web.source import NotAvailable
+from streamapp.web.view_source import NotAvailable
 
 if TYPE_CHECKING:
     from aiohttp.typedefs import Middleware

@@ -12,7 +12,7 @@ from faust.web.apps import tables
 from faust.web.exceptions import NotFound, ServiceUnavailable
 from yarl import URL
 
-from streamapp.runners.worker.registry import StoreTable
+from streamapp.runners.worker.faust_names import StoreTable
 from streamapp.runners.worker.status import TableInfo
 from streamapp.runners.worker.view import StoreNotAvailable
 from streamapp.web.problem import BadParameter

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from aiohttp import web
 
-from streamapp.web.source import InputStatus, RestoreStatus, TaskStatus, ViewSource, WorkerStatus
+from streamapp.web.view_source import InputStatus, RestoreStatus, TaskStatus, ViewSource, WorkerStatus
 
 __all__ = ["HISTORY_SECONDS", "Sampler", "Track"]
 

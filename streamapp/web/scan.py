@@ -14,9 +14,9 @@ import msgspec
 from streamapp.records import Windowed
 from streamapp.serdes import BytesSerde, Serde
 from streamapp.state.lenient import Unreadable, lenient
-from streamapp.web.query import Position, Query, family
-from streamapp.web.source import TableInfo
+from streamapp.web.table_request import Position, Query, family
 from streamapp.web.values import key_to_json, to_json
+from streamapp.web.view_source import TableInfo
 
 __all__ = [
     "COUNT_LIMIT",

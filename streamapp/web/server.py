@@ -19,9 +19,9 @@ from streamapp.web.guard import guard
 from streamapp.web.metrics import MetricsView
 from streamapp.web.problem import problems_as_json
 from streamapp.web.sampler import Sampler
-from streamapp.web.source import ViewSource
 from streamapp.web.status import StatusViews
-from streamapp.web.tables import TableViews
+from streamapp.web.table_views import TableViews
+from streamapp.web.view_source import ViewSource
 
 __all__ = ["StreamsWeb", "add_routes", "install"]
 
@@ -138,7 +138,7 @@ def install(app: Any, source: ViewSource | None = None, *, allowed_hosts: Collec
     Without ``source`` the views show ``app.streams``. ``allowed_hosts`` as in `add_routes`. Nothing of the app's settings is
     read yet.
     """
-    from streamapp.web.runtime import RuntimeSource
+    from streamapp.web.runtime_source import RuntimeSource
 
     if "web" in vars(app):
         raise RuntimeError("install(app) comes too late: the app's web server exists already")

@@ -11,7 +11,7 @@ from aiohttp import web
 from streamapp.web.diagnosis import findings
 from streamapp.web.problem import NotFound, json_response
 from streamapp.web.sampler import Sampler
-from streamapp.web.source import (
+from streamapp.web.view_source import (
     RestoreStatus,
     StandbyStatus,
     TableInfo,

@@ -19,8 +19,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka
+from streamapp.broker.broker_process import BrokerProcess
 from streamapp.broker.cli import broker_group
-from streamapp.broker.process import BrokerProcess
 from streamapp.errors import BrokerError
 
 pytestmark = pytest.mark.broker

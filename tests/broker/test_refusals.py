@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from streamapp.broker import LocalKafka
-from streamapp.broker.process import BrokerProcess
+from streamapp.broker.broker_process import BrokerProcess
 from streamapp.errors import BrokerError
 
 Usage = namedtuple("Usage", "total used free")

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from streamapp.partitioning import partition_for
+from streamapp._base.partitioning import partition_for
 
 from .flights import INPUTS
 

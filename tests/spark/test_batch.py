@@ -32,6 +32,7 @@ from streamapp import (
     Topology,
     TopologyTestDriver,
 )
+from streamapp._base.partitioning import partition_for
 from streamapp.errors import (
     ConfigError,
     CopartitionError,
@@ -39,7 +40,6 @@ from streamapp.errors import (
     TopologyError,
     UnsupportedOperation,
 )
-from streamapp.partitioning import partition_for
 from streamapp.runners.spark import FrameSource, ParquetSource, SparkRunner, TableRow
 from streamapp.serdes import TimeWindowedSerde
 

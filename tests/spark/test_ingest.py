@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from agents.cleaning import RAW_TABLES, unpack
 from agents.ingest import REJECTED, IngestReport, ingest
 from streamapp import AvroSerde, LongSerde, StreamsBuilder, StreamsConfig, StringSerde
+from streamapp._base.partitioning import partition_for
 from streamapp.broker import LocalKafka
-from streamapp.partitioning import partition_for
 from streamapp.runners.spark import KafkaSource, SparkRunner
 from tables.schemas import FLIGHT_SCHEMA, WEATHER_SCHEMA, Flight, Weather, new_york_ms
 

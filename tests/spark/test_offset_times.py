@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka, TopicSpec
 from streamapp.records import TopicPartition
 from streamapp.runners.spark import KafkaSource
-from streamapp.runners.spark.source import KafkaRange
+from streamapp.runners.spark.batch_source import KafkaRange
 
 pytestmark = pytest.mark.broker
 

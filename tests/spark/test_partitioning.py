@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from streamapp.partitioning import murmur2 as scalar_murmur2
-from streamapp.partitioning import partition_for
+from streamapp._base.partitioning import murmur2 as scalar_murmur2
+from streamapp._base.partitioning import partition_for
 from streamapp.runners.spark.partitioning import exact_partitions, key_partitions, murmur2
 
 

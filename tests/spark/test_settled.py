@@ -14,9 +14,9 @@ from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka, TopicSpec
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark import KafkaSource, handover_survey
+from streamapp.runners.spark.batch_source import KafkaRange
 from streamapp.runners.spark.handover_group import Committed, Group
 from streamapp.runners.spark.handover_survey import survey
-from streamapp.runners.spark.source import KafkaRange
 
 pytestmark = pytest.mark.broker
 

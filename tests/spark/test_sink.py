@@ -20,8 +20,8 @@ from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import ConfigError
 from streamapp.records import TopicPartition
-from streamapp.runners.spark import sink
-from streamapp.runners.spark.sink import _Ledger, _Writer
+from streamapp.runners.spark import kafka_sink as sink
+from streamapp.runners.spark.kafka_sink import _Ledger, _Writer
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -26,10 +26,10 @@ from streamapp import (
     TimeWindows,
     TopologyTestDriver,
 )
-from streamapp.partitioning import partition_for
+from streamapp._base.partitioning import partition_for
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.frames import COUNTS, INPUT_COLUMNS, PACK, RECORD, ROW
-from streamapp.runners.spark.planner import in_order
+from streamapp.runners.spark.run_order import in_order
 from streamapp.runners.spark.stage import Stage
 from streamapp.serdes import TimeWindowedSerde
 from streamapp.topology import Plan

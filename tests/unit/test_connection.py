@@ -10,7 +10,7 @@ import faust
 import pytest
 
 from streamapp import App, ConfigError, StreamsBuilder, StreamsConfig, StringSerde
-from streamapp.connection import client_of, connected, settings_of
+from streamapp.runners.connection import client_of, connected, settings_of
 from streamapp.runners.spark import SparkRunner
 from streamapp.runners.worker.clients import client_id, client_settings, consumer_settings, producer_settings
 

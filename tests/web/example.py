@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamapp.serdes import StringSerde
-from streamapp.web.source import (
+from streamapp.web.view_source import (
     InputStatus,
     RestoreStatus,
     SubtopologyGraph,

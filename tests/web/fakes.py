@@ -14,7 +14,7 @@ from streamapp.serdes import Serde, StringSerde
 from streamapp.state.backend import MemoryBackend
 from streamapp.state.open import open_store
 from streamapp.state.spec import StoreKind, StoreSpec
-from streamapp.web.source import (
+from streamapp.web.view_source import (
     InputStatus,
     NotAvailable,
     SubtopologyGraph,

@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestServer
 from yarl import URL
 
 from streamapp.web import add_routes
-from streamapp.web.source import RestoreStatus, StandbyStatus, TaskStatus
+from streamapp.web.view_source import RestoreStatus, StandbyStatus, TaskStatus
 
 from .conftest import Serve
 from .fakes import FakeSource, key_value_stores, open_empty

@@ -34,7 +34,7 @@ from streamapp.serdes import (
     UUIDSerde,
 )
 from streamapp.web import connections, install
-from streamapp.web.query import Position
+from streamapp.web.table_request import Position
 from tests.processes import free_port
 
 from .fakes import FakeSource, open_empty

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from typing import get_args
 
-from streamapp.web.source import InputStatus, RestoreStatus, StandbyStatus, TaskStatus, WorkerState
+from streamapp.web.view_source import InputStatus, RestoreStatus, StandbyStatus, TaskStatus, WorkerState
 
 from .conftest import Serve
 from .fakes import FakeSource

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamapp.web.source import RestoreStatus, StandbyStatus
+from streamapp.web.view_source import RestoreStatus, StandbyStatus
 
 from .conftest import Serve
 from .example import AIRPORTS, ExampleSource

@@ -10,8 +10,8 @@ import pytest
 
 from streamapp.web.diagnosis import Finding, findings
 from streamapp.web.sampler import HISTORY_SECONDS, Sampler
-from streamapp.web.source import InputStatus, RestoreStatus, StandbyStatus, TaskStatus, WorkerStatus
 from streamapp.web.status import StatusViews
+from streamapp.web.view_source import InputStatus, RestoreStatus, StandbyStatus, TaskStatus, WorkerStatus
 
 from .conftest import Serve
 from .example import ExampleSource

@@ -10,7 +10,7 @@ import pytest
 
 from streamapp.records import Windowed
 from streamapp.serdes import BytesSerde, LongSerde, StringSerde, TimeWindowedSerde
-from streamapp.web.source import RestoreStatus, TaskStatus
+from streamapp.web.view_source import RestoreStatus, TaskStatus
 
 from .fakes import FakeSource, key_value_stores, open_empty
 

@@ -9,7 +9,7 @@ import pytest
 from streamapp.config import StreamsConfig
 from streamapp.dsl import StreamsBuilder
 from streamapp.errors import ConfigError
-from streamapp.runners.worker.checks import check_timeouts
+from streamapp.runners.worker.demands import check_timeouts
 from streamapp.serdes import StringSerde
 
 from ..processes import until

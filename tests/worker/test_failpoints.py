@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamapp import failpoints
+from streamapp._base import failpoints
 from streamapp.errors import ConfigError
 
 

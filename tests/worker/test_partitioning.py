@@ -5,7 +5,7 @@ from aiokafka.partitioner import murmur2 as reference
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamapp.partitioning import murmur2, partition_for
+from streamapp._base.partitioning import murmur2, partition_for
 
 
 @pytest.mark.parametrize(

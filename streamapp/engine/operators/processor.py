@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from streamapp.callables import stores_of
-from streamapp.durations import to_ms
+from streamapp._base.callables import stores_of
+from streamapp._base.durations import to_ms
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
 from streamapp.engine.processor import (
     FixedKeyProcessor,

@@ -1,6 +1,6 @@
 """The test driver."""
 
 from streamapp.runners.local.driver import TopologyTestDriver
-from streamapp.runners.local.topics import TestInputTopic, TestOutputTopic
+from streamapp.runners.local.typed_topics import TestInputTopic, TestOutputTopic
 
 __all__ = ["TestInputTopic", "TestOutputTopic", "TopologyTestDriver"]

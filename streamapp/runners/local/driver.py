@@ -12,8 +12,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
+from streamapp._base.durations import Duration, to_ms
 from streamapp.config import StreamsConfig
-from streamapp.durations import Duration, to_ms
 from streamapp.engine.global_state import GlobalState
 from streamapp.engine.task import Task
 from streamapp.errors import SerializationError, StreamsError, TopologyError
@@ -29,7 +29,7 @@ from streamapp.records import (
 )
 from streamapp.runners.local.coroutines import Coroutines
 from streamapp.runners.local.forgotten import watched
-from streamapp.runners.local.topics import TestInputTopic, TestOutputTopic
+from streamapp.runners.local.typed_topics import TestInputTopic, TestOutputTopic
 from streamapp.serdes.base import Serde, check_serde
 from streamapp.state.backend import MemoryBackend
 from streamapp.state.spec import StoreSpec

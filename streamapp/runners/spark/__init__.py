@@ -2,18 +2,18 @@
 
 # ruff: noqa: E402
 
-from streamapp.extras import require_spark
+from streamapp._base.extras import require_spark
 
 require_spark()  # before a module that needs the packages says only which one it has not found
 
 from streamapp.runners.spark.archive import ParquetSource
+from streamapp.runners.spark.batch_source import FrameSource, KafkaSource
 from streamapp.runners.spark.columns import ColumnSource
+from streamapp.runners.spark.kafka_sink import Published, publish
 from streamapp.runners.spark.result import BatchResult, OutputTable, OutputTopic, TableRow
 from streamapp.runners.spark.runner import SparkRunner
 from streamapp.runners.spark.sessions import spark_session
-from streamapp.runners.spark.sink import Published, publish
-from streamapp.runners.spark.source import FrameSource, KafkaSource
-from streamapp.runners.spark.tables import create_views, live_tables
+from streamapp.runners.spark.table_frames import create_views, live_tables
 
 __all__ = [
     "BatchResult",

@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from streamapp import failpoints
+from streamapp._base import failpoints
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.config import StreamsConfig
-from streamapp.connection import client_of, connected, settings_of
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.records import TopicPartition
+from streamapp.runners.connection import client_of, connected, settings_of
 from streamapp.runners.spark.backfill_files import History, archives
+from streamapp.runners.spark.batch_source import KafkaSource
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.frames import CHANGE, POSITION, RECORD
 from streamapp.runners.spark.handover_group import Committed, Group, Progress
@@ -41,7 +42,6 @@ from streamapp.runners.spark.handover_write import TaskWriter, compacted_topics,
 from streamapp.runners.spark.progress import records_bar
 from streamapp.runners.spark.runner import Run, SparkRunner
 from streamapp.runners.spark.sessions import few_groups
-from streamapp.runners.spark.source import KafkaSource
 from streamapp.topology import Topology
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 from streamapp.errors import ConfigError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.spark.archive import ParquetPart, ParquetSource
-from streamapp.runners.spark.source import KafkaPart, Ranges, Reader
+from streamapp.runners.spark.batch_source import KafkaPart, Ranges, Reader
 
 __all__ = ["History", "archives"]
 

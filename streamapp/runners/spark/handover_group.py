@@ -21,10 +21,10 @@ from confluent_kafka.admin import AdminClient
 
 from streamapp.broker.requests import ask, until_coordinated
 from streamapp.config import StreamsConfig
-from streamapp.connection import client_of, settings_of
 from streamapp.engine.metadata import BACKFILL
 from streamapp.errors import BrokerError, ConfigError, StreamsError
 from streamapp.records import TopicPartition
+from streamapp.runners.connection import client_of, settings_of
 
 __all__ = ["Committed", "Group", "Progress"]
 

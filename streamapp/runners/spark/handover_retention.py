@@ -11,10 +11,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 
 from streamapp.broker.requests import ask
 from streamapp.config import StreamsConfig
-from streamapp.connection import client_of
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import TopicPartition
-from streamapp.runners.spark.source import KafkaPart, Part, Ranges
+from streamapp.runners.connection import client_of
+from streamapp.runners.spark.batch_source import KafkaPart, Part, Ranges
 
 __all__ = ["check_retention", "first_times"]
 

@@ -7,12 +7,12 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from streamapp.connection import client_of
 from streamapp.errors import BrokerError, ConfigError, TopologyError, UnsupportedOperation
 from streamapp.records import TopicPartition
+from streamapp.runners.connection import client_of
+from streamapp.runners.spark.batch_source import KafkaRange, KafkaReader, KafkaSource, Ranges
 from streamapp.runners.spark.handover_group import Committed, Group, Progress
-from streamapp.runners.spark.planner import check_runnable, in_order, topics_of
-from streamapp.runners.spark.source import KafkaRange, KafkaReader, KafkaSource, Ranges
+from streamapp.runners.spark.run_order import check_runnable, in_order, topics_of
 from streamapp.runners.spark.stage import Resume
 from streamapp.state.directory import known_fingerprint
 from streamapp.topology import Plan, Subtopology

@@ -13,11 +13,11 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from streamapp import failpoints
+from streamapp._base import failpoints
 from streamapp.config import StreamsConfig
-from streamapp.connection import client_of
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
+from streamapp.runners.connection import client_of
 from streamapp.runners.spark.frames import CHANGE, RECORD
 from streamapp.runners.spark.handover_group import Committed, Group, Progress
 from streamapp.runners.spark.produce import (

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from streamapp.connection import client_of
 from streamapp.errors import ConfigError
 from streamapp.records import TopicPartition
+from streamapp.runners.connection import client_of
 from streamapp.runners.spark.archive import ParquetSource
+from streamapp.runners.spark.batch_source import FrameSource, KafkaPart, KafkaRange, KafkaSource, Part
 from streamapp.runners.spark.columns import ColumnSource
 from streamapp.runners.spark.failures import raised_in_tasks
-from streamapp.runners.spark.planner import topics_of
+from streamapp.runners.spark.run_order import topics_of
 from streamapp.runners.spark.sessions import few_groups, kept
-from streamapp.runners.spark.source import FrameSource, KafkaPart, KafkaRange, KafkaSource, Part
 from streamapp.topology import Plan
 
 if TYPE_CHECKING:

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.config import StreamsConfig
-from streamapp.connection import client_of, connected, settings_of
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.records import TopicPartition
+from streamapp.runners.connection import client_of, connected, settings_of
+from streamapp.runners.spark.batch_source import KafkaRange, KafkaReader, KafkaSource, Ranges
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.handover_group import Group
 from streamapp.runners.spark.partitioning import exact_partitions
-from streamapp.runners.spark.planner import topics_of
 from streamapp.runners.spark.replay_write import TopicWriter, read_topic
 from streamapp.runners.spark.result import BatchResult, OutputTable
+from streamapp.runners.spark.run_order import topics_of
 from streamapp.runners.spark.runner import SparkRunner
-from streamapp.runners.spark.source import KafkaRange, KafkaReader, KafkaSource, Ranges
-from streamapp.runners.spark.tables import live_tables
+from streamapp.runners.spark.table_frames import live_tables
 from streamapp.serdes import Serde
 from streamapp.state.spec import StoreSpec
 from streamapp.topology import Topology

@@ -10,8 +10,8 @@ import pyarrow as pa
 from confluent_kafka import KafkaException
 
 from streamapp.errors import BrokerError
+from streamapp.runners.spark.batch_source import KafkaReader, Ranges
 from streamapp.runners.spark.produce import TRANSACTION_TIMEOUT_MS, produce, transactional_producer
-from streamapp.runners.spark.source import KafkaReader, Ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

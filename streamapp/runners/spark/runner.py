@@ -10,19 +10,19 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from streamapp import failpoints
+from streamapp._base import failpoints
 from streamapp.config import StreamsConfig
-from streamapp.connection import client_of, connected
 from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
+from streamapp.runners.connection import client_of, connected
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.frames import COUNTS, INPUT_COLUMNS, OUTPUT, PACK, RECORD, ROW, SENT
 from streamapp.runners.spark.inputs import Inputs, resolve
 from streamapp.runners.spark.native import native_table
 from streamapp.runners.spark.packing import record_headers
 from streamapp.runners.spark.partitioning import exact_partitions
-from streamapp.runners.spark.planner import Group, check_runnable, in_order, topics_of
 from streamapp.runners.spark.progress import records_bar
 from streamapp.runners.spark.result import BatchResult, OutputTable, OutputTopic
+from streamapp.runners.spark.run_order import Group, check_runnable, in_order, topics_of
 from streamapp.runners.spark.sessions import kept, spark_session, stage_settings
 from streamapp.runners.spark.stage import Resume, Stage
 from streamapp.runners.spark.table_rows import readable

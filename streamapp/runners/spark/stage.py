@@ -27,12 +27,12 @@ from streamapp.errors import UnsupportedOperation
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.repetitions import quieten_drops
 from streamapp.runners.spark.archives import forget_archives
+from streamapp.runners.spark.batch_source import KafkaReader, Part, Ranges, Reader
 from streamapp.runners.spark.frames import CHANGE, COUNTS, INPUT, OUTPUT, PACK, POSITION, RECORD, ROW
 from streamapp.runners.spark.output import OUTPUT_ROWS, Output
 from streamapp.runners.spark.packing import pieces
 from streamapp.runners.spark.progress import Reporter
 from streamapp.runners.spark.rows import Rows
-from streamapp.runners.spark.source import KafkaReader, Part, Ranges, Reader
 from streamapp.runners.spark.spill import SpillingBackend
 from streamapp.state.backend import MemoryBackend
 from streamapp.topology.plan import Plan, Subtopology

@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
-from streamapp import failpoints
+from streamapp._base import failpoints
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.config import StreamsConfig
-from streamapp.connection import client_of, connected, settings_of
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
+from streamapp.runners.connection import client_of, connected, settings_of
+from streamapp.runners.spark.batch_source import KafkaRange
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.handover_group import Group
 from streamapp.runners.spark.handover_survey import read_topics
-from streamapp.runners.spark.planner import check_runnable, topics_of
 from streamapp.runners.spark.produce import roll_back
-from streamapp.runners.spark.source import KafkaRange
+from streamapp.runners.spark.run_order import check_runnable, topics_of
 from streamapp.runners.spark.streaming_seat import Seat
 from streamapp.runners.spark.streaming_task import RESULT, StreamStage, output_client
 from streamapp.topology import Subtopology, Topology

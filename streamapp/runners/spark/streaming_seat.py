@@ -14,8 +14,8 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.config import StreamsConfig
-from streamapp.connection import client_of
 from streamapp.errors import BrokerError, ConfigError, StreamsError
+from streamapp.runners.connection import client_of
 from streamapp.runners.spark.handover_group import Group
 
 __all__ = ["Seat"]

@@ -19,18 +19,18 @@ import pyarrow as pa
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from streamapp import failpoints
+from streamapp._base import failpoints
 from streamapp.broker.admin import KafkaAdmin
 from streamapp.config import StreamsConfig
-from streamapp.connection import client_of, settings_of
 from streamapp.engine.global_state import GlobalState
 from streamapp.errors import BrokerError, LockError, ProcessorStateError
 from streamapp.records import Headers, TopicPartition
+from streamapp.runners.connection import client_of, settings_of
 from streamapp.runners.repetitions import quieten_drops
 from streamapp.runners.spark.archives import forget_archives
+from streamapp.runners.spark.batch_source import KafkaRange, KafkaReader
 from streamapp.runners.spark.handover_group import Committed, Group
 from streamapp.runners.spark.produce import TIMEOUT_SECONDS, produce, transactional_producer
-from streamapp.runners.spark.source import KafkaRange, KafkaReader
 from streamapp.runners.spark.stage import BatchTask
 from streamapp.state.backend import MemoryBackend, StateBackend
 from streamapp.state.rocks import RocksBackend

@@ -15,9 +15,9 @@ from streamapp.broker.consumer import RecordConsumer, open_consumer
 from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin
 from streamapp.broker.requests import list_offsets as ask_offsets
 from streamapp.config import StreamsConfig
-from streamapp.connection import client_of
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
+from streamapp.runners.connection import client_of
 from streamapp.runners.worker.logs import CLIENT_LOGGER
 
 __all__ = [

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from streamapp import failpoints
+from streamapp._base import failpoints
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.errors import StreamsError

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import TypeVar
 
-from streamapp import failpoints
+from streamapp._base import failpoints
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.engine.running_task import TaskMetrics
@@ -24,8 +24,8 @@ from streamapp.runners.worker.membership import Member, Membership, StaleMemberE
 from streamapp.runners.worker.pace import Pace
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.producer import RecordProducer
-from streamapp.runners.worker.progress import Progress
 from streamapp.runners.worker.restore import Restorer
+from streamapp.runners.worker.stalls import Progress
 from streamapp.runners.worker.standby import Standbys
 from streamapp.runners.worker.transactions import TransactionAborted
 from streamapp.runners.worker.watchdog import Place

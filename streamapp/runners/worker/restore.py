@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from confluent_kafka import KafkaError
 
-from streamapp import failpoints
+from streamapp._base import failpoints
 from streamapp.broker.consumer import RecordConsumer, open_consumer
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig

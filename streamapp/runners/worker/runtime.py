@@ -22,10 +22,10 @@ from streamapp.config import StreamsConfig
 from streamapp.errors import StreamsError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.assignor import RUNNING
-from streamapp.runners.worker.checks import check_file_limit, check_timeouts
 from streamapp.runners.worker.cleanup import StateCleaner
 from streamapp.runners.worker.clients import admin_client, unreachable
 from streamapp.runners.worker.dataplane import DataPlane
+from streamapp.runners.worker.demands import check_file_limit, check_timeouts
 from streamapp.runners.worker.global_stores import GlobalStores
 from streamapp.runners.worker.group import wait_until_free
 from streamapp.runners.worker.livetask import TaskOpener

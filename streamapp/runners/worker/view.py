@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from streamapp._base.partitioning import partition_for
 from streamapp.errors import InvalidStoreError
-from streamapp.partitioning import partition_for
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.global_stores import GlobalStores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from streamapp.failpoints import POINTS
+from streamapp._base.failpoints import POINTS
 
 from ..driver import Run
 from ..matrix import EOS, GUARANTEES, scenario

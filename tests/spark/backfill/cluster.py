@@ -18,7 +18,7 @@ from streamapp import StreamsBuilder, StreamsConfig, Topology
 from streamapp.broker import KafkaAdmin, KafkaSettings, TopicSpec
 from streamapp.runners.spark import SparkRunner
 from streamapp.runners.spark.backfill import Backfill
-from streamapp.runners.spark.tables import live_tables
+from streamapp.runners.spark.table_frames import live_tables
 from streamapp.testing import Backlog, WorkerProcess
 
 from ...processes import free_port

@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from streamapp.records import TopicPartition as Partition
-from streamapp.runners.spark.source import KafkaRange
+from streamapp.runners.spark.batch_source import KafkaRange
 
 __all__ = ["read"]
 

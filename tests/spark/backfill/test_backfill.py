@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from streamapp import StreamsBuilder, failpoints
+from streamapp import StreamsBuilder
+from streamapp._base import failpoints
 from streamapp.broker.requests import ask
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.records import TopicPartition

@@ -11,7 +11,7 @@ import pytest
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.spark.archive import ParquetSource
 from streamapp.runners.spark.backfill_files import HistoryPart, archives
-from streamapp.runners.spark.source import KafkaReader
+from streamapp.runners.spark.batch_source import KafkaReader
 
 from . import travels
 from .cluster import Cluster

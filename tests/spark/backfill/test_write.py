@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from streamapp import StreamsConfig, failpoints
+from streamapp import StreamsConfig
+from streamapp._base import failpoints
 from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka, TopicSpec
 from streamapp.errors import StreamsError
 from streamapp.records import TopicPartition

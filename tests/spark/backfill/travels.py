@@ -24,7 +24,7 @@ from streamapp import (
     Suppressed,
     TimeWindows,
 )
-from streamapp.partitioning import partition_for
+from streamapp._base.partitioning import partition_for
 from streamapp.serdes import TimeWindowedSerde
 
 TEXT, NUMBER = StringSerde(), LongSerde()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamapp.durations import to_ms
+from streamapp._base.durations import to_ms
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.suppressed import BufferConfig, Suppressed
 from streamapp.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows

@@ -20,10 +20,10 @@ from streamapp import (
     StringSerde,
     compare_topologies,
 )
+from streamapp._base.names import persistent_name
 from streamapp.engine.operator import Operator
 from streamapp.engine.operators.closing import LateOutput
 from streamapp.engine.operators.window_aggregate import WindowedAggregate
-from streamapp.names import persistent_name
 from streamapp.topology.snapshot import snapshot
 
 TEXT = {"key_serde": StringSerde(), "value_serde": StringSerde()}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from streamapp import App, ConfigError, StreamsBuilder, StreamsConfig, StringSerde
-from streamapp.runners.worker.agents.checks import check_agents
-from streamapp.runners.worker.registry import SubtopologyAgent
+from streamapp.runners.worker.agents.demands import check_agents
+from streamapp.runners.worker.faust_names import SubtopologyAgent
 
 EXACTLY_ONCE = StreamsConfig(processing_guarantee="exactly_once_v2")
 

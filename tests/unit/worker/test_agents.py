@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamapp.config import StreamsConfig
-from streamapp.runners.worker.agents.progress import Progress
+from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.agents.sends import BoundSends
 
 offsets = st.lists(st.integers(1, 40), min_size=1, max_size=8).map(

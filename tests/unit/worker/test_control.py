@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamapp.runners.worker.control import _Consumer
+from streamapp.runners.worker.control_plane import _Consumer
 
 
 @pytest.fixture

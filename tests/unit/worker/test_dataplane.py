@@ -14,12 +14,12 @@ from streamapp.dsl import Materialized, StreamsBuilder
 from streamapp.engine.task import Task
 from streamapp.errors import BrokerError, StreamsError, TaskCorruptedError
 from streamapp.records import RecordBatch, TopicPartition
-from streamapp.runners.worker import commit, dataplane, progress
+from streamapp.runners.worker import commit, dataplane, stalls
 from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.membership import Member, Position, StaleMemberError
 from streamapp.runners.worker.placement import TaskId
-from streamapp.runners.worker.progress import NoProgressError
+from streamapp.runners.worker.stalls import NoProgressError
 from streamapp.runners.worker.transactions import TransactionAborted
 from streamapp.serdes import LongSerde, StringSerde
 from streamapp.state.backend import MemoryBackend
@@ -329,7 +329,7 @@ def test_rollbacks_are_forgotten_when_there_is_nothing_to_commit(plane: Plane) -
 
 
 def test_rollbacks_in_a_row_end_the_worker(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(stalls, "PATIENCE_SECONDS", 0.0)
     plane.given(1, ONE)
     refuse_commits(plane, "nobody takes this")
     commit_of(plane, 1)

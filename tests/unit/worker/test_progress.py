@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamapp.runners.worker.clients import PATIENCE_SECONDS
-from streamapp.runners.worker.progress import NoProgressError, Progress
+from streamapp.runners.worker.stalls import NoProgressError, Progress
 from streamapp.runners.worker.transactions import TransactionAborted
 
 

@@ -14,9 +14,9 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from streamapp._base.partitioning import partition_for
 from streamapp.broker.librdkafka import COMPILED
 from streamapp.errors import ConfigError
-from streamapp.partitioning import partition_for
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.membership import Member, Position
 from streamapp.runners.worker.sender import (

@@ -21,7 +21,7 @@ from mode import Service
 
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.agents.progress import Progress
+from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.agents.sends import AgentProducer
 from streamapp.runners.worker.agents.transaction import AgentTransactions
 from streamapp.runners.worker.membership import FaustMembership, Member, Position, StaleMemberError

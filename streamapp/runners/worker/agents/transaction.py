@@ -15,7 +15,7 @@ from typing import Any
 
 from faust.types import TP
 
-from streamapp import failpoints
+from streamapp._base import failpoints
 from streamapp.config import StreamsConfig
 from streamapp.records import NO_HEADERS, TopicPartition
 from streamapp.runners.worker.agents.sends import BoundMessage

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
-from streamapp.names import did_you_mean
+from streamapp._base.names import did_you_mean
 from streamapp.records import NO_HEADERS, Headers, OutputRecord, Record
 from streamapp.serdes.base import Serde
 

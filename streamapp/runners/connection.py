@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from streamapp._base.secrets import without_user
 from streamapp.broker.settings import KafkaSettings
 from streamapp.config import StreamsConfig
 from streamapp.errors import ConfigError
-from streamapp.secrets import without_user
 
 if TYPE_CHECKING:
     from faust.types.auth import CredentialsT

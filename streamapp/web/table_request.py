@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from streamapp.web.problem import BadParameter
-from streamapp.web.source import TableInfo
 from streamapp.web.values import key_format, parse_key, serde_name
+from streamapp.web.view_source import TableInfo
 
 __all__ = [
     "DEFAULT_LIMIT",

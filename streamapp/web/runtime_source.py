@@ -10,8 +10,8 @@ from streamapp.runners.worker.runtime import StreamsRuntime
 from streamapp.runners.worker.status import RestoreInfo, TaskInfo
 from streamapp.runners.worker.status import TableInfo as StoreInfo
 from streamapp.runners.worker.view import StoreNotAvailable
-from streamapp.web.graph import subtopology_graphs
-from streamapp.web.source import (
+from streamapp.web.plan_graph import subtopology_graphs
+from streamapp.web.view_source import (
     InputStatus,
     NotAvailable,
     RestoreStatus,

@@ -8,7 +8,7 @@ from itertools import count
 
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from streamapp.topology.plan import Plan
-from streamapp.web.source import SubtopologyGraph, TopologyNode
+from streamapp.web.view_source import SubtopologyGraph, TopologyNode
 
 __all__ = ["subtopology_graphs"]
 

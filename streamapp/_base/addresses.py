@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from streamapp._base.secrets import without_user
 from streamapp.errors import ConfigError
-from streamapp.secrets import without_user
 
 __all__ = ["check_addresses"]
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamapp.config import StreamsConfig
-from streamapp.connection import client_of, connected
 from streamapp.engine.collector import NoWayOut
 from streamapp.engine.global_state import GlobalState
 from streamapp.engine.task import Task
 from streamapp.records import TopicPartition
+from streamapp.runners.connection import client_of, connected
+from streamapp.runners.spark.batch_source import KafkaPart, KafkaRange, KafkaSource
 from streamapp.runners.spark.frames import OUTPUT, ROW
 from streamapp.runners.spark.result import OutputTable
 from streamapp.runners.spark.sessions import spark_session
-from streamapp.runners.spark.source import KafkaPart, KafkaRange, KafkaSource
 from streamapp.runners.spark.spill import SpillingBackend
 from streamapp.runners.spark.table_rows import readable, table_batches
 from streamapp.state.backend import MemoryBackend
