@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from streamapp.state import kinds
+from streamapp.state import kinds, operator_kinds
 from streamapp.state.store_kind import StoreKind, registered
 
 # `persistent_name` and what else is asked for -> the variant of the kind.
@@ -13,8 +13,8 @@ _VARIANTS: dict[tuple[str, str], type[StoreKind]] = {
     ("timestamped", "max_entries"): kinds.LruTable,
     ("timestamped", "expires_after_ms"): kinds.ExpiringTable,
     ("timestamped", "plain"): kinds.PlainTable,
-    ("timestamped_window", "with_headers"): kinds.HeadersWindow,
-    ("subscription", "with_headers"): kinds.HeadersSubscriptions,
+    ("timestamped_window", "with_headers"): operator_kinds.HeadersWindow,
+    ("subscription", "with_headers"): operator_kinds.HeadersSubscriptions,
 }
 
 

@@ -33,7 +33,7 @@ from streamapp.engine.operators.foreign_key import (
     response_partition,
 )
 from streamapp.serdes import BytesSerde
-from streamapp.state import kinds
+from streamapp.state import operator_kinds
 from streamapp.state.spec import StoreSpec
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def join_on_foreign_key(
     with_headers = keeps_headers(context.config, context.config.dsl_store_type)
     subscriptions = StoreSpec(
         name=named("-subscription-store", _STORE),
-        kind=kinds.HeadersSubscriptions() if with_headers else kinds.Subscriptions(),
+        kind=operator_kinds.HeadersSubscriptions() if with_headers else operator_kinds.Subscriptions(),
         key_serde=BytesSerde(),
         value_serde=subscription_serde,
         serde_topic=registration_topic,

@@ -18,7 +18,7 @@ from streamapp.engine.operators.stream_table_join import StreamGlobalTableJoin, 
 from streamapp.engine.operators.views import StoreView
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.serdes.base import Serde
-from streamapp.state import kinds
+from streamapp.state import kinds, operator_kinds
 from streamapp.state.formats import LeftOrRightSerde
 from streamapp.state.spec import StoreSpec
 from streamapp.windows import JoinWindows
@@ -189,7 +189,7 @@ class _Stores:
 
     def window(self, name: str, value_serde: Serde[Any]) -> StoreSpec:
         size_ms = self.windows.size_ms
-        kind_class = kinds.HeadersWindow if self.keeps_headers else kinds.Window
+        kind_class = operator_kinds.HeadersWindow if self.keeps_headers else kinds.Window
         return StoreSpec(
             name=f"{name}-store",
             kind=kind_class(
@@ -205,7 +205,7 @@ class _Stores:
     def outer(self, name: str, left_serde: Serde[Any], right_serde: Serde[Any]) -> StoreSpec:
         return StoreSpec(
             name=f"{name}-store",
-            kind=kinds.OuterJoin(),
+            kind=operator_kinds.OuterJoin(),
             key_serde=self.key_serde,
             value_serde=LeftOrRightSerde(left_serde, right_serde),
             persistent=self.store_type == "rocksdb",
@@ -241,7 +241,7 @@ def join_table(
         _check_grace(stream, table, grace_ms, view.store_names)
         buffer = StoreSpec(
             name=f"{node_name}-Buffer",
-            kind=kinds.TimeOrdered(grace_ms=grace_ms),
+            kind=operator_kinds.TimeOrdered(grace_ms=grace_ms),
             key_serde=context.key_serde(key_serde, node_name),
             value_serde=context.value_serde(value_serde or stream.value_serde, node_name),
         )

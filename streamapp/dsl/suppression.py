@@ -11,7 +11,7 @@ from streamapp.dsl.graph_nodes import ProcessorNode
 from streamapp.dsl.steps import AggregateStep, SuppressStep
 from streamapp.engine.operators.suppress import SuppressView, TableSuppress
 from streamapp.errors import TopologyError
-from streamapp.state import kinds
+from streamapp.state import operator_kinds
 from streamapp.state.spec import StoreSpec
 from streamapp.suppressed import Suppressed
 
@@ -48,7 +48,7 @@ def suppress(table: KTable[Any, Any], suppressed: Suppressed) -> KTable[Any, Any
         context.names.note_generated(changelog=f"{store}-changelog")
     spec = StoreSpec(
         name=store,
-        kind=kinds.Suppression(),
+        kind=operator_kinds.Suppression(),
         key_serde=context.key_serde(table.key_serde, node_name),
         value_serde=context.value_serde(table.value_serde, node_name),
         persistent=False,

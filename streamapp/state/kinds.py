@@ -1,4 +1,4 @@
-"""The kinds of stores there are: what `Stores` and `Materialized` choose from, and what operators of the DSL keep.
+"""The kinds of stores that `Stores` and `Materialized` choose from. Operators have kinds of their own: `operator_kinds.py`.
 
 A kind's parameters are times in ms and numbers of entries.
 """
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamapp.state import row_shape
-from streamapp.state.buffers import OuterJoinStore, SuppressBuffer, TimeOrderedBuffer
 from streamapp.state.cache import CachedStore
 from streamapp.state.cached_tables import (
     CachedKeyValueStore,
@@ -25,11 +24,9 @@ from streamapp.state.cached_windows import (
     CachedWindowStore,
 )
 from streamapp.state.expiring import ExpiringStore
-from streamapp.state.headers import HeadersSubscriptionStore, HeadersWindowStore
 from streamapp.state.key_value import (
     KeyValueStore,
     PlainTableStore,
-    SubscriptionStore,
     TimestampedKeyValueStore,
 )
 from streamapp.state.lru import LruStore, TimestampedLruStore
@@ -41,18 +38,12 @@ from streamapp.state.write_behind import Store
 
 __all__ = [
     "ExpiringTable",
-    "HeadersSubscriptions",
-    "HeadersWindow",
     "KeyValue",
     "Lru",
     "LruTable",
-    "OuterJoin",
     "PlainTable",
     "Session",
-    "Subscriptions",
-    "Suppression",
     "Table",
-    "TimeOrdered",
     "TimestampedWindow",
     "Versioned",
     "Window",
@@ -192,8 +183,10 @@ class _ByTime(StoreKind):
 
     @property
     def topic_config(self) -> dict[str, str]:
-        config = {**super().topic_config, "cleanup.policy": "compact,delete"}
-        return config | {"retention.ms": str(_CHANGELOG_RETENTION_MS)}
+        return super().topic_config | {
+            "cleanup.policy": "compact,delete",
+            "retention.ms": str(_CHANGELOG_RETENTION_MS),
+        }
 
 
 @register
@@ -241,14 +234,6 @@ class TimestampedWindow(Window):
     shape = row_shape.WINDOWS_TIMESTAMPED
     store_class = TimestampedWindowStore
     cached_class = CachedTimestampedWindowStore
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeadersWindow(TimestampedWindow):
-    """The records that a stream-stream join keeps with their headers."""
-
-    store_class = HeadersWindowStore
-    keeps_headers = True
 
 
 @register
@@ -302,57 +287,3 @@ class Versioned(StoreKind):
         # Every version is a record, and the broker judges the lag by its own clock: versions of history would
         # be compacted away at once.
         return super().topic_config | {"min.compaction.lag.ms": str(2**63 - 1)}
-
-
-# ---------------------------------------------------------------------- inside operators of the DSL
-
-
-@register
-@dataclass(frozen=True, kw_only=True)
-class OuterJoin(StoreKind):
-    """Records of an outer or left stream-stream join that have no match yet, by time."""
-
-    persistent_name = "list"
-    store_class = OuterJoinStore
-
-
-@register
-@dataclass(frozen=True, kw_only=True)
-class TimeOrdered(StoreKind):
-    """Stream records that wait ``grace_ms`` for a versioned table."""
-
-    persistent_name = "time_ordered_buffer"
-    store_class = TimeOrderedBuffer
-
-    grace_ms: int
-
-    @property
-    def retention_ms(self) -> int:
-        """The grace period, as snapshots remember it."""
-        return self.grace_ms
-
-
-@register
-@dataclass(frozen=True, kw_only=True)
-class Suppression(StoreKind):
-    """The updates that a suppression holds back, in memory."""
-
-    persistent_name = "suppress_buffer"
-    store_class = SuppressBuffer
-
-
-@register
-@dataclass(frozen=True, kw_only=True)
-class Subscriptions(StoreKind):
-    """The subscriptions of a foreign-key join."""
-
-    persistent_name = "subscription"
-    store_class = SubscriptionStore
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeadersSubscriptions(Subscriptions):
-    """The same with the headers of the records."""
-
-    store_class = HeadersSubscriptionStore
-    keeps_headers = True
