@@ -1,7 +1,7 @@
 """`Task`: one sub-topology on one partition. It decides; it does no I/O, reads no clock and starts no thread.
 
-A runner gives it batches of records (`Task.enqueue`), lets it work (`Task.process`), and commits in the order that
-`docs/internals.md` describes: `flush`, acknowledged, `positions` committed, `persist`.
+A `TaskSession` makes the task and calls the steps of its life in their order. Between `init` and `close` a runner hands over
+batches of records (`Task.enqueue`) and lets the task work (`Task.process`).
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from itertools import repeat
-from typing import Any, ClassVar
+from typing import Any
 
-from streamapp.engine.asynchronous import AsyncSteps, RunAsync
+from streamapp.engine.asynchronous import AsyncSteps
 from streamapp.engine.bind import bind_nodes
-from streamapp.engine.collector import Collector
 from streamapp.engine.current_record import CurrentRecord
 from streamapp.engine.extraction import extract_head, try_head
 from streamapp.engine.failures import Failures, ProcessingFailed
 from streamapp.engine.metadata import RememberedTimes
 from streamapp.engine.operator import ProcessFn
-from streamapp.engine.partition_group import PartitionGroup
 from streamapp.engine.processor import Processor, ProcessorContext, PunctuationType
 from streamapp.engine.punctuation import NEVER, Punctuations, Schedule
 from streamapp.engine.queues import RecordQueue
+from streamapp.engine.runner_ports import TaskEnvironment
 from streamapp.engine.running_task import TaskMetrics
 from streamapp.engine.task_stores import TaskStores
 from streamapp.engine.timestamps import fail_on_invalid_timestamp
@@ -32,53 +31,40 @@ from streamapp.records import NO_HEADERS, Headers, RecordBatch, RecordContext, T
 from streamapp.state.backend import StateBackend
 from streamapp.state.cache import RecordCache
 from streamapp.state.row_memory import RowMemory
-from streamapp.topology.plan import Plan, Subtopology
+from streamapp.topology.plan import Subtopology
 
 __all__ = ["Task"]
 
 
 class Task(CurrentRecord):
-    """One sub-topology on one partition.
+    """One sub-topology on one partition, in an environment, over a backend with its state.
 
-    ``changelogs`` takes the changelog records (default: the collector). ``inputs`` are the partitions it reads (default:
-    its number in each of the sub-topology's topics). ``log_each_write`` makes every write to a store a changelog record, as
-    Kafka Streams does; otherwise the changelog gets the last value per key and commit. ``cache`` is the record cache that
-    the tasks of a process share (default: one of its own; of no bytes: every update is forwarded). ``wall_clock_ms`` is only
-    asked by processors that ask for the time.
+    ``inputs`` are the partitions that the task reads (default: its number in each of the sub-topology's topics). A runner opens
+    a `TaskSession`, which makes the task.
     """
-
-    partition_group: ClassVar = PartitionGroup
-    """What chooses the next record of several inputs."""
-    any_partition: ClassVar[bool] = False
-    """True if a partitioner may choose a partition that the topic does not have."""
 
     def __init__(
         self,
-        plan: Plan,
+        environment: TaskEnvironment,
         subtopology: Subtopology,
         partition: int,
-        collector: Collector,
         backend: StateBackend,
-        *,
-        changelogs: Collector | None = None,
-        global_stores: Mapping[str, Any] | None = None,
-        wall_clock_ms: Callable[[], int],
         inputs: Iterable[TopicPartition] | None = None,
-        log_each_write: bool = False,
-        cache: RecordCache | None = None,
-        rows: RowMemory | None = None,
-        run_async: RunAsync | None = None,
     ) -> None:
         super().__init__()
+        plan, rules = environment.plan, environment.rules
         self.plan = plan
         self.subtopology = subtopology
         self.partition = partition
         self.task_id = f"{subtopology.id}_{partition}"
         self.application_id = plan.application_id
-        self.collector = collector
-        self.global_stores = global_stores or {}
-        self.wall_clock_ms = wall_clock_ms
-        self.log_each_write = log_each_write
+        self.collector = environment.collector
+        self.global_stores = environment.global_stores
+        self.wall_clock_ms = environment.wall_clock_ms
+        self.log_each_write = rules.log_each_write
+        self.any_partition = rules.any_partition
+        self.foreign_key_join_recheck = rules.always_recheck or plan.config.foreign_key_join_recheck
+        self._refuse_wall_clock = rules.refuse_wall_clock
         self.metrics = TaskMetrics()
         self.positions: dict[TopicPartition, int] = {}
         self.commit_needed = False
@@ -86,20 +72,20 @@ class Task(CurrentRecord):
 
         self.stream_time = -1
 
-        self._inputs = (
+        self.inputs = (
             tuple(inputs)
             if inputs is not None
             else tuple(TopicPartition(t, partition) for t in subtopology.source_topics)
         )
         self._failures = Failures(self)
         self._extract_head = partial(extract_head, self, self._failures)
-        self._partitions = self.partition_group(
+        self._partitions = rules.partition_group(
             self._extract_head,
             partial(try_head, self, self._failures),
             plan.config.max_task_idle_ms,
-            wall_clock_ms,
+            environment.wall_clock_ms,
         )
-        self._async_steps = AsyncSteps(self, self._failures, run_async)
+        self._async_steps = AsyncSteps(self, self._failures, environment.run_async)
         self._stream_punctuations = Punctuations()
         self._wall_clock_punctuations = Punctuations()
         self._processors: list[tuple[str, Processor, ProcessorContext]] = []
@@ -107,16 +93,15 @@ class Task(CurrentRecord):
         self._shared: dict[str, Any] = {}
         self._times = RememberedTimes()
         self._partition_times: dict[TopicPartition, int] = {}
+        cache = environment.cache
         if cache is None:
             cache = RecordCache(plan.config.statestore_cache_max_bytes)
+        rows = environment.rows
         if rows is None:
             rows = RowMemory(plan.config.memory.rows)
-        self._stores = TaskStores(subtopology, self, backend, changelogs or collector, cache, rows)
+        changelogs = environment.changelogs or environment.collector
+        self._stores = TaskStores(subtopology, self, backend, changelogs, cache, rows)
         self.log = self._stores.log
-
-    @property
-    def foreign_key_join_recheck(self) -> bool:
-        return self.plan.config.foreign_key_join_recheck
 
     # ------------------------------------------------------------------ life
 
@@ -127,7 +112,7 @@ class Task(CurrentRecord):
     def init(self) -> None:
         """Creates the processors and their chain; from now on records can be processed."""
         self._bound = bind_nodes(self.subtopology.nodes, self, self._failures)
-        for partition in self._inputs:
+        for partition in self.inputs:
             self._queue(partition)
         # They were bound children first; their punctuators are called in the order of the topology.
         order = {node.name: number for number, node in enumerate(self.subtopology.nodes)}
@@ -151,7 +136,7 @@ class Task(CurrentRecord):
     def enqueue(self, partition: TopicPartition, batch: RecordBatch) -> None:
         """Buffers records of one input partition; keeps references, copies nothing."""
         # Nothing waits in a task that takes all there is.
-        size = batch_bytes(batch) if len(self._inputs) > 1 or self.asynchronous else 0
+        size = batch_bytes(batch) if len(self.inputs) > 1 or self.asynchronous else 0
         self._partitions.enqueue(self._queue(partition), batch, size)
 
     @property
@@ -372,6 +357,8 @@ class Task(CurrentRecord):
         """Adds a punctuator. Without ``start_ms`` the first call of a stream-time one comes with the first record, of a wall-clock one after
         an interval; a start in the past is one of the times that are over (KIP-1146)."""
         by_stream = type is PunctuationType.STREAM_TIME
+        if not by_stream and self._refuse_wall_clock is not None:
+            raise self._refuse_wall_clock(node)
         punctuations = self._stream_punctuations if by_stream else self._wall_clock_punctuations
         now = self.stream_time if by_stream else self.wall_clock_ms()
         first = start_ms if start_ms is not None else 0 if by_stream else now + interval_ms
