@@ -33,6 +33,8 @@ class RunningTask(TaskContext, Protocol):
     collector: Collector
     global_stores: Mapping[str, Any]
     metrics: TaskMetrics
+    commit_needed: bool
+    """Something was processed since the last commit."""
     batch: RecordBatch | None
     """The batch that has the bytes of the current record."""
 
