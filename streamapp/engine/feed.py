@@ -28,7 +28,7 @@ class Feed:
         self._task = task
         self._goes_on = goes_on
         self.readers = dict(readers)
-        """Of the inputs that were not read to their ends."""
+        """The readers of inputs that were not read to their ends."""
         self.ended = set(ended)
         """The inputs that hold no other input back (`Task.process`, ``caught_up``)."""
 

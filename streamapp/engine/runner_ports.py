@@ -1,4 +1,4 @@
-"""The ports of a runner: all that code outside the engine has to provide so that tasks run.
+"""The ports of a runner: everything that code outside the engine provides so that tasks run.
 
 A runner gives its tasks a `TaskEnvironment`, and each task a place for its state, a `StateHome`. It opens a
 `TaskSession` for each task and calls the session's steps in their order. The other ports depend on the runner:
@@ -52,21 +52,21 @@ class TaskRules:
     """The few semantics in which runners differ. The defaults are those of workers."""
 
     partition_group: type[PartitionGroup] = PartitionGroup
-    """What chooses the next record of several inputs."""
+    """Chooses the next record of several inputs."""
     any_partition: bool = False
     """True: a partitioner may choose a partition that the topic does not have, as in Kafka Streams' test driver."""
     log_each_write: bool = False
     """True: every write to a store is a changelog record, as in Kafka Streams without a cache. False: the changelog gets
     the last value of each key and commit."""
     always_recheck: bool = False
-    """True: foreign-key joins ask again as with `StreamsConfig.foreign_key_join_recheck`, whatever that says."""
+    """True: foreign-key joins ask again, whatever `StreamsConfig.foreign_key_join_recheck` says."""
     refuse_wall_clock: Callable[[str], UnsupportedOperation] | None = None
     """Gives the error for a node that schedules a wall-clock punctuator; None: wall-clock punctuators are called."""
 
 
 @dataclass(frozen=True)
 class TaskEnvironment:
-    """What a runner gives to each of its tasks. Tasks of one process may share an environment."""
+    """Everything that a task gets from its runner, but for its state. Tasks of one process may share an environment."""
 
     plan: Plan
     collector: Collector
@@ -87,7 +87,7 @@ class TaskEnvironment:
 
 
 class StateHome(Protocol):
-    """Where the state of tasks lives. Tasks without persistent stores do not ask for a home."""
+    """The place of the state of tasks. Tasks without persistent stores do not ask for a home."""
 
     def open(self, task: str) -> StateBackend:
         """The state of a task by the task's id, such as ``0_3``, as the last commit has left it.
@@ -99,7 +99,7 @@ class StateHome(Protocol):
         """Deletes the state of a task that is closed."""
 
     def place(self, task: str) -> str:
-        """Where the state is, for messages."""
+        """Names the place of a task's state, for messages."""
 
 
 class InMemory:
@@ -126,7 +126,7 @@ class RecordReader(Protocol):
 
 
 class Changelogs(Protocol):
-    """Where changelog records come from."""
+    """The source of changelog records, for runners that wait for a restore."""
 
     def spans(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
         """The first offset and the end of each log. A partition that is left out is not restored."""
@@ -136,8 +136,8 @@ class Changelogs(Protocol):
 
 
 class Transaction(Protocol):
-    """One commit of one or several tasks, in the world outside. `commit` calls the methods in the order in which they stand
-    here; a method that raises ends the commit, and no task persists anything."""
+    """One commit of one or several tasks, in the world outside. `task_session.commit` calls the methods in the order of this
+    class. A method that raises ends the commit, and no task persists anything."""
 
     def begin(self) -> None:
         """Comes before the tasks flush: changelog records from now on belong to this commit."""
@@ -146,7 +146,7 @@ class Transaction(Protocol):
         """Comes after the tasks have flushed. Returns when every record that they have sent is safe."""
 
     def changelog_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The ends of changelogs with the records of this commit. Later, another process may have written more."""
+        """The ends of changelogs, behind the records of this commit. Later, another process may have written more."""
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         """Makes the positions of all inputs and all records valid, together or not at all."""

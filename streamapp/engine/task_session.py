@@ -64,9 +64,9 @@ class TaskSession:
         }
         """Changelog partition -> store, of the stores that are logged."""
         self.starts: dict[TopicPartition, int] = {}
-        """Where reading began, by input: the committed offset or where the reset policy led."""
+        """The offset at which reading began, by input: the committed offset, or the one that the reset policy gave."""
         self.running = False
-        """Restored and initialised."""
+        """True between `start` and `close`."""
         backend = self._open_state()
         try:
             self.task = Task(environment, subtopology, partition, backend, inputs)
@@ -79,20 +79,20 @@ class TaskSession:
 
     @property
     def restorable(self) -> bool:
-        """Whether there is a changelog of everything that the home has."""
+        """True if there is a changelog of everything that the home has."""
         logged = self.subtopology.changelog_topics
         return all(spec.name in logged for spec in self.subtopology.stores if spec.persistent)
 
     def continue_from(
         self, metadata: Mapping[TopicPartition, str], starts: Mapping[TopicPartition, int] | None = None
     ) -> None:
-        """Takes what an earlier session has committed. ``starts`` are the offsets at which reading begins, if the runner knows them
+        """Takes the metadata that an earlier session has committed. ``starts`` are the offsets at which reading begins, if the runner knows them
         before it restores: a source topic that serves as changelog is restored up to there."""
         self.starts = dict(starts or {})
         self.task.continue_from(metadata)
 
     def restorations(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> list[Restoration]:
-        """What the stores lack, given the first offset and the end of each changelog.
+        """The records that the stores lack, given the first offset and the end of each changelog.
 
         Raises `TaskCorruptedError` for state that is ahead of its changelog, and for a changelog that has lost rows.
         """
@@ -109,7 +109,7 @@ class TaskSession:
         return lacking
 
     def restore_start(self, tp: TopicPartition, local: int, first: int, end: int) -> int:
-        """Where reading a changelog begins, given how far local state is and what the topic has."""
+        """The offset at which reading a changelog begins, given the offset of local state and the offsets that the topic has."""
         store = self.changelogs[tp]
         if local > end:
             raise TaskCorruptedError(
@@ -162,7 +162,7 @@ class TaskSession:
 
     @property
     def state_offset(self) -> int:
-        """How far its state is: the changelog offsets of its stores together."""
+        """The changelog offsets of the stores, added up: a measure of how far the state is."""
         return sum(self._state_offsets().values())
 
     def pass_over_gaps(self, read_up_to: Callable[[TopicPartition], int]) -> None:
@@ -173,7 +173,7 @@ class TaskSession:
                 self.task.skip_to(tp, reached)
 
     def commit_positions(self) -> dict[TopicPartition, Position]:
-        """What a commit has to say about the inputs."""
+        """The positions of the inputs, as the next commit states them."""
         metadata = self.task.commit_metadata
         return {tp: Position(offset, metadata.get(tp, "")) for tp, offset in self.task.positions.items()}
 

@@ -18,7 +18,7 @@ LOCK_SECONDS = 5.0
 
 
 class ExecutorDisk:
-    """The `StateHome` on an executor's disk, whose content is a copy: bytes that cannot be opened are deleted."""
+    """The `StateHome` on an executor's disk. The disk has a copy of the changelogs: bytes that cannot be opened are deleted."""
 
     def __init__(self, plan: Plan) -> None:
         self._root = Path(plan.config.state_dir) / f"{plan.application_id}-spark" / plan.fingerprint
