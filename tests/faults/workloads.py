@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streamapp import (
     App,
@@ -43,6 +43,7 @@ class Workload(NamedTuple):
 
 WORKLOADS = {
     "copy": Workload((("-in", "copy", "-out"),)),
+    "agent": Workload((("-in", "copy", "-out"),)),
     "count": Workload((("-in", "count", "-out"),), "counts"),
     "window": Workload((("-in", "window", "-out"),), "windows"),
     "final": Workload((("-in", "final", "-out"),)),
@@ -74,6 +75,21 @@ def describe(builder: StreamsBuilder, workload: str, source: str, sink: str) -> 
             regrouped = records.select_key(lambda key, value: f"g{int(value) % GROUPS}")
             results = counted(regrouped, "regrouped")
     results.to(sink, key_serde=TEXT, value_serde=TEXT)
+
+
+def add_agent(app: App, source: str, sink: str) -> None:
+    """The workload ``copy`` as an agent, in an application without a topology."""
+    records, results = (
+        app.topic(name, key_serializer="raw", value_serializer="raw") for name in (source, sink)
+    )
+
+    @app.agent(records)
+    async def copy(stream: Any) -> None:
+        async for event in stream.events():
+            value = event.value.decode()
+            misbehave(event.key.decode(), value)
+            if value.startswith(POISON) or int(value) % 3 != 0:
+                await results.send(key=event.key, value=event.value, timestamp=event.message.timestamp)
 
 
 def counted(records: KStream[str, str], name: str | None = None) -> KStream[str, str]:
@@ -132,15 +148,19 @@ def _application(env: os._Environ[str]) -> App:
         # Brokers tell quotas by the client's name: without one of its own it has the worker's process in it.
         client_properties={"client.id": env["APP_ID"]},
     )
+    workload, source, sink = env["WORKLOAD"], env["SOURCE"], env["SINK"]
+    only_agent = workload == "agent"
     app = App(
         env["APP_ID"],
-        topology=lambda builder: describe(builder, env["WORKLOAD"], env["SOURCE"], env["SINK"]),
+        topology=None if only_agent else lambda builder: describe(builder, workload, source, sink),
         config=config,
         datadir=env["DATADIR"],
         web_port=int(env["WEB_PORT"]),
         shutdown_timeout=float(env.get("SHUTDOWN_SECONDS", "30")),
         consumer_metadata_max_age_ms=int(env.get("METADATA_MS", "60000")),
     )
+    if only_agent:
+        add_agent(app, source, sink)
     if "BUSY" in env:
 
         @app.timer(interval=1.0)  # type: ignore[untyped-decorator]

@@ -34,4 +34,5 @@ def add_agents(app: App, prefix: str) -> None:
     async def watch(stream: Any) -> Any:
         """Repeats the results of the topology that are committed."""
         async for key, value in stream.items():
-            yield key + b" " + value
+            if not is_forgotten({"n": int(value.partition(b":")[0])}):
+                yield key + b" " + value

@@ -1,6 +1,6 @@
 """The application of the chaos runs: every family of operator in one topology, named by what its results are for the judge.
 
-``FORGET_AT=n`` makes a worker forget the event of that number: a run with it has to be found wrong.
+``FORGET_AT=n`` makes operators and agents of a worker forget each nth event: a run with it has to be found wrong.
 """
 
 from __future__ import annotations
@@ -210,7 +210,8 @@ def is_forgotten(value: Any) -> bool:
     return (
         "FORGET_AT" in os.environ
         and isinstance(value, dict)
-        and value.get("n") == int(os.environ["FORGET_AT"])
+        and isinstance(value.get("n"), int)
+        and value["n"] % int(os.environ["FORGET_AT"]) == 0
     )
 
 

@@ -22,6 +22,10 @@ from streamapp.errors import StreamsError
 __all__ = ["AgentProducer", "BoundMessage", "BoundSends"]
 
 
+_RECORD_BYTES = 70
+"""About the bytes that a record takes beside its key and value."""
+
+
 class BoundMessage(NamedTuple):
     """A message, the record that it belongs to, and its place among all messages of the worker."""
 
@@ -31,6 +35,11 @@ class BoundMessage(NamedTuple):
     future: FutureMessage
     table: TP | None
     """The partition of a table's changelog, if the message is a change of that table."""
+
+    @property
+    def size(self) -> int:
+        message = self.future.message
+        return _RECORD_BYTES + len(message.key or b"") + len(message.value or b"")
 
 
 class _SentAtCommit(FutureMessage):  # type: ignore[misc]
@@ -123,6 +132,26 @@ class BoundSends(Attachments):  # type: ignore[misc]
                     elif behind:
                         positions[bound.record] = bound.offset
                         lowered = True
+
+    def shorten(self, positions: dict[TP, int], most_bytes: int) -> int:
+        """Lowers positions until their messages have no more bytes than that, or are those of few records. Returns the bytes of
+        all messages below the positions of before."""
+        wanted, messages = dict(positions), self.of(positions)
+        total = sum(bound.size for bound in messages)
+        limit = most_bytes
+        while total > limit:
+            size = 0
+            for bound in messages:
+                size += bound.size
+                if size > limit:
+                    positions[bound.record] = min(positions[bound.record], bound.offset)
+            self.trim(positions)
+            if self.of(positions):
+                break
+            # Not even one record has so few bytes, or records wait for each other.
+            positions.update(wanted)
+            limit *= 2
+        return total
 
     def of(self, positions: Mapping[TP, int]) -> list[BoundMessage]:
         """The messages of all records below the positions, in the order in which they were sent."""

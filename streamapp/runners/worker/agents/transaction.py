@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +28,9 @@ from streamapp.runners.worker.clients import (
     list_offsets,
 )
 from streamapp.runners.worker.membership import Member, Position, StaleMemberError
+from streamapp.runners.worker.pace import Pace
 from streamapp.runners.worker.producer import RecordProducer
+from streamapp.runners.worker.stalls import Progress
 from streamapp.runners.worker.transactions import TransactionAborted
 
 __all__ = ["AgentTransactions"]
@@ -45,6 +48,8 @@ class AgentTransactions:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="agents")
         self._producer: RecordProducer | None = None
         self._closed = False
+        self.pace = Pace(config.transaction_timeout_ms, config.memory.uncommitted)
+        self.progress = Progress()
 
     async def open(self) -> None:
         """Raises `BrokerError` when brokers do not answer."""
@@ -55,7 +60,7 @@ class AgentTransactions:
     ) -> bool:
         """Commits messages and positions together. False: nothing was committed, and another attempt may be.
 
-        Raises `StaleMemberError` when the positions are another worker's by now, and `BrokerError`.
+        Raises `StaleMemberError` when the positions are another worker's by now, `BrokerError`, and `NoProgressError`.
         """
         done: bool = await self._in_thread(lambda: self._commit(positions, member, list(messages)))
         return done
@@ -92,6 +97,7 @@ class AgentTransactions:
         assert producer is not None
         mark = f"agents {self._name} {next(self._numbers)}"
         positions = {TopicPartition(*tp): Position(offset, mark) for tp, offset in offsets.items()}
+        began = time.monotonic()
         try:
             producer.begin()
             for bound in messages:
@@ -106,14 +112,19 @@ class AgentTransactions:
                 lambda: brokers_answer(admin),
             )
             failpoints.hit("agents-committed")
+            self.pace.committed(sum(bound.size for bound in messages), time.monotonic() - began)
+            self.progress.made()
             return True
         except TransactionAborted as exc:
             producer.roll_back()
             # An answer may be missing although it was committed; the new producer has waited until that is settled.
             found = find_committed(self._config, list(positions), PATIENCE_SECONDS)
+            self.pace.rolled_back()
             if all(found[tp][1].startswith(mark) for tp in positions):
+                self.progress.made()
                 return True
             logger.warning("the transaction of the agents is tried again: %s", exc)
+            self.progress.rolled_back(exc)
             return False
         except StaleMemberError:
             producer.roll_back()
