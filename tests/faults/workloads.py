@@ -26,7 +26,7 @@ from streamapp import (
 
 from .models import GRACE_MS, GROUPS, POISON, WINDOW_MS
 
-__all__ = ["WORKLOADS", "Workload", "describe"]
+__all__ = ["TOPOLOGIES", "WORKLOADS", "Workload", "describe"]
 
 TEXT = StringSerde()
 SLOW = list(map(int, filter(None, os.environ.get("SLOW_AT", "").split(":"))))
@@ -41,9 +41,8 @@ class Workload(NamedTuple):
     """The store whose changelog and views are compared with the model's last stage."""
 
 
-WORKLOADS = {
+TOPOLOGIES = {
     "copy": Workload((("-in", "copy", "-out"),)),
-    "agent": Workload((("-in", "copy", "-out"),)),
     "count": Workload((("-in", "count", "-out"),), "counts"),
     "window": Workload((("-in", "window", "-out"),), "windows"),
     "final": Workload((("-in", "final", "-out"),)),
@@ -56,6 +55,7 @@ WORKLOADS = {
         "counts",
     ),
 }
+WORKLOADS = {**TOPOLOGIES, "agent": TOPOLOGIES["copy"]}
 
 
 def describe(builder: StreamsBuilder, workload: str, source: str, sink: str) -> None:
@@ -78,7 +78,7 @@ def describe(builder: StreamsBuilder, workload: str, source: str, sink: str) -> 
 
 
 def add_agent(app: App, source: str, sink: str) -> None:
-    """The workload ``copy`` as an agent, in an application without a topology."""
+    """The workload ``copy`` as an agent, in an application without a topology. Its results have no timestamp of their own."""
     records, results = (
         app.topic(name, key_serializer="raw", value_serializer="raw") for name in (source, sink)
     )
@@ -89,7 +89,7 @@ def add_agent(app: App, source: str, sink: str) -> None:
             value = event.value.decode()
             misbehave(event.key.decode(), value)
             if value.startswith(POISON) or int(value) % 3 != 0:
-                await results.send(key=event.key, value=event.value, timestamp=event.message.timestamp)
+                await results.send(key=event.key, value=event.value)
 
 
 def counted(records: KStream[str, str], name: str | None = None) -> KStream[str, str]:

@@ -18,8 +18,9 @@ from faust.types import TP
 
 from streamapp._base import failpoints
 from streamapp.config import StreamsConfig
+from streamapp.engine.collector import ResultRefused
 from streamapp.records import NO_HEADERS, TopicPartition
-from streamapp.runners.worker.agents.sends import BoundMessage
+from streamapp.runners.worker.agents.sends import BoundMessage, refused_of
 from streamapp.runners.worker.clients import (
     PATIENCE_SECONDS,
     admin_client,
@@ -29,7 +30,7 @@ from streamapp.runners.worker.clients import (
 )
 from streamapp.runners.worker.membership import Member, Position, StaleMemberError
 from streamapp.runners.worker.pace import Pace
-from streamapp.runners.worker.producer import RecordProducer
+from streamapp.runners.worker.producer import ProductionError, RecordProducer
 from streamapp.runners.worker.stalls import Progress
 from streamapp.runners.worker.transactions import TransactionAborted
 
@@ -101,7 +102,7 @@ class AgentTransactions:
         try:
             producer.begin()
             for bound in messages:
-                _send(producer, bound.future.message)
+                _send(producer, bound)
             producer.flush(PATIENCE_SECONDS, lambda: self._closed)
             failpoints.hit("agents-sent")
             admin = admin_client(self._config)
@@ -134,14 +135,13 @@ class AgentTransactions:
             raise
 
 
-def _send(producer: RecordProducer, message: Any) -> None:
-    headers = message.headers
-    pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
-    producer.send(
-        message.channel.get_topic_name(),
-        message.key,
-        message.value,
-        None if message.timestamp is None else int(message.timestamp * 1000),
-        tuple(pairs) or NO_HEADERS,
-        message.partition,
-    )
+def _send(producer: RecordProducer, bound: BoundMessage) -> None:
+    message = bound.future.message
+    headers, topic = message.headers, message.channel.get_topic_name()
+    timestamp = None if message.timestamp is None else int(message.timestamp * 1000)
+    pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers or ())
+    try:
+        producer.send(topic, message.key, message.value, timestamp, pairs or NO_HEADERS, message.partition)
+    except ResultRefused as exc:
+        story = refused_of(bound.record, bound.offset, topic)
+        raise ProductionError(f"{story}: {exc}. {exc.remedy}") from exc
