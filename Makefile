@@ -33,6 +33,7 @@ check: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
+	$(BIN)/python scripts/verify_types.py
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/lint-imports --no-cache --config .importlinter-cycles
 

@@ -266,6 +266,12 @@ class KStream(Described[K, V]):
         """One new (key, value) pair for each record, from a coroutine; grouping or joining repartitions.
 
         As `map_values_async`, which is to be preferred when the key stays.
+
+        >>> from streamapp.testing import try_out
+        >>> async def swapped(tail, origin):
+        ...     return origin, tail
+        >>> try_out(lambda flights: flights.map_async(swapped), [("N1", "JFK")])
+        [('JFK', 'N1')]
         """
         calls = Calls(concurrency, order, timeout, on_timeout)
         return asynchronous.mapped(self, fn, calls, name)

@@ -41,7 +41,7 @@ class WorkerProcess:
     def __init__(
         self, application: str, *, web_port: int, log: Path, environ: Mapping[str, str] | None = None
     ) -> None:
-        self.url = f"http://localhost:{web_port}"
+        self.url: str = f"http://localhost:{web_port}"
         self.log = log
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", web_port)) == 0:
