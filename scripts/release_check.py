@@ -61,11 +61,7 @@ def first_use() -> None:
                 (tools / tool).symlink_to(found)
         for kind in ("none-any", "manylinux"):
             python = environment(folder / kind, "3.11")
-            bare = {
-                "HOME": os.environ["HOME"],
-                "PATH": f"{python.parent}:{tools}",
-                "STREAMAPP_CACHE": os.environ.get("STREAMAPP_CACHE", str(Path.home() / ".cache/streamapp")),
-            }
+            bare = {**os.environ, "PATH": f"{python.parent}:{tools}"}
             assert shutil.which("cc", path=bare["PATH"]) is shutil.which("gcc", path=bare["PATH"]) is None
             install = [UV, "pip", "install", "--quiet", "--only-binary", ":all:", "--python", str(python)]
             run(*install, f"{wheel(kind)}[spark]", env=bare)
