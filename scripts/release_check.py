@@ -63,7 +63,18 @@ def first_use() -> None:
             python = environment(folder / kind, "3.11")
             bare = {**os.environ, "PATH": f"{python.parent}:{tools}"}
             assert shutil.which("cc", path=bare["PATH"]) is shutil.which("gcc", path=bare["PATH"]) is None
-            install = [UV, "pip", "install", "--quiet", "--only-binary", ":all:", "--python", str(python)]
+            install = [
+                UV,
+                "pip",
+                "install",
+                "--quiet",
+                "--only-binary",
+                ":all:",
+                "--no-binary",
+                "pyspark",
+                "--python",
+                str(python),
+            ]
             run(*install, f"{wheel(kind)}[spark]", env=bare)
             run(str(python), "-c", _DRIVER, cwd=folder, env=bare)
         _as_the_readme_says(folder / "application", bare)

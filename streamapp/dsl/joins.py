@@ -19,6 +19,7 @@ from streamapp.engine.operators.stream_table_join import StreamGlobalTableJoin, 
 from streamapp.engine.operators.views import StoreView
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.serdes.base import Serde
+from streamapp.state import operator_kinds
 from streamapp.state.spec import StoreSpec
 from streamapp.windows import JoinWindows
 
@@ -114,10 +115,9 @@ def _join_table(stream: KStream[Any, Any], table: KTable[Any, Any], call: JoinCa
         _check_grace(stream, table, grace_ms, view.store_names)
         buffer = StoreSpec(
             name=f"{node_name}-Buffer",
-            kind="time_ordered_buffer",
+            kind=operator_kinds.TimeOrdered(grace_ms=grace_ms),
             key_serde=context.key_serde(key_serde, node_name),
             value_serde=context.value_serde(value_serde or stream.value_serde, node_name),
-            retention_ms=grace_ms,
         )
         context.stores[buffer.name] = buffer
         if name is None:
@@ -142,15 +142,15 @@ def _check_grace(
     if grace_ms < 0:
         raise ConfigError(f"{join}: the grace period must not be negative, got {grace_ms} ms")
     for store in store_names:
-        spec = stream._context.stores[store]
-        if spec.kind != "versioned":
+        history_ms = stream._context.stores[store].kind.history_ms
+        if history_ms is None:
             raise TopologyError(
                 f"{join} needs a versioned table; give it Materialized(history_retention=...), or leave "
                 "grace out"
             )
-        if spec.retention_ms < grace_ms:
+        if history_ms < grace_ms:
             raise ConfigError(
-                f"{join}: the table's history of {spec.retention_ms} ms has to reach back at least the "
+                f"{join}: the table's history of {history_ms} ms has to reach back at least the "
                 "grace period of "
                 f"{grace_ms} ms; make history_retention larger"
             )

@@ -15,6 +15,7 @@ from streamapp.dsl.stream_topics import repartitioned_for_join
 from streamapp.engine.operators.stream_join import StreamJoinWindow, StreamStreamJoin, StreamStreamSelfJoin
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.serdes.base import Serde
+from streamapp.state import kinds, operator_kinds
 from streamapp.state.formats import LeftOrRightSerde
 from streamapp.state.spec import StoreSpec
 from streamapp.windows import JoinWindows
@@ -181,25 +182,24 @@ class _Stores:
     keeps_headers: bool
 
     def window(self, name: str, value_serde: Serde[Any]) -> StoreSpec:
-        retention_ms = self.windows.size_ms + self.windows.grace_ms
+        size_ms = self.windows.size_ms
+        kind_class = operator_kinds.HeadersWindow if self.keeps_headers else kinds.Window
         return StoreSpec(
             name=f"{name}-store",
-            kind="timestamped_window" if self.keeps_headers else "window",
+            kind=kind_class(
+                retention_ms=size_ms + self.windows.grace_ms, size_ms=size_ms, retain_duplicates=True
+            ),
             key_serde=self.key_serde,
             value_serde=value_serde,
             persistent=self.store_type == "rocksdb",
             logged=self.given.logging,
-            retention_ms=retention_ms,
-            window_size_ms=self.windows.size_ms,
-            retain_duplicates=True,
-            keeps_headers=self.keeps_headers,
             topic_config={**self.given.topic_config, "cleanup.policy": "delete"},
         )
 
     def outer(self, name: str, left_serde: Serde[Any], right_serde: Serde[Any]) -> StoreSpec:
         return StoreSpec(
             name=f"{name}-store",
-            kind="list",
+            kind=operator_kinds.OuterJoin(),
             key_serde=self.key_serde,
             value_serde=LeftOrRightSerde(left_serde, right_serde),
             persistent=self.store_type == "rocksdb",
