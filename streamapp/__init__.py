@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from streamapp._base.extras import missing_for_spark
-from streamapp.config import ErrorContext, ExceptionHandler, StreamsConfig
+from streamapp.config import ExceptionHandler, StreamsConfig
 from streamapp.dsl import (
     BranchedKStream,
     CogroupedKStream,
@@ -53,11 +53,13 @@ from streamapp.errors import (
     ProcessorStateError,
     RecordTooLateError,
     SerializationError,
+    ServiceDown,
     StreamsError,
     TaskCorruptedError,
     TopologyError,
     UnsupportedOperation,
 )
+from streamapp.on_error import Backoff, ErrorContext, OnError, Response, Retry
 from streamapp.records import (
     Headers,
     OutputRecord,
@@ -121,6 +123,7 @@ __version__ = "0.1.0"
 __all__ = [
     "App",
     "AvroSerde",
+    "Backoff",
     "BooleanSerde",
     "BranchedKStream",
     "BrokerError",
@@ -155,6 +158,7 @@ __all__ = [
     "Materialized",
     "MissingExtraError",
     "Need",
+    "OnError",
     "OutputRecord",
     "Processor",
     "ProcessorContext",
@@ -169,8 +173,11 @@ __all__ = [
     "RecordContext",
     "RecordMetadata",
     "RecordTooLateError",
+    "Response",
+    "Retry",
     "Serde",
     "SerializationError",
+    "ServiceDown",
     "SessionStore",
     "SessionWindowedCogroupedKStream",
     "SessionWindowedKStream",

@@ -15,6 +15,7 @@ __all__ = [
     "ProcessorStateError",
     "RecordTooLateError",
     "SerializationError",
+    "ServiceDown",
     "StreamsError",
     "TaskCorruptedError",
     "TopologyError",
@@ -68,6 +69,10 @@ class RecordTooLateError(StreamsError):
 
 class BrokerError(StreamsError):
     """Kafka cannot be reached, or refused what was asked of it."""
+
+
+class ServiceDown(StreamsError):
+    """A service that a user's function needs does not answer. The function raises this error; the record is not to blame."""
 
 
 class UnsupportedOperation(StreamsError):

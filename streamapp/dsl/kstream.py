@@ -7,6 +7,7 @@ from typing import Any, ClassVar, TypeVar
 
 from streamapp._base.callables import require_function
 from streamapp._base.names import check_name, check_topic_name
+from streamapp.dsl.answers import answer_of_edge
 from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.async_methods import AsyncMethods
 from streamapp.dsl.branched import BranchedKStream
@@ -23,6 +24,7 @@ from streamapp.engine.operators.stateless import (
     PassThrough,
 )
 from streamapp.errors import TopologyError
+from streamapp.on_error import OnError
 from streamapp.serdes.base import Serde
 
 __all__ = ["KStream"]
@@ -127,12 +129,13 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
         value_serde: Serde[V] | None = None,
         partitioner: Partitioner | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> None:
         """Writes the records to a topic, or to the topic that ``topic(key, value, context)`` names for each.
 
         ``context`` is a `RecordContext`. ``partitioner(topic, key, value, partitions)`` may choose the partition; None leaves it to the key's
         bytes, as Kafka's default partitioner does. Windowed keys go by the key without its window. A result that the serdes do not take
-        is for ``production_exception_handler``. The topic has to exist. (``KStream.to``)
+        is for ``on_error`` (default: ``production_exception_handler``). The topic has to exist. (``KStream.to``)
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -156,6 +159,7 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
             self._context.key_serde(key_serde or self.key_serde, node_name),
             self._context.value_serde(value_serde or self.value_serde, node_name),
             partitioner,
+            on_error=answer_of_edge(on_error, node_name, "a result that cannot be written"),
         )
         self._context.graph.add(node, self._node)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -74,6 +75,11 @@ class GlobalState:
     @property
     def dropped_records(self) -> int:
         return sum(task.metrics.dropped_records for task in self._tasks.values())
+
+    @property
+    def drops(self) -> Counter[tuple[str, str]]:
+        """Dropped records by operator and reason."""
+        return sum((task.metrics.drops for task in self._tasks.values()), Counter())
 
     def close(self) -> None:
         for task in self._tasks.values():

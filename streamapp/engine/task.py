@@ -19,7 +19,7 @@ from streamapp.engine.current_record import CurrentRecord
 from streamapp.engine.extraction import extract_head, try_head
 from streamapp.engine.failures import Failures, ProcessingFailed
 from streamapp.engine.metadata import RememberedTimes
-from streamapp.engine.operator import ProcessFn
+from streamapp.engine.operator import Parking, ProcessFn
 from streamapp.engine.partition_group import PartitionGroup
 from streamapp.engine.processor import Processor, ProcessorContext, PunctuationType
 from streamapp.engine.punctuation import NEVER, Punctuations, Schedule
@@ -85,6 +85,8 @@ class Task(CurrentRecord):
         self.commit_requested = False
 
         self.stream_time = -1
+        self.parkings: dict[str, Parking] = {}
+        """The operators in which records may wait for a retry."""
 
         self._inputs = (
             tuple(inputs)
@@ -151,7 +153,7 @@ class Task(CurrentRecord):
     def enqueue(self, partition: TopicPartition, batch: RecordBatch) -> None:
         """Buffers records of one input partition; keeps references, copies nothing."""
         # Nothing waits in a task that takes all there is.
-        size = batch_bytes(batch) if len(self._inputs) > 1 or self.asynchronous else 0
+        size = batch_bytes(batch) if self.holds_back else 0
         self._partitions.enqueue(self._queue(partition), batch, size)
 
     @property
@@ -198,6 +200,21 @@ class Task(CurrentRecord):
         return done
 
     def _take(self, max_records: int, caught_up: Collection[TopicPartition] | None) -> int:
+        if self.parkings:
+            return self._take_while_open(max_records, caught_up)
+        return self._take_next(max_records, caught_up)
+
+    def _take_while_open(self, max_records: int, caught_up: Collection[TopicPartition] | None) -> int:
+        """One record at a time: each may be the last for now, because it has to be tried again in its place."""
+        done = 0
+        while done < max_records and not any(parking.closed for parking in self.parkings.values()):
+            taken = self._take_next(1, caught_up)
+            if not taken:
+                break
+            done += taken
+        return done
+
+    def _take_next(self, max_records: int, caught_up: Collection[TopicPartition] | None) -> int:
         done = 0
         partitions = self._partitions
         if len(partitions.queues) == 1:
@@ -344,6 +361,11 @@ class Task(CurrentRecord):
         return bool(self._async_steps)
 
     @property
+    def holds_back(self) -> bool:
+        """Whether records may wait in front of it: for another input, a coroutine, or a retry."""
+        return len(self._inputs) > 1 or self.asynchronous or bool(self.parkings)
+
+    @property
     def pending(self) -> int:
         """Records that are in asynchronous steps. A commit has to wait until there are none: ``process(0)`` lets those go on
         that are done, and takes no others."""
@@ -468,8 +490,12 @@ class Task(CurrentRecord):
         """The task's stores by name."""
         return self._stores.by_name
 
-    def drop(self, count: int = 1) -> None:
+    def drop(self, count: int, where: str, reason: str) -> None:
         self.metrics.dropped_records += count
+        self.metrics.drops[where, reason] += count
+
+    def add_parking(self, name: str, parking: Parking) -> None:
+        self.parkings[name] = parking
 
     def remember(self, name: str, read: Callable[[], int]) -> int:
         return self._times.remember(name, read)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamapp.engine.global_state import GlobalState
+from streamapp.engine.operator import Parking
 from streamapp.engine.partition_group import PartitionGroup
 from streamapp.engine.processor import PunctuationType
 from streamapp.engine.punctuation import NEVER, Schedule
@@ -101,6 +102,14 @@ class BatchTask(Task):
                 "Use PunctuationType.STREAM_TIME and no idle_timeout, or run this topology on workers",
             )
         return super().schedule(node, interval_ms, type, callback, start_ms)
+
+    def add_parking(self, name: str, parking: Parking) -> None:
+        raise UnsupportedOperation(
+            name,
+            "Spark",
+            "its on_error=Retry waits by the wall clock, and a batch runs through history at a pace of its own",
+            'Use on_error="dead_letter" there, or run this topology on workers',
+        )
 
 
 @dataclass(frozen=True)
