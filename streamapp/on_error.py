@@ -189,6 +189,7 @@ class Retry:
 
     @property
     def max_age_ms(self) -> int | None:
+        """``max_age`` in ms."""
         return None if self.max_age is None else to_ms(self.max_age, "max_age")
 
     @property

@@ -92,13 +92,14 @@ class _Waiting:
 
     @property
     def parked(self) -> ParkedStatus:
-        records, circuit = self._records, self._circuit
+        # Other threads ask, too: nothing is looked up that the task's thread may be changing.
+        records, circuit, schedule = self._records, self._circuit, self._schedule
         return ParkedStatus(
             self._name,
             len(records.lanes),
             records.records,
             records.bytes,
-            circuit.due if circuit else records.next_due,
+            None if schedule is None else schedule.time,
             self.closed,
             None if circuit is None else circuit.error,
             None if circuit is None else circuit.since,
