@@ -158,6 +158,8 @@ class StreamsConfig:
     production_exception_handler: ExceptionHandler = "fail"
     dead_letter_queue_topic: str | None = None
     """Where records go that a handler said to go on without (KIP-1034)."""
+    show_record: Callable[[bytes | None, bytes | None], str] | None = None
+    """The text of a record in error messages, from its key and value in bytes: a place to mask secrets. Default: the first bytes of both."""
     application_version: str = ""
     """The version of the application that dead letters name, such as a release or a commit."""
 
@@ -214,6 +216,8 @@ class StreamsConfig:
                 "default_timestamp_extractor must be a function of a record and the partition's time, not "
                 f"{self.default_timestamp_extractor!r}"
             )
+        if self.show_record is not None and not accepts(self.show_record, 2):
+            raise ConfigError(f"show_record must be a function of key and value, not {self.show_record!r}")
         unknown = self.optimizations - set(OPTIMIZATIONS)
         if unknown or not self.topology_optimization:
             raise ConfigError(

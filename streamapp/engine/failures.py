@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
+from pathlib import Path
 from types import CodeType, TracebackType
 
 from streamapp.engine.collector import ResultRefused
@@ -11,11 +12,14 @@ from streamapp.engine.running_task import RunningTask
 from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
 from streamapp.on_error import ANSWERS, FAILURES, Answer, Chooser, ErrorContext, Response
 from streamapp.records import Headers, OutputRecord
+from streamapp.serdes.types import excerpt
 
 __all__ = ["LETTER", "NO_FAULT_OF_THE_RECORD", "Failures", "ProcessingFailed", "error_headers"]
 
 logger = logging.getLogger(__name__)
 
+
+_STREAMAPP = str(Path(__file__).parents[1])
 
 _MOST_TEXT = 16_000
 """Characters of a header of a dead letter."""
@@ -192,7 +196,7 @@ class Failures:
             self._send_dead_letter(topic, error, node, what, attempt)
             letters = (OutputRecord(topic, None, None, None),)
         if answer == "fail":
-            raise ProcessingFailed(message) from error
+            raise ProcessingFailed(f"{message}{self._how_to_reproduce(error)}") from error
         # The reason often quotes the record, so that no two lines are the same: the kind is what a runner limits their rate by.
         logger.warning(
             "%s; going on without it%s",
@@ -201,6 +205,24 @@ class Failures:
             extra={"kind": f"{node} {self._task.topic} {what} {type(error).__name__}"},
         )
         return bool(letters)
+
+    def _how_to_reproduce(self, error: Exception) -> str:
+        """The user's function, the record, and the command that runs the record again."""
+        task, shown = self._task, self._config.show_record
+        function = _users_function(error)
+        said = f". Raised in {function}" if function else ""
+        if task.topic is None:
+            return said
+        key, value = task.record_context[-2:]
+        if shown is None:
+            record = f"key {excerpt(key)}, value {excerpt(value, size=200)}"
+        else:
+            try:
+                record = shown(key, value)
+            except Exception as wrong:
+                record = f"hidden: show_record itself failed with {type(wrong).__name__}"
+        where = f"--topic {task.topic} --partition {task.partition} --offset {task.offset}"
+        return f"{said}. Record: {record}. To run it again: streamapp try APPLICATION {where}"
 
     def _message(self, error: Exception, node: str, what: str) -> str:
         task = self._task
@@ -249,6 +271,15 @@ def error_headers(error: Exception) -> Headers:
         ("__streams.errors.stacktrace", _cut(stack)),
         ("__streams.errors.message", _cut(str(error))),
     )
+
+
+def _users_function(error: BaseException) -> str:
+    """The first function outside streamapp on the way to the exception, with its place."""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        code = frame.f_code
+        if not code.co_filename.startswith((_STREAMAPP, "<")):
+            return f"{code.co_qualname} ({code.co_filename}:{line})"
+    return ""
 
 
 def _cut(text: str) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -353,6 +354,16 @@ class Topology:
         stores = tuple(replace(g, spec=bound_to(g.topic, g.spec)) for g in self._global_stores.values())
         return Plan(config, subtopologies, stores)
 
+    def without_answers(self) -> Topology:
+        """A copy in which no node has an ``on_error`` of its own: the configuration's handlers decide.
+
+        >>> list(Topology().add_source("in", "flights", **text, on_error="skip").without_answers().nodes)
+        ['in']
+        """
+        bare = copy(self)
+        bare._nodes = {name: _without_answer(node) for name, node in self._nodes.items()}
+        return bare
+
     # ------------------------------------------------------------------ inside
 
     def _on_top(self, config: StreamsConfig) -> StreamsConfig:
@@ -447,3 +458,10 @@ def _is_operator(supplier: Any) -> bool:
 def _check_serdes(node: str, key_serde: Any, value_serde: Any) -> None:
     check_serde(key_serde, f"key_serde of {node}")
     check_serde(value_serde, f"value_serde of {node}")
+
+
+def _without_answer(node: Node) -> Node:
+    if not isinstance(node, ProcessorNode):
+        return replace(node, on_error=None)
+    answers = hasattr(node.operator, "on_error") or hasattr(node.operator, "retry")
+    return replace(node, operator=node.operator.operator) if answers else node

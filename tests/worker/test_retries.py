@@ -64,7 +64,9 @@ class Desk:
 
 
 def parked(*members: Member) -> list[dict[str, Any]]:
-    return [each for member in members for task in member.status().get("tasks", ()) for each in task["parked"]]
+    return [
+        each for member in members for task in member.status().get("tasks", ()) for each in task["parked"]
+    ]
 
 
 @pytest.fixture
@@ -89,7 +91,11 @@ def test_a_failed_key_waits_through_a_kill_and_a_rebalance(desk: Desk) -> None:
     third = desk.member("c")
     second.until_it_has(PARTITIONS // 2, 0)
     desk.feed(500)
-    until(lambda: sum(each["records"] for each in parked(second, third)) == 1_500 // KEYS, 60, desk.cluster.story)
+    until(
+        lambda: sum(each["records"] for each in parked(second, third)) == 1_500 // KEYS,
+        60,
+        desk.cluster.story,
+    )
     assert "k7" not in desk.out()
     desk.trouble()
     desk.check()
@@ -115,7 +121,11 @@ def test_a_service_that_is_down_stops_the_input_and_loses_nothing(desk: Desk) ->
     desk.trouble(down=True)
     desk.feed(500)
     worker = desk.member("a")
-    until(lambda: sum(each["circuit"] is not None for each in parked(worker)) == PARTITIONS, 90, desk.cluster.story)
+    until(
+        lambda: sum(each["circuit"] is not None for each in parked(worker)) == PARTITIONS,
+        90,
+        desk.cluster.story,
+    )
     finding = next(f for f in worker.status()["findings"] if f["subject"] == "look-up")
     assert "ConnectionError: the service is down" in finding["message"]
     assert not desk.out()
