@@ -335,3 +335,21 @@ def test_each_key_keeps_its_order_and_each_record_is_in_one_place(
     for key in "abcd":
         numbers = [int(value) for k, value in out if k == key]
         assert numbers == sorted(numbers)
+
+
+def test_a_message_names_the_function_the_record_and_the_command() -> None:
+    def look_up(value: str) -> str:
+        raise ValueError("no such flight")
+
+    bench = Bench(look_up, "fail")
+    with pytest.raises(StreamsError) as caught:
+        bench.pipe("N1:secret")
+    said = str(caught.value)
+    assert "look_up (" in said
+    assert "test_parking.py:" in said
+    assert "Record: key b'N1', value b'secret'" in said
+    assert said.endswith("streamapp try APPLICATION --topic in --partition 0 --offset 0")
+    masked = Bench(look_up, "fail", CONFIG.replace(show_record=lambda key, value: f"{len(value or b'')} bytes"))
+    with pytest.raises(StreamsError, match="Record: 6 bytes") as caught:
+        masked.pipe("N1:secret")
+    assert "secret" not in str(caught.value)
