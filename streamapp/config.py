@@ -17,7 +17,7 @@ from streamapp._base.callables import accepts
 from streamapp._base.names import check_topic_name, did_you_mean
 from streamapp._base.secrets import Properties
 from streamapp.errors import ConfigError, TopologyError
-from streamapp.on_error import ANSWERS, Answer, Chooser, ErrorContext, Retry
+from streamapp.on_error import ANSWERS, DROPS, Answer, Chooser, ErrorContext, Retry
 from streamapp.serdes.base import Serde, check_serde
 
 __all__ = ["ErrorContext", "ExceptionHandler", "MemoryShares", "StreamsConfig", "check_config"]
@@ -158,6 +158,8 @@ class StreamsConfig:
     production_exception_handler: ExceptionHandler = "fail"
     dead_letter_queue_topic: str | None = None
     """Where records go that a handler said to go on without (KIP-1034)."""
+    dead_letter_drops: tuple[str, ...] = ()
+    """Reasons (`DROPS`) for which dropped records become dead letters, too, such as ``("late", "null_key")``."""
     show_record: Callable[[bytes | None, bytes | None], str] | None = None
     """The text of a record in error messages, from its key and value in bytes: a place to mask secrets. Default: the first bytes of both."""
     application_version: str = ""
@@ -216,6 +218,13 @@ class StreamsConfig:
                 "default_timestamp_extractor must be a function of a record and the partition's time, not "
                 f"{self.default_timestamp_extractor!r}"
             )
+        unknown_drops = set(self.dead_letter_drops) - set(DROPS)
+        if isinstance(self.dead_letter_drops, str) or unknown_drops:
+            raise ConfigError(
+                f"dead_letter_drops is a tuple of reasons, each one of {', '.join(DROPS)}, not {self.dead_letter_drops!r}"
+            )
+        if self.dead_letter_drops and self.dead_letter_queue_topic is None:
+            raise ConfigError("dead_letter_drops needs a topic: set dead_letter_queue_topic")
         if self.show_record is not None and not accepts(self.show_record, 2):
             raise ConfigError(f"show_record must be a function of key and value, not {self.show_record!r}")
         unknown = self.optimizations - set(OPTIMIZATIONS)

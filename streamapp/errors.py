@@ -13,6 +13,7 @@ __all__ = [
     "LockError",
     "MissingExtraError",
     "ProcessorStateError",
+    "RecordDropped",
     "RecordTooLateError",
     "SerializationError",
     "ServiceDown",
@@ -69,6 +70,10 @@ class RecordTooLateError(StreamsError):
 
 class BrokerError(StreamsError):
     """Kafka cannot be reached, or refused what was asked of it."""
+
+
+class RecordDropped(StreamsError):
+    """The cause that a dead letter names for a record that an operator drops without an error (``dead_letter_drops``)."""
 
 
 class ServiceDown(StreamsError):

@@ -19,6 +19,7 @@ from streamapp.serdes.base import Serde, check_serde
 
 __all__ = [
     "ANSWERS",
+    "DROPS",
     "FAILURES",
     "Answer",
     "Backoff",
@@ -35,6 +36,17 @@ Answer = Literal["fail", "continue", "skip", "dead_letter"]
 topic. ``continue``, Kafka Streams' word, is ``dead_letter`` where a dead-letter topic is set, else ``skip``."""
 
 ANSWERS = ("fail", "continue", "skip", "dead_letter")
+
+DROPS = (
+    "late",
+    "expired",
+    "null_key",
+    "null_value",
+    "out_of_order",
+    "superseded",
+    "negative_timestamp",
+)
+"""Reasons for which operators drop a record that is no error, as ``drops`` counts them."""
 
 FAILURES: tuple[type[Exception], ...] = (ConnectionError, TimeoutError, ServiceDown)
 """Exceptions that blame a service and not the record."""

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from streamapp._base.callables import require_function
 from streamapp._base.durations import Duration, to_ms
+from streamapp.dsl.answers import answer_of_edge
 from streamapp.dsl.stateless_methods import StatelessMethods
 from streamapp.engine.asynchronous import Order
 from streamapp.engine.operators.asynchronous import AsyncMap
 from streamapp.errors import TopologyError
+from streamapp.on_error import OnError, Retry
 
 if TYPE_CHECKING:
     from streamapp.dsl.kstream import KStream
@@ -38,12 +40,13 @@ class AsyncMethods(StatelessMethods[K, V]):
         timeout: Duration = _TIMEOUT,
         on_timeout: Callable[[K, V], tuple[K2, V2]] | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K2, V2]:
         """One new (key, value) pair for each record, from a coroutine; grouping or joining repartitions.
 
         As `map_values_async`, which is to be preferred when the key stays.
         """
-        operator = _operator("map_async", fn, True, True, concurrency, order, timeout, on_timeout)
+        operator = _operator("map_async", fn, True, True, concurrency, order, timeout, on_timeout, on_error)
         return self._change_key(operator, "KSTREAM-MAP-ASYNC-", name, None)
 
     @overload
@@ -57,6 +60,7 @@ class AsyncMethods(StatelessMethods[K, V]):
         timeout: Duration = _TIMEOUT,
         on_timeout: Callable[[V], V2] | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, V2]: ...
     @overload
     def map_values_async(
@@ -69,6 +73,7 @@ class AsyncMethods(StatelessMethods[K, V]):
         timeout: Duration = _TIMEOUT,
         on_timeout: Callable[[K, V], V2] | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, V2]: ...
     def map_values_async(
         self,
@@ -80,6 +85,7 @@ class AsyncMethods(StatelessMethods[K, V]):
         timeout: Duration = _TIMEOUT,
         on_timeout: Callable[..., V2] | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, V2]:
         """One new value for each record, from a coroutine: ``await fn(value)``, or ``await fn(key, value)``.
 
@@ -92,7 +98,7 @@ class AsyncMethods(StatelessMethods[K, V]):
 
         A call that takes longer than ``timeout`` is cancelled; its result is then ``on_timeout(value)`` (or of key and
         value), or without that a ``TimeoutError``. Exceptions are handled as those of every other step
-        (`StreamsConfig.processing_exception_handler`). Timestamps and headers stay; None is a value, and nothing is
+        (``on_error``, or `StreamsConfig.processing_exception_handler`). Timestamps and headers stay; None is a value, and nothing is
         dropped. Stream time is that of the records that came in. Beyond Kafka Streams; Spark refuses it.
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
@@ -105,7 +111,9 @@ class AsyncMethods(StatelessMethods[K, V]):
         ...     driver.create_output_topic("out", text, text).read_key_value()
         ('k', 'hello world')
         """
-        operator = _operator("map_values_async", fn, with_key, False, concurrency, order, timeout, on_timeout)
+        operator = _operator(
+            "map_values_async", fn, with_key, False, concurrency, order, timeout, on_timeout, on_error
+        )
         return self._change_value(operator, "KSTREAM-MAPVALUES-ASYNC-", name)
 
 
@@ -118,6 +126,7 @@ def _operator(
     order: Order,
     timeout: Duration,
     on_timeout: Any,
+    on_error: OnError | None,
 ) -> AsyncMap:
     takes = 2 if with_key else 1
     require_function(fn, f"{method}()", "a coroutine function (async def)", takes, coroutine=True)
@@ -130,4 +139,10 @@ def _operator(
     timeout_ms = to_ms(timeout, f"{method}(timeout=...)")
     if timeout_ms <= 0:
         raise TopologyError(f"{method}(timeout=...) must be longer than 0, not {timeout!r}")
-    return AsyncMap(fn, with_key, pairs, concurrency, order, timeout_ms, on_timeout)
+    if isinstance(on_error, Retry):
+        raise TopologyError(
+            f"{method}() cannot have on_error=Retry: its calls overlap, and a record that waits would be overtaken by calls that have "
+            "begun. Try again within the coroutine, or use map_values(on_error=Retry...) with a blocking client"
+        )
+    answer = answer_of_edge(on_error, f"{method}()", "an asynchronous call")
+    return AsyncMap(fn, with_key, pairs, concurrency, order, timeout_ms, on_timeout, answer)

@@ -9,7 +9,7 @@ from types import CodeType, TracebackType
 
 from streamapp.engine.collector import ResultRefused
 from streamapp.engine.running_task import RunningTask
-from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
+from streamapp.errors import BrokerError, ProcessorStateError, RecordDropped, StreamsError
 from streamapp.on_error import ANSWERS, FAILURES, Answer, Chooser, ErrorContext, Response
 from streamapp.records import Headers, OutputRecord
 from streamapp.serdes.types import excerpt
@@ -113,6 +113,12 @@ class Failures:
         if isinstance(error, NO_FAULT_OF_THE_RECORD):
             raise error
         self._handle(on_error, error, node, "failed", remedy, reason, attempt)
+
+    def dropped(self, node: str, reason: str) -> None:
+        """An operator drops the current record, and the configuration wants a dead letter for that reason."""
+        topic = self._config.dead_letter_queue_topic
+        assert topic is not None
+        self._send_dead_letter(topic, RecordDropped(f"{node} drops the record: {reason}"), node, reason, 1)
 
     def context(self, node: str, attempt: int = 1) -> ErrorContext:
         """The current record, for a function that chooses."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from streamapp.config import StreamsConfig
 from streamapp.engine.collector import NoWayOut
 from streamapp.engine.task import Task
 from streamapp.records import RecordBatch, TopicPartition
@@ -34,7 +35,7 @@ class GlobalState:
         self._tasks: dict[str, Task] = {}
         # Each process reads them all, and again at each start: so often would a dead letter come.
         rows = rows or RowMemory(plan.config.memory.rows)
-        plan = replace(plan, config=plan.config.replace(dead_letter_queue_topic=None))
+        plan = replace(plan, config=_without_letters(plan.config))
         for store in plan.global_stores:
             sub = Subtopology(-1, (store.source, store.processor), (store.spec,), (), {})
             task = Task(
@@ -84,3 +85,9 @@ class GlobalState:
     def close(self) -> None:
         for task in self._tasks.values():
             task.close()
+
+
+def _without_letters(config: StreamsConfig) -> StreamsConfig:
+    handlers = (f"{kind}_exception_handler" for kind in ("deserialization", "processing", "production"))
+    skips = {name: "skip" for name in handlers if getattr(config, name) == "dead_letter"}
+    return config.replace(dead_letter_queue_topic=None, dead_letter_drops=(), **skips)

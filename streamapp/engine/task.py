@@ -493,6 +493,8 @@ class Task(CurrentRecord):
     def drop(self, count: int, where: str, reason: str) -> None:
         self.metrics.dropped_records += count
         self.metrics.drops[where, reason] += count
+        if reason in self.plan.config.dead_letter_drops:
+            self._failures.dropped(where, reason)
 
     def add_parking(self, name: str, parking: Parking) -> None:
         self.parkings[name] = parking

@@ -36,7 +36,17 @@ def letter(value: bytes = b"bad", offset: int = 0) -> Letter:
 
 def test_a_letter_says_all_there_is_to_say() -> None:
     dead = letter()
-    names = ("topic", "partition", "offset", "timestamp", "operator", "task", "application", "version", "attempt")
+    names = (
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "operator",
+        "task",
+        "application",
+        "version",
+        "attempt",
+    )
     assert [dead.said(name) for name in names] == [
         "words", "0", "0", "500", "loud", "0_0", "app", "1.4", "1",
     ]  # fmt: skip

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from streamapp import (
     Backoff,
     ConfigError,
+    LongSerde,
     OutputRecord,
     Response,
     Retry,
@@ -349,7 +350,46 @@ def test_a_message_names_the_function_the_record_and_the_command() -> None:
     assert "test_parking.py:" in said
     assert "Record: key b'N1', value b'secret'" in said
     assert said.endswith("streamapp try APPLICATION --topic in --partition 0 --offset 0")
-    masked = Bench(look_up, "fail", CONFIG.replace(show_record=lambda key, value: f"{len(value or b'')} bytes"))
+    masked = Bench(
+        look_up, "fail", CONFIG.replace(show_record=lambda key, value: f"{len(value or b'')} bytes")
+    )
     with pytest.raises(StreamsError, match="Record: 6 bytes") as caught:
         masked.pipe("N1:secret")
     assert "secret" not in str(caught.value)
+
+
+def test_dropped_records_become_dead_letters_if_asked() -> None:
+    builder = StreamsBuilder(CONFIG.replace(dead_letter_drops=("null_key",)))
+    builder.stream("in", key_serde=TEXT, value_serde=TEXT).group_by_key().count(name="count")
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.pipe_raw("in", None, b"lost", 5)
+        driver.pipe_raw("in", b"k", None, 6)
+        (dead,) = driver.produced["dead"]
+        assert (dead.key, dead.value) == (None, b"lost")
+        assert dict(dead.headers)["__streams.errors.exception"] == b"streamapp.errors.RecordDropped"
+        assert driver.drops == {("count", "null_key"): 1, ("count", "null_value"): 1}
+    with pytest.raises(ConfigError, match="each one of late"):
+        StreamsConfig(dead_letter_queue_topic="dead", dead_letter_drops=("lost",))
+
+
+def test_sources_sinks_and_coroutines_answer_for_themselves() -> None:
+    async def look_up(value: int) -> str:
+        if value == 2:
+            raise ValueError("no flight 2")
+        return str(value)
+
+    builder = StreamsBuilder(CONFIG)
+    numbers = builder.stream(
+        "in", key_serde=TEXT, value_serde=LongSerde(), on_error="skip", name="numbers"
+    ).map_values_async(look_up, name="look-up", on_error="dead_letter")
+    numbers.to("out", value_serde=LongSerde(), on_error="skip", name="written")
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.pipe_raw("in", b"k", b"?", 1)
+        for number in (1, 2):
+            driver.pipe_raw("in", b"k", LongSerde().serialize(number), 1)
+        assert driver.drops == {
+            ("numbers", "undecodable"): 1,
+            ("look-up", "dead_letter"): 1,
+            ("written", "unserializable"): 1,
+        }
+        assert len(driver.produced["dead"]) == 1
