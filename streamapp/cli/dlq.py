@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,10 +13,11 @@ from rich.console import Console
 from rich.table import Table
 
 from streamapp.cli.application import APPLICATION, clear_errors, load
-from streamapp.cli.trial import show_trial, shown
+from streamapp.cli.trial import show_trial
 from streamapp.desk.desk import FailureDesk
-from streamapp.desk.letters import Letter, grouped
-from streamapp.desk.marks import Marks
+from streamapp.desk.filters import LetterFilter
+from streamapp.desk.letters import grouped
+from streamapp.desk.shown import described, shown, utc
 from streamapp.desk.trial import try_record
 
 __all__ = ["dlq_group"]
@@ -49,30 +49,12 @@ def _filters(command: Any) -> Any:
     return command
 
 
-def _matcher(
-    operator: str | None = None,
-    cause: str | None = None,
-    topic: str | None = None,
-    key: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    ids: tuple[str, ...] = (),
-) -> Callable[[Letter], bool]:
-    first = None if since is None else since.replace(tzinfo=UTC).timestamp() * 1000
-    last = None if until is None else until.replace(tzinfo=UTC).timestamp() * 1000
+def _filter(since: datetime | None = None, until: datetime | None = None, **fields: Any) -> LetterFilter:
+    return LetterFilter(**fields, since=_ms(since), until=_ms(until))
 
-    def matches(letter: Letter) -> bool:
-        return (
-            (operator is None or letter.operator == operator)
-            and (cause is None or letter.cause == cause or letter.cause.endswith(f".{cause}"))
-            and (topic is None or letter.said("topic") == topic)
-            and (key is None or letter.key == key.encode())
-            and (first is None or letter.timestamp >= first)
-            and (last is None or letter.timestamp < last)
-            and (not ids or letter.id in ids)
-        )
 
-    return matches
+def _ms(time: datetime | None) -> float | None:
+    return None if time is None else time.replace(tzinfo=UTC).timestamp() * 1000
 
 
 @dlq_group.command("list")
@@ -84,7 +66,7 @@ def list_letters(application: str, everything: bool, each: bool, **filters: Any)
     """List the dead letters of APPLICATION by operator and cause."""
     with clear_errors():
         letters, marks = FailureDesk(load(application).config).letters()
-    matches = _matcher(**filters)
+    matches = _filter(**filters).matches
     chosen = [
         letter for letter in letters if matches(letter) and (everything or marks.state(letter.id) == "open")
     ]
@@ -115,8 +97,8 @@ def list_letters(application: str, everything: bool, each: bool, **filters: Any)
                 group.operator,
                 group.cause,
                 group.topic,
-                _time(group.first),
-                _time(group.last),
+                utc(group.first),
+                utc(group.last),
                 group.example,
                 group.message[:60],
             )
@@ -130,7 +112,7 @@ def show(application: str, letter: str) -> None:
     """Show LETTER: its record, its error, and what became of it."""
     with clear_errors():
         found, marks = FailureDesk(load(application).config).letter(letter)
-    for name, text in _fields(found, marks).items():
+    for name, text in described(found, marks).items():
         click.echo(f"{name:<12} {text}")
     click.echo(f"\n{found.said('stacktrace')}")
 
@@ -142,8 +124,8 @@ def export(application: str, **filters: Any) -> None:
     """Print the dead letters of APPLICATION as JSON, one a line; keys and values are base64."""
     with clear_errors():
         letters, marks = FailureDesk(load(application).config).letters()
-    for letter in filter(_matcher(**filters), letters):
-        fields = _fields(letter, marks) | {
+    for letter in filter(_filter(**filters).matches, letters):
+        fields = described(letter, marks) | {
             "key": _base64(letter.key),
             "value": _base64(letter.value),
             "headers": [[name, _base64(value)] for name, value in letter.own_headers],
@@ -217,7 +199,7 @@ def replay(
     """Write dead letters of APPLICATION back to where they came from, once, in their order; the worker may run."""
     if not everything and not any(filters.values()):
         raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
-    matches = _matcher(**filters)
+    matches = _filter(**filters).matches
     with clear_errors():
         desk = FailureDesk(load(application).config)
         letters, marks = desk.letters()
@@ -253,38 +235,8 @@ def discard(application: str, everything: bool, why: str, **filters: Any) -> Non
     if not everything and not any(filters.values()):
         raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
     with clear_errors():
-        count = FailureDesk(load(application).config).discard(_matcher(**filters), why)
+        count = FailureDesk(load(application).config).discard(_filter(**filters).matches, why)
     click.echo(f"{count:,} letters discarded")
-
-
-def _fields(letter: Letter, marks: Marks) -> dict[str, Any]:
-    mark = marks.by_letter.get(letter.id, {})
-    return {
-        "letter": letter.id,
-        "state": marks.state(letter.id),
-        "replays": mark.get("times", 0),
-        "note": mark.get("why", ""),
-        "edited": letter.edited,
-        "time": _time(letter.timestamp),
-        "application": letter.said("application"),
-        "version": letter.said("version"),
-        "operator": letter.operator,
-        "task": letter.said("task"),
-        "attempt": letter.said("attempt"),
-        "cause": letter.cause,
-        "message": letter.said("message"),
-        "topic": letter.said("topic"),
-        "partition": letter.said("partition"),
-        "offset": letter.said("offset"),
-        "timestamp": letter.said("timestamp"),
-        "key": shown(letter.key),
-        "value": shown(letter.value, 2_000),
-        "headers": ", ".join(f"{name}={shown(value)}" for name, value in letter.own_headers),
-    }
-
-
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _base64(data: bytes | None) -> str | None:

@@ -9,10 +9,11 @@ import click
 
 from streamapp.cli.application import APPLICATION, clear_errors, load
 from streamapp.desk.desk import read_record
+from streamapp.desk.shown import shown
 from streamapp.desk.trial import Trial, try_record
 from streamapp.errors import StreamsError
 
-__all__ = ["show_trial", "shown", "try_one"]
+__all__ = ["show_trial", "try_one"]
 
 
 @click.command("try")
@@ -66,12 +67,3 @@ def show_trial(run: Callable[[bool], Trial], debug: bool) -> None:
         click.echo("nothing comes out")
     if failure is not None:
         raise SystemExit(1)
-
-
-def shown(data: bytes | None, most: int = 200) -> str:
-    """Bytes as text; escaped where they are none."""
-    if data is None:
-        return "null"
-    text = data.decode("utf-8", "backslashreplace")
-    text = text if text.isprintable() else repr(data)[2:-1]
-    return text if len(text) <= most else f"{text[:most]}..."

@@ -94,6 +94,8 @@ def test_dead_letters_are_listed_tried_edited_replayed_once_and_discarded(desk: 
     assert "look-up" in listed
     assert "ValueError" in listed
     assert " 9 " in listed
+    status, body = worker.ask("/dlq")
+    assert (status, body["letters"], body["groups"][0]["cause"]) == (200, 9, "ValueError")
     letters = [json.loads(line) for line in run("export", "--key", "k7").splitlines()]
     assert [letter["offset"] != "" and letter["state"] for letter in letters] == ["open"] * 3
     first = letters[0]["letter"]
@@ -112,6 +114,8 @@ def test_dead_letters_are_listed_tried_edited_replayed_once_and_discarded(desk: 
     desk.trouble("k8", "k9")
     assert f"{desk.cluster.sink}\tk7\t7" in run("try", first)
     assert run("replay", "--key", "k7", "--dry-run").count(" -> ") == 3
+    status, trial = worker.ask(f"/dlq/{first}/try", "POST")
+    assert (status, trial["outputs"]) == (200, [{"topic": desk.cluster.sink, "key": "k7", "value": "7"}])
     run("edit", first, "--value", "7000")
     assert "3 letters replayed" in run("replay", "--key", "k7", "--rate", "100")
     until(lambda: len(desk.out().get("k7", ())) == 3, 60, desk.cluster.story)
