@@ -42,8 +42,8 @@ class BoundContext:
                 f"{self.name} has no child {child}; its children are {', '.join(self._children) or 'none'}"
             ) from None
 
-    def drop(self, reason: str, count: int = 1) -> None:
-        self._task.drop(count, self.name, reason)
+    def drop(self, reason: str, count: int = 1, *, in_total: bool = True) -> None:
+        self._task.drop(count, self.name, reason, in_total=in_total)
 
     def handled(self, function: Callable[..., None]) -> Callable[..., None]:
         failures, name = self._failures, self.name

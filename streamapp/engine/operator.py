@@ -79,8 +79,9 @@ class TaskContext(Protocol):
     ) -> None:
         """Sends one changelog record of a store (a no-op for stores without changelog)."""
 
-    def drop(self, count: int, where: str, reason: str) -> None:
-        """Counts records that an operator or store drops, by reason (Kafka Streams' ``dropped-records-total``)."""
+    def drop(self, count: int, where: str, reason: str, *, in_total: bool = True) -> None:
+        """Counts records that an operator or store drops, by reason. ``in_total``: Kafka Streams counts them in
+        ``dropped-records-total``, too."""
 
     def add_parking(self, name: str, parking: Parking) -> None:
         """Registers an operator in which records may wait for a retry."""
@@ -120,8 +121,8 @@ class Parking(Protocol):
     """Records of one operator that wait for a retry, as the task and those who look at it see them."""
 
     @property
-    def closed(self) -> bool:
-        """Whether the task has to take no further record for now."""
+    def room(self) -> int:
+        """How many records the task may take before it asks again; 0: none for now."""
 
     @property
     def parked(self) -> ParkedStatus:
@@ -176,8 +177,8 @@ class NodeContext(Protocol):
     def forward_to(self, child: str) -> ProcessFn:
         """Hands a record to one child."""
 
-    def drop(self, reason: str, count: int = 1) -> None:
-        """Counts records that the operator drops."""
+    def drop(self, reason: str, count: int = 1, *, in_total: bool = True) -> None:
+        """Counts records that the operator drops (see `TaskContext.drop`)."""
 
     @property
     def failures(self) -> OperatorFailures:

@@ -24,7 +24,8 @@ class TaskMetrics:
     processed: int = 0
     dropped_records: int = 0
     drops: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Dropped records by operator (or store) and reason. The sum is ``dropped_records``."""
+    """Dropped records by operator (or store) and reason: those of ``dropped_records``, and null keys in front of a repartition
+    topic, which Kafka Streams does not count."""
     dropped_results: int = 0
     """Results that brokers refused and an exception handler went on without."""
 

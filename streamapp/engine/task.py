@@ -205,10 +205,10 @@ class Task(CurrentRecord):
         return self._take_next(max_records, caught_up)
 
     def _take_while_open(self, max_records: int, caught_up: Collection[TopicPartition] | None) -> int:
-        """One record at a time: each may be the last for now, because it has to be tried again in its place."""
+        """A few records at a time: each may be the last for now, because it has to be tried again."""
         done = 0
-        while done < max_records and not any(parking.closed for parking in self.parkings.values()):
-            taken = self._take_next(1, caught_up)
+        while done < max_records and (room := min(parking.room for parking in self.parkings.values())) > 0:
+            taken = self._take_next(min(room, max_records - done), caught_up)
             if not taken:
                 break
             done += taken
@@ -490,8 +490,9 @@ class Task(CurrentRecord):
         """The task's stores by name."""
         return self._stores.by_name
 
-    def drop(self, count: int, where: str, reason: str) -> None:
-        self.metrics.dropped_records += count
+    def drop(self, count: int, where: str, reason: str, *, in_total: bool = True) -> None:
+        if in_total:
+            self.metrics.dropped_records += count
         self.metrics.drops[where, reason] += count
         if reason in self.plan.config.dead_letter_drops:
             self._failures.dropped(where, reason)

@@ -28,8 +28,8 @@ class HeldContext:
     def forward_to(self, child: str) -> ProcessFn:
         return self._holder(self._ctx.forward_to(child))
 
-    def drop(self, reason: str, count: int = 1) -> None:
-        self._ctx.drop(reason, count)
+    def drop(self, reason: str, count: int = 1, *, in_total: bool = True) -> None:
+        self._ctx.drop(reason, count, in_total=in_total)
 
     @property
     def failures(self) -> OperatorFailures:

@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 _IN_A_ROW = 1_000
 """Records that one call of the punctuator tries at most, so that the task's inputs have their turn."""
 
+_AT_ONCE = 32
+"""Records that a task takes before it asks again whether there is room. Each of them may be parked."""
+
 
 @dataclass(frozen=True)
 class Parking(Operator):
@@ -83,12 +86,15 @@ class _Waiting:
     # ------------------------------------------------------------------ what the task sees
 
     @property
-    def closed(self) -> bool:
+    def room(self) -> int:
+        retry = self._retry
         if self._circuit is not None:
-            return True
-        if not self._lanes:
-            return False
-        return self._retry.by == "partition" or (self._retry.when_full == "wait" and self._full)
+            return 0
+        if retry.by == "partition":
+            return 0 if self._lanes else 1
+        if not self._lanes or retry.when_full != "wait":
+            return _AT_ONCE
+        return 0 if self._full else min(_AT_ONCE, retry.max_records - self._records.records)
 
     @property
     def parked(self) -> ParkedStatus:
@@ -100,7 +106,7 @@ class _Waiting:
             records.records,
             records.bytes,
             None if schedule is None else schedule.time,
-            self.closed,
+            self.room == 0,
             None if circuit is None else circuit.error,
             None if circuit is None else circuit.since,
         )

@@ -53,7 +53,7 @@ class Harness:
         self._stores = stores
         self.process = operator.bind(self)
 
-    def drop(self, reason: str, count: int = 1) -> None:
+    def drop(self, reason: str, count: int = 1, *, in_total: bool = True) -> None:
         self.task.dropped += count
         self.task.reasons += (reason,)
 
