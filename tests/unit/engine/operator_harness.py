@@ -54,7 +54,8 @@ class Harness:
         self.process = operator.bind(self)
 
     def drop(self, reason: str, count: int = 1, *, in_total: bool = True) -> None:
-        self.task.dropped += count
+        if in_total:
+            self.task.dropped += count
         self.task.reasons += (reason,)
 
     def handled(self, function: Any) -> Any:
