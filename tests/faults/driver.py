@@ -51,6 +51,8 @@ class Run(Fleet):
             stages=self.stages,
             dead_letters=dead_letters,
         )
+        if workload == "retried":
+            self.trouble()
         self._feed = Feed(self.history, kafka.bootstrap_servers, self.source)
         self._with_dead_letters = dead_letters
         sinks = [sink for _, _, sink in self.stages]
