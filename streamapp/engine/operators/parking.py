@@ -24,8 +24,8 @@ __all__ = ["Parking"]
 
 logger = logging.getLogger(__name__)
 
-_IN_A_ROW = 1_000
-"""Records that one call of the punctuator tries at most, so that the task's inputs have their turn."""
+_MOST_MS = 1_000
+"""Time that one call of the punctuator takes for attempts, so that the task's inputs have their turn."""
 
 _AT_ONCE = 32
 """Records that a task takes before it asks again whether there is room. Each of them may be parked."""
@@ -234,9 +234,9 @@ class _Waiting:
         try:
             if self._circuit is not None and not self._probe(self._circuit, now):
                 return
-            left = _IN_A_ROW
-            while left > 0 and self._circuit is None and (lane := self._records.take_due(now)) is not None:
-                left = self._drain(lane, now, left)
+            until = now + _MOST_MS
+            while self._goes_on(until) and (lane := self._records.take_due(now)) is not None:
+                self._drain(lane, now, until)
         finally:
             self._wake()
 
@@ -251,13 +251,18 @@ class _Waiting:
             self._records.hurry(lane, now)
         return self._circuit is None
 
-    def _drain(self, lane: Lane, now: int, most: int) -> int:
-        """Tries a lane from its head on until a record fails; returns how many more records may be tried."""
-        for left in reversed(range(most)):
-            if not self._try(lane, now) or lane.name not in self._lanes:
-                return left
-        self._records.hurry(lane, now)
-        return 0
+    def _goes_on(self, until: int) -> bool:
+        """Whether there is time for another attempt, and a service to ask."""
+        return self._circuit is None and self._task.wall_clock_ms() < until
+
+    def _drain(self, lane: Lane, now: int, until: int) -> None:
+        """Tries a lane from its head on, until a record fails."""
+        while self._try(lane, now):
+            if lane.name not in self._lanes:
+                return
+            if not self._goes_on(until):
+                self._records.hurry(lane, now)
+                return
 
     def _try(self, lane: Lane, now: int) -> bool:
         """Tries the head of a lane; returns whether the head is done with."""

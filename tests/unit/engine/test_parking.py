@@ -393,3 +393,25 @@ def test_sources_sinks_and_coroutines_answer_for_themselves() -> None:
             ("written", "unserializable"): 1,
         }
         assert len(driver.produced["dead"]) == 1
+
+
+def test_retries_that_take_long_leave_the_inputs_their_turn() -> None:
+    """Each attempt takes 400 ms of the task's clock."""
+    now = [0]
+    service = Service(bad=1)
+
+    def slow(value: str) -> str:
+        now.append(now[-1] + 400)
+        return service(value)
+
+    task, sent = task_of(described(slow, Retry.by_key(backoff=QUICK)), config=CONFIG, now=now)
+    feed(task, "in", [("a", "bad", 1), *(("a", str(number), 2) for number in range(9))])
+    task.process()
+    turns = []
+    while task.parkings["look-up"].parked.records:
+        now.append(now[-1] + 200)
+        before = len(sent.to("out"))
+        task.punctuate_wall_clock(now[-1])
+        turns.append(len(sent.to("out")) - before)
+    assert turns == [3, 3, 3, 1]
+    assert [value for _, value, _ in sent.to("out")] == ["BAD", *map(str, range(9))]
