@@ -35,7 +35,7 @@ class Terminal:
             "SOURCE": cluster.source,
             "SINK": cluster.sink,
             "DATADIR": str(cluster.folder / "terminal"),
-            "WEB_PORT": "0",
+            "WEB_PORT": "6066",
             "DEAD": desk.dead,
             "TIMES": "1",
             "TROUBLE": str(desk.trouble_file),
