@@ -14,6 +14,7 @@ from streamapp.errors import TopologyError
 from streamapp.on_error import Answer, Chooser, OnError, Retry, check_on_error
 from streamapp.serdes import BytesSerde
 from streamapp.serdes.base import Serde
+from streamapp.state.kinds import KeyValue
 from streamapp.state.spec import StoreSpec
 
 __all__ = ["answer_of_edge", "answered"]
@@ -52,7 +53,7 @@ def answered(
     store = f"{name}-parked"
     spec = StoreSpec[Any](
         name=store,
-        kind="key_value",
+        kind=KeyValue(),
         key_serde=BytesSerde(),
         value_serde=BytesSerde(),
         persistent=context.config.dsl_store_type == "rocksdb",

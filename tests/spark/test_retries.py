@@ -20,7 +20,10 @@ def plan(on_error: OnError) -> Plan:
 
 @pytest.mark.parametrize("retry", [Retry.by_key(), Retry.in_place()])
 def test_a_retry_is_refused(retry: Retry) -> None:
-    with pytest.raises(UnsupportedOperation, match="look-up cannot run on Spark: its on_error=Retry waits"):
+    with pytest.raises(
+        UnsupportedOperation,
+        match="look-up cannot run on Spark in batch: it asks for the wall clock.* no on_error=Retry",
+    ):
         check_runnable(plan(retry))
 
 

@@ -111,7 +111,9 @@ def test_a_kill_at_a_step_of_a_commit_doubles_no_result_of_a_retry(desk: Desk, s
     first.worker.wait()  # each attempt is committed, so the commits go on without input
     desk.feed(500)
     second = desk.member("a")
-    until(lambda: sum(each["records"] for each in parked(second)) == 1_000 // KEYS * 2, 60, desk.cluster.story)
+    until(
+        lambda: sum(each["records"] for each in parked(second)) == 1_000 // KEYS * 2, 60, desk.cluster.story
+    )
     desk.trouble()
     desk.check()
     assert second.worker.terminate() == 0

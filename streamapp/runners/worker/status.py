@@ -109,4 +109,4 @@ class TableInfo:
 
     @property
     def kind(self) -> str:
-        return self.spec.kind
+        return self.spec.kind.persistent_name
