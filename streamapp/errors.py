@@ -13,8 +13,10 @@ __all__ = [
     "LockError",
     "MissingExtraError",
     "ProcessorStateError",
+    "RecordDropped",
     "RecordTooLateError",
     "SerializationError",
+    "ServiceDown",
     "StreamsError",
     "TaskCorruptedError",
     "TopologyError",
@@ -68,6 +70,14 @@ class RecordTooLateError(StreamsError):
 
 class BrokerError(StreamsError):
     """Kafka cannot be reached, or refused what was asked of it."""
+
+
+class RecordDropped(StreamsError):
+    """The cause that a dead letter names for a record that an operator drops without an error (``dead_letter_drops``)."""
+
+
+class ServiceDown(StreamsError):
+    """A service that a user's function needs does not answer. The function raises this error; the record is not to blame."""
 
 
 class UnsupportedOperation(StreamsError):

@@ -11,12 +11,14 @@ from streamapp.broker.cli import broker_group
 from streamapp.cli.backfill import backfill
 from streamapp.cli.compat import compat
 from streamapp.cli.describe import describe
+from streamapp.cli.dlq import dlq_group
 from streamapp.cli.pause import pause, resume
 from streamapp.cli.replay import replay
 from streamapp.cli.reset import reset
 from streamapp.cli.spark import spark_group
 from streamapp.cli.sql import sql
 from streamapp.cli.topic import topic_group
+from streamapp.cli.trial import try_one
 from streamapp.cli.worker import worker
 
 __all__ = ["main"]
@@ -34,6 +36,7 @@ for _command in (
     broker_group,
     compat,
     describe,
+    dlq_group,
     pause,
     replay,
     reset,
@@ -41,6 +44,7 @@ for _command in (
     spark_group,
     sql,
     topic_group,
+    try_one,
     worker,
 ):
     main.add_command(_command)
