@@ -8,11 +8,12 @@ from typing import NamedTuple
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from streamapp.broker.consumer import committed_metadata
 from streamapp.broker.requests import LastingAdmin, ask, until_coordinated
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
 
-__all__ = ["GroupLook", "Member", "check_at_rest", "commit_for", "look_at_group"]
+__all__ = ["GroupLook", "Member", "check_at_rest", "commit_for", "look_at_group", "read_committed_offsets"]
 
 _SECONDS = 30.0
 _EMPTY = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
@@ -85,6 +86,32 @@ def check_at_rest(admin: LastingAdmin, group: str, session_timeout_ms: int | Non
         f"the group {group} has {len(found.members)} members ({members}). Stop them first; a member that was killed stays "
         f"one for {wait}"
     )
+
+
+def read_committed_offsets(admin: LastingAdmin, group: str) -> dict[TopicPartition, tuple[int, str]]:
+    """Offset and metadata of each partition for which the group has committed, transactions included (KIP-447).
+
+    Metadata may have some characters behind its end (`committed_metadata`). Raises `BrokerError`.
+    """
+
+    def look() -> dict[TopicPartition, tuple[int, str]]:
+        asked = [ConsumerGroupTopicPartitions(group)]
+        request = admin.list_consumer_group_offsets
+        ((_, answer),) = ask(request, asked, seconds=_SECONDS, require_stable=True).items()
+        entries = answer.result().topic_partitions
+        _raise_first(entry.error for entry in entries)
+        return {
+            TopicPartition(entry.topic, entry.partition): (entry.offset, committed_metadata(entry))
+            for entry in entries
+            if entry.offset >= 0
+        }
+
+    try:
+        return until_coordinated(look, seconds=_SECONDS)
+    except KafkaException as exc:
+        if exc.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return {}
+        raise _refused("committed offsets", group, exc) from exc
 
 
 def commit_for(admin: LastingAdmin, group: str, offsets: Mapping[TopicPartition, int]) -> None:

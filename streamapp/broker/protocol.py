@@ -1,20 +1,16 @@
-"""Requests that neither of the client libraries has, or has right: open transactions, feature levels, committed offsets with
-their metadata."""
+"""Requests that neither of the client libraries has: open transactions of a cluster, and its feature levels."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from io import BytesIO
 from typing import Any, NamedTuple, TypeVar
 
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import KafkaError
 from aiokafka.protocol.api import Request, RequestStruct, Response, ResponseHeader_v0
-from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.types import (
-    Boolean,
     CompactArray,
     CompactString,
     Int16,
@@ -28,22 +24,13 @@ from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 
-__all__ = ["OpenTransaction", "committed_offsets_of", "feature_levels", "open_transactions_of"]
+__all__ = ["OpenTransaction", "feature_levels", "open_transactions_of"]
 
 T = TypeVar("T")
 
 _TEXT, _TAGS = CompactString("utf-8"), ("tags", TaggedFields)
 _FINALIZED = 2
 """The tag of the feature levels in an answer to ApiVersions."""
-_COORDINATOR_OF_GROUPS = 0
-_UNSETTLED = {
-    14: "COORDINATOR_LOAD_IN_PROGRESS",
-    15: "COORDINATOR_NOT_AVAILABLE",
-    16: "NOT_COORDINATOR",
-    88: "UNSTABLE_OFFSET_COMMIT",
-}
-"""What a group answers while it moves to another broker, or while a transaction with its offsets ends."""
-_GROUP_ID_NOT_FOUND = 69
 _UNDER_WAY = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
@@ -92,53 +79,6 @@ def feature_levels(settings: KafkaSettings, *, seconds: float = 10.0) -> dict[st
     return _with_client(settings, look, seconds)
 
 
-def committed_offsets_of(
-    settings: KafkaSettings, group: str, *, seconds: float = 30.0
-) -> dict[TopicPartition, tuple[int, str]]:
-    """Offset and metadata of each partition that the group has committed, transactions included (KIP-447).
-
-    Not by librdkafka: confluent-kafka for Python reads metadata as a C string, but librdkafka does not end it, and what follows in
-    memory is not even text every time. Raises `BrokerError`.
-    """
-
-    async def look(client: AIOKafkaClient) -> dict[TopicPartition, tuple[int, str]]:
-        deadline = time.monotonic() + seconds
-        while True:
-            error, found = await _offsets_now(client, group)
-            if error == _GROUP_ID_NOT_FOUND:
-                return {}
-            if error == 0:
-                return found
-            if error not in _UNSETTLED or time.monotonic() > deadline:
-                raise BrokerError(
-                    f"the committed offsets of {group} are not known: {for_code(error).__name__}"
-                )
-            await asyncio.sleep(0.1)
-
-    return _with_client(settings, look, seconds)
-
-
-async def _offsets_now(
-    client: AIOKafkaClient, group: str
-) -> tuple[int, dict[TopicPartition, tuple[int, str]]]:
-    """The first error (0: none), and the offsets."""
-    where = await _send(
-        client, client.get_random_node(), FindCoordinatorRequest(group, _COORDINATOR_OF_GROUPS)
-    )
-    if where.error_code:
-        return where.error_code, {}
-    if client.cluster.broker_metadata(where.coordinator_id) is None:
-        await client.force_metadata_update()
-    answer = await _send(client, where.coordinator_id, _OffsetFetch(group))
-    found, errors = {}, [answer.error_code]
-    for topic, partitions, _ in answer.topics or ():
-        for number, offset, _, metadata, error, _ in partitions:
-            errors.append(error)
-            if offset >= 0:
-                found[TopicPartition(topic, number)] = (offset, metadata or "")
-    return next((error for error in errors if error), 0), found
-
-
 def _with_client(
     settings: KafkaSettings, look: Callable[[AIOKafkaClient], Awaitable[T]], seconds: float
 ) -> T:
@@ -161,54 +101,6 @@ def _with_client(
 async def _send(client: AIOKafkaClient, node: int, request: Request[Any]) -> Any:
     await client.ready(node)
     return await client.send(node, request)
-
-
-class _OffsetFetchAnswer(Response):  # type: ignore[misc]
-    API_KEY, API_VERSION = 9, 7
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        (
-            "topics",
-            CompactArray(
-                ("topic", _TEXT),
-                (
-                    "partitions",
-                    CompactArray(
-                        ("partition", Int32),
-                        ("offset", Int64),
-                        ("leader_epoch", Int32),
-                        ("metadata", _TEXT),
-                        ("error_code", Int16),
-                        _TAGS,
-                    ),
-                ),
-                _TAGS,
-            ),
-        ),
-        ("error_code", Int16),
-        _TAGS,
-    )
-
-
-class _OffsetFetch_v7(RequestStruct):  # type: ignore[misc]
-    API_KEY, API_VERSION, FLEXIBLE_VERSION = 9, 7, True
-    RESPONSE_TYPE = _OffsetFetchAnswer
-    SCHEMA = Schema(
-        ("group", _TEXT),
-        ("topics", CompactArray(("topic", _TEXT), ("partitions", CompactArray(Int32)), _TAGS)),
-        ("require_stable", Boolean),
-        _TAGS,
-    )
-
-
-class _OffsetFetch(Request[_OffsetFetch_v7]):  # type: ignore[misc]
-    API_KEY = 9
-
-    def __init__(self, group: str) -> None:
-        self._group = group
-
-    def build(self, request_struct_class: type[_OffsetFetch_v7]) -> _OffsetFetch_v7:
-        return request_struct_class(self._group, None, True, {})
 
 
 class _ListTransactionsAnswer(Response):  # type: ignore[misc]

@@ -10,8 +10,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from streamapp.broker.consumer_groups import GroupLook, look_at_group
-from streamapp.broker.protocol import committed_offsets_of
+from streamapp.broker.consumer_groups import GroupLook, look_at_group, read_committed_offsets
 from streamapp.broker.requests import LastingAdmin
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
@@ -66,7 +65,7 @@ class Subject:
         return look_at_group(self.admin, self.group)
 
     def committed(self) -> dict[TopicPartition, tuple[int, str]]:
-        return committed_offsets_of(self.settings, self.group)
+        return read_committed_offsets(self.admin, self.group)
 
     @cached_property
     def topics(self) -> Mapping[str, int]:
