@@ -13,7 +13,7 @@ from rich.table import Table
 from streamapp.cli.application import clear_errors, load
 from streamapp.cli.times import CUT, TIME, Cut
 from streamapp.errors import ConfigError
-from streamapp.operations.offsets.moves import Change, plan_copy, plan_reset, select
+from streamapp.operations.offsets.moves import Change, chosen_positions, plan_copy, plan_reset
 from streamapp.operations.offsets.positions import (
     FromFile,
     Position,
@@ -23,7 +23,6 @@ from streamapp.operations.offsets.positions import (
     ToLatest,
     ToTime,
     as_csv,
-    positions,
 )
 from streamapp.operations.offsets.subject import Subject
 
@@ -85,8 +84,7 @@ def show(application: str | None, group: str | None, topics: tuple[str, ...], as
     with clear_errors():
         subject = _named(application, group)
         look = subject.look()
-        found = positions(subject, [text.partition(":")[0] for text in topics])
-        found = select(subject, found, topics, all_by_default=True)
+        found = chosen_positions(subject, topics)
     if as_json:
         said = {
             "group": look.name,
@@ -132,8 +130,7 @@ def lag(
     """
     with clear_errors():
         subject = _named(application, group)
-        found = positions(subject, [text.partition(":")[0] for text in topics])
-        found = select(subject, found, topics, all_by_default=True)
+        found = chosen_positions(subject, topics)
         if not found:
             raise ConfigError(f"the group {subject.group} has committed nothing, and no topics are known")
         ends = {each.partition: each.end for each in found}
@@ -211,7 +208,7 @@ def export(application: str | None, group: str | None, topics: tuple[str, ...], 
     """Write the committed offsets as lines topic,partition,offset, as kafka-consumer-groups --export does."""
     with clear_errors():
         subject = _named(application, group)
-        found = select(subject, positions(subject), topics, all_by_default=True)
+        found = chosen_positions(subject, topics)
         offsets = {each.partition: each.committed for each in found if each.committed is not None}
         if not offsets:
             raise ConfigError(f"the group {subject.group} has committed nothing")

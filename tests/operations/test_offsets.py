@@ -12,8 +12,10 @@ from types import SimpleNamespace
 import pytest
 from click.testing import Result
 from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp import App, StreamsConfig
+from streamapp.engine.metadata import BACKFILL
 from streamapp.records import TopicPartition
 
 from ..processes import until
@@ -129,6 +131,14 @@ def test_only_some_partitions_move(cluster: Cluster, run: Run, topic: str, group
     assert offsets(run, "--group", group) == {TopicPartition(topic, 0): 12, TopicPartition(topic, 1): 20}
     refused = run("offsets", "reset", "--group", group, "--topic", f"{topic}:7", "--to-latest", code=1)
     assert f"there is no {topic}:7" in refused.output
+
+
+def test_a_backfill_that_writes_is_not_disturbed(cluster: Cluster, run: Run, topic: str, group: str) -> None:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
+    consumer.commit(offsets=[KafkaPartition(topic, 0, 7, f"{BACKFILL}{{}}\0")], asynchronous=False)
+    consumer.close()
+    refused = run("offsets", "reset", "--group", group, "--to-latest", "--execute", code=1)
+    assert "repeat the same `streamapp backfill` command first" in refused.output
 
 
 def test_a_group_with_members_is_left_alone(cluster: Cluster, run: Run, topic: str, group: str) -> None:

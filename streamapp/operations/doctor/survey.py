@@ -224,9 +224,14 @@ class Survey:
     def _configs(self, kind: Any, names: Sequence[str]) -> dict[str, Mapping[str, str]]:
         if not names:
             return {}
-        resources = [ConfigResource(kind, name) for name in names]
+        # librdkafka takes one broker in a request, which that broker has to answer.
+        size = 1 if kind == ConfigResource.Type.BROKER else len(names)
+        answers: dict[Any, Any] = {}
+        for at in range(0, len(names), size):
+            resources = [ConfigResource(kind, name) for name in names[at : at + size]]
+            answers |= ask(self.subject.admin.describe_configs, resources, seconds=_SECONDS)
         found: dict[str, Mapping[str, str]] = {}
-        for resource, answer in ask(self.subject.admin.describe_configs, resources, seconds=_SECONDS).items():
+        for resource, answer in answers.items():
             try:
                 entries = answer.result().values()
             except KafkaException as exc:

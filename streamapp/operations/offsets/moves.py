@@ -15,7 +15,7 @@ from streamapp.records import TopicPartition
 from streamapp.runners.worker.topics import prepare_topics
 from streamapp.topology.plan import Plan
 
-__all__ = ["Change", "Move", "plan_copy", "plan_reset", "select"]
+__all__ = ["Change", "Move", "chosen_positions", "plan_copy", "plan_reset"]
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,7 @@ def plan_reset(subject: Subject, target: Target, topics: Collection[str] = ()) -
             f"a backfill of {subject.group} was begun and has not come to its end, and the group's offsets say how far it is: "
             "repeat the same `streamapp backfill` command first"
         )
-    chosen = select(
-        subject, positions(subject, _names(topics)), topics, all_by_default=isinstance(target, FromFile)
-    )
+    chosen = chosen_positions(subject, topics, inputs_only=not isinstance(target, FromFile))
     if not chosen:
         raise ConfigError(
             f"the group {subject.group} has committed nothing and so has no topics: name some with --topic, if this is its name"
@@ -96,12 +94,16 @@ def plan_copy(subject: Subject, copy: str, target: Target | None, plan: Plan | N
     check_at_rest(new.admin, copy, new.session_timeout_ms)
     if new.committed():
         raise StreamsError(f"the group {copy} has committed offsets already; name one that does not exist")
-    chosen = select(subject, positions(subject), (), all_by_default=False)
+    chosen = chosen_positions(subject, inputs_only=True)
     asked = (
         target.offsets(subject, chosen)
         if target is not None
         else {each.partition: each.committed for each in chosen if each.committed is not None}
     )
+    if not asked:
+        raise ConfigError(
+            f"the group {subject.group} has committed nothing to copy: say where the copy begins, as with --to-earliest"
+        )
     at = {each.partition: each for each in chosen}
     moves = tuple(
         Move(Position(tp, None, at[tp].start, at[tp].end), max(at[tp].start, min(at[tp].end, offset)), offset)
@@ -110,13 +112,14 @@ def plan_copy(subject: Subject, copy: str, target: Target | None, plan: Plan | N
     return Change(new, moves, (), plan)
 
 
-def select(
-    subject: Subject, found: list[Position], topics: Collection[str], *, all_by_default: bool
+def chosen_positions(
+    subject: Subject, topics: Collection[str] = (), *, inputs_only: bool = False
 ) -> list[Position]:
-    """The positions of topics given as ``name`` or ``name:0,1``; without any, those of the group's inputs, or all."""
+    """The positions of topics given as ``name`` or ``name:0,1``; without any, all of the group, or those of its inputs."""
+    found = positions(subject, [text.partition(":")[0] for text in topics])
     if not topics:
         inputs = subject.inputs({each.partition: each for each in found if each.committed is not None})
-        return [each for each in found if all_by_default or each.partition.topic in inputs]
+        return [each for each in found if not inputs_only or each.partition.topic in inputs]
     chosen: set[TopicPartition] = set()
     for text in topics:
         name, _, numbers = text.partition(":")
@@ -133,10 +136,6 @@ def select(
             )
         chosen |= wanted
     return [each for each in found if each.partition in chosen]
-
-
-def _names(topics: Collection[str]) -> list[str]:
-    return [text.partition(":")[0] for text in topics]
 
 
 def _contradicted(subject: Subject, moves: tuple[Move, ...]) -> tuple[Contradiction, ...]:

@@ -88,9 +88,9 @@ class Subject:
         return "consumer group"
 
     def internal(self, kind: str) -> dict[str, str]:
-        """Store, or name of the repartition -> internal topic of this kind that exists, told by the application's id.
+        """Store, or name of the repartition -> internal topic of this kind that exists.
 
-        The longest id wins where the id of one application begins that of another: such topics are told by the plan only.
+        Without a plan all topics count whose name begins with the group's, also those of an application ``<group>-...``.
         """
         if self.plan is not None:
             topics = [topic for topic in self.plan.internal_topics if topic.kind == kind]
