@@ -127,6 +127,7 @@ class Patient:
     ) -> dict[str, Any]:
         """What ``streamapp doctor ... --json`` says."""
         result = CliRunner().invoke(main, ["doctor", *subject, *arguments, "--json"])
+        assert isinstance(result.exception, SystemExit | None), repr(result.exception)
         assert result.exit_code in ((0, 1) if code is None else (code,)), (
             f"{result.output}\n{result.exception!r}"
         )

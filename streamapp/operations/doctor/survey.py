@@ -92,20 +92,14 @@ class Survey:
 
     @cached_property
     def brokers(self) -> Mapping[int, Broker]:
-        asked = self.subject.admin.describe_cluster(request_timeout=_SECONDS)
-        try:
-            nodes = asked.result(_SECONDS).nodes  # type: ignore[attr-defined]
-        except (KafkaException, TimeoutError) as exc:
-            raise BrokerError(
-                f"the brokers at {self.subject.servers} do not describe themselves: {exc}"
-            ) from exc
-        configs = self._configs(ConfigResource.Type.BROKER, [str(node.id) for node in nodes])
-        return {
-            node.id: Broker(
-                node.id, f"{node.host}:{node.port}", node.rack or None, configs.get(str(node.id), {})
-            )
-            for node in nodes
-        }
+        """The brokers that are up; where a broker does not show its settings, its rack is not known either."""
+        nodes = self.subject.brokers
+        configs = self._configs(ConfigResource.Type.BROKER, [str(id) for id in nodes])
+        found = {}
+        for id, address in nodes.items():
+            config = configs.get(str(id), {})
+            found[id] = Broker(id, address, config.get("broker.rack"), config)
+        return found
 
     def broker_setting(self, name: str) -> dict[int, str]:
         """The value of a setting on each broker that shows it."""
@@ -114,7 +108,8 @@ class Survey:
     @cached_property
     def topics(self) -> Mapping[str, Topic]:
         """The topics of the application that exist, and those in which Kafka keeps offsets and transactions."""
-        roles = {name: role for name, role in self._roles().items() if name in self.subject.topics}
+        there = self.subject.topics  # asked first: the error for brokers that do not answer is the clearest
+        roles = {name: role for name, role in self._roles().items() if name in there}
         if not roles:
             return {}
         answers = ask(self.subject.admin.describe_topics, TopicCollection(list(roles)), seconds=_SECONDS)

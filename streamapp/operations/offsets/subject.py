@@ -68,16 +68,25 @@ class Subject:
         return read_committed_offsets(self.admin, self.group)
 
     @cached_property
-    def topics(self) -> Mapping[str, int]:
-        """The partition count of every topic of the cluster. Raises `BrokerError`."""
+    def _metadata(self) -> Any:
         try:
-            found = self.admin.list_topics(timeout=_SECONDS).topics
+            return self.admin.list_topics(timeout=_SECONDS)
         except KafkaException as exc:
             raise BrokerError(
                 f"Kafka cannot be reached at {self.servers} ({exc.args[0].str()}). Is it running, and is this its address "
                 "(docs/connecting.md)?"
             ) from exc
+
+    @cached_property
+    def topics(self) -> Mapping[str, int]:
+        """The partition count of every topic of the cluster. Raises `BrokerError`."""
+        found = self._metadata.topics
         return {name: len(topic.partitions) for name, topic in found.items() if topic.partitions}
+
+    @property
+    def brokers(self) -> Mapping[int, str]:
+        """The address of each broker that is up. Raises `BrokerError`."""
+        return {id: f"{broker.host}:{broker.port}" for id, broker in self._metadata.brokers.items()}
 
     def kind(self, look: GroupLook) -> str:
         """Words for what the group belongs to."""
