@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from aiokafka.client import AIOKafkaClient
+from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import InitProducerIdRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -46,10 +47,14 @@ async def _write_without_adding(bootstrap: str, topic: str) -> None:
         node = client.get_random_node()
         name = f"{topic}-hanging"
         for _ in range(100):
+            await client.send(
+                node, FindCoordinatorRequest(name, 1)
+            )  # which makes Kafka's topic of transactions
             started = await client.send(node, InitProducerIdRequest(name, 5_000))
             if started.error_code == 0:
                 break
-            await asyncio.sleep(0.1)  # the coordinator of transactions is on its way
+            await asyncio.sleep(0.1)
+        assert started.error_code == 0
         batch = DefaultRecordBatchBuilder(2, 0, 1, started.producer_id, started.producer_epoch, 0, 16_384)
         batch.append(0, 1_700_000_000_000, b"k", b"v", [])
         written = await client.send(
