@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from ..processes import Worker, free_port, until
+from ..processes import Worker, free_port, start_worker, until
 from ..secured import USER, SecuredKafka
 from ..worker.conftest import Cluster
 from . import kafka_tools
@@ -91,8 +91,6 @@ class Reference:
             future.result()
 
     def start(self) -> Worker:
-        from ..processes import start_worker
-
         worker = start_worker(
             "tests.operations.reference_app", self.cluster.folder / "a.log", self.environment
         )
@@ -164,7 +162,7 @@ def test_with_the_commands_the_application_works(guarded: Guarded, tmp_path: Pat
         assert not re.search("authorization", worker.text(), re.IGNORECASE), worker.text()
         # State that has to be restored needs no more.
         again = reference.start()
-        until(lambda: "is ready" in again.text() or not again.alive, 90, reference.cluster.story)
+        until(lambda: "tasks run here" in again.text() or not again.alive, 90, reference.cluster.story)
         assert again.terminate() == 0
     finally:
         reference.cluster.close()
