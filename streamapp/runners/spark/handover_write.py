@@ -43,7 +43,7 @@ Row = tuple[Any, ...]
 
 def compacted_topics(sub: Subtopology) -> dict[str, str]:
     """Changelogs of which the last record per key is enough -> their stores."""
-    plain = {s.name for s in sub.stores if s.kind not in ("versioned", "lru") and not s.max_entries}
+    plain = {spec.name for spec in sub.stores if spec.kind.latest_is_enough}
     return {topic.name: store for store, topic in sub.changelog_topics.items() if store in plain}
 
 
