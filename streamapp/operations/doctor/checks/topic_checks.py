@@ -9,7 +9,6 @@ from streamapp.operations.doctor.survey import Survey, Topic
 from streamapp.state.spec import StoreSpec
 
 _ALTER = "kafka-configs --bootstrap-server ... --alter --entity-type topics --entity-name TOPIC --add-config "
-_WINDOWED = ("window", "timestamped_window", "session")
 
 
 def _hours(ms: int) -> str:
@@ -22,11 +21,17 @@ def _retention(topic: Topic) -> int | None:
     return None if ms is None or ms < 0 or "delete" not in topic.policies else ms
 
 
+def _by_time(spec: StoreSpec) -> bool:
+    """True for rows that the store itself forgets: their changelog may delete old records."""
+    return "delete" in spec.kind.topic_config["cleanup.policy"]
+
+
 def _changelogs(survey: Survey) -> Iterator[tuple[Topic, StoreSpec]]:
+    """The changelogs that are no input at the same time (SA207 looks at those), with their stores."""
     for sub in survey.plan.subtopologies if survey.plan is not None else ():
         for spec in sub.stores:
             topic = sub.changelog_topics.get(spec.name)
-            if topic is not None and topic.name in survey.topics:
+            if topic is not None and topic.name in survey.topics and topic.name not in sub.source_topics:
                 yield survey.topics[topic.name], spec
 
 
@@ -74,7 +79,7 @@ def retention_by_size(survey: Survey) -> Found:
 )
 def deleted_rows(survey: Survey) -> Found:
     for topic, spec in _changelogs(survey):
-        if spec.kind not in _WINDOWED and "delete" in topic.policies and _retention(topic) is not None:
+        if not _by_time(spec) and "delete" in topic.policies and _retention(topic) is not None:
             yield (
                 topic.name,
                 f"cleanup.policy={','.join(sorted(topic.policies))}, retention.ms is {_hours(_retention(topic) or 0)}",
@@ -92,8 +97,11 @@ def deleted_rows(survey: Survey) -> Found:
 def deleted_windows(survey: Survey) -> Found:
     for topic, spec in _changelogs(survey):
         kept = _retention(topic)
-        if spec.kind in _WINDOWED and kept is not None and kept < spec.retention_ms:
-            yield topic.name, f"retention.ms is {_hours(kept)}, the store keeps {_hours(spec.retention_ms)}"
+        if _by_time(spec) and kept is not None and kept < spec.kind.remembered["retention_ms"]:
+            yield (
+                topic.name,
+                f"retention.ms is {_hours(kept)}, the store keeps {_hours(spec.kind.remembered['retention_ms'])}",
+            )
 
 
 @check(
@@ -106,7 +114,8 @@ def deleted_windows(survey: Survey) -> Found:
 )
 def uncompacted(survey: Survey) -> Found:
     for topic, spec in _changelogs(survey):
-        if "compact" not in topic.policies and (spec.kind not in _WINDOWED or _retention(topic) is None):
+        wanted = "compact" in spec.kind.topic_config["cleanup.policy"]
+        if wanted and "compact" not in topic.policies and (not _by_time(spec) or _retention(topic) is None):
             yield topic.name, f"cleanup.policy={','.join(sorted(topic.policies))}"
 
 
