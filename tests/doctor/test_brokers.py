@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from streamapp.broker import LocalKafka
+from streamapp.broker.requests import LastingAdmin
+from streamapp.errors import TopologyError
+from streamapp.runners.worker.topics import prepare_topics
 
 from ..operations import kafka_tools
 from ..processes import until
+from ..worker.counting import counting
 from .patient import Patient, provokes
 
 
@@ -109,3 +115,10 @@ def test_brokers_that_do_not_answer_are_no_finding(patient: Patient) -> None:
 
 def test_a_group_that_there_is_not(patient: Patient) -> None:
     assert patient.findings(subject=("--group", "nobody")) == set()
+
+
+def test_a_missing_output_is_refused_where_there_are_several_brokers(patient: Patient) -> None:
+    """They were asked for their settings in one request, which librdkafka refuses: nothing was ever missing."""
+    patient.configure(counting(patient.source, f"{patient.id}-nowhere"))
+    with pytest.raises(TopologyError, match="nowhere does not exist"):
+        prepare_topics(patient.app.streams.plan, LastingAdmin({"bootstrap.servers": patient.bootstrap}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeVar
@@ -13,7 +14,7 @@ from confluent_kafka.admin import ConfigResource, OffsetSpec
 
 from streamapp.broker.consumer_groups import GroupLook
 from streamapp.broker.protocol import OpenTransaction, feature_levels, open_transactions_of
-from streamapp.broker.requests import ask, list_offsets
+from streamapp.broker.requests import ask, describe_brokers, list_offsets
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.operations.doctor.client_files import ClientFile
 from streamapp.operations.doctor.samples import Sample, sample
@@ -29,7 +30,6 @@ Role = Literal["input", "output", "repartition", "changelog", "dead letters", "k
 
 _SECONDS = 30.0
 _OF_KAFKA = ("__consumer_offsets", "__transaction_state")
-_HIDDEN = (KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,11 @@ class Survey:
     def brokers(self) -> Mapping[int, Broker]:
         """The brokers that are up; where a broker does not show its settings, its rack is not known either."""
         nodes = self.subject.brokers
-        configs = self._configs(ConfigResource.Type.BROKER, [str(id) for id in nodes])
+        answers = describe_brokers(self.subject.admin, nodes, seconds=_SECONDS)
+        configs = self._configs({f"broker {id}": answer for id, answer in answers.items()})
         found = {}
         for id, address in nodes.items():
-            config = configs.get(str(id), {})
+            config = configs.get(f"broker {id}", {})
             found[id] = Broker(id, address, config.get("broker.rack"), config)
         return found
 
@@ -113,7 +114,9 @@ class Survey:
         if not roles:
             return {}
         answers = ask(self.subject.admin.describe_topics, TopicCollection(list(roles)), seconds=_SECONDS)
-        configs = self._configs(ConfigResource.Type.TOPIC, list(roles))
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in roles]
+        described = ask(self.subject.admin.describe_configs, resources, seconds=_SECONDS)
+        configs = self._configs({resource.name: answer for resource, answer in described.items()})
         found = {}
         for name, answer in answers.items():
             try:
@@ -216,27 +219,18 @@ class Survey:
             seconds=_SECONDS,
         )
 
-    def _configs(self, kind: Any, names: Sequence[str]) -> dict[str, Mapping[str, str]]:
-        if not names:
-            return {}
-        # librdkafka takes one broker in a request, which that broker has to answer.
-        size = 1 if kind == ConfigResource.Type.BROKER else len(names)
-        answers: dict[Any, Any] = {}
-        for at in range(0, len(names), size):
-            resources = [ConfigResource(kind, name) for name in names[at : at + size]]
-            answers |= ask(self.subject.admin.describe_configs, resources, seconds=_SECONDS)
+    def _configs(self, answers: Mapping[str, Future[Mapping[str, Any]]]) -> dict[str, Mapping[str, str]]:
+        """The settings of those that tell; the others are noted."""
         found: dict[str, Mapping[str, str]] = {}
-        for resource, answer in answers.items():
+        for name, answer in answers.items():
             try:
                 entries = answer.result().values()
             except KafkaException as exc:
                 if exc.args[0].code() == KafkaError._TIMED_OUT:
-                    raise BrokerError(
-                        f"the settings of {resource.name} are not told within {_SECONDS:g} s"
-                    ) from exc
-                self.unseen.append(f"the settings of {resource.name}: {exc.args[0].str()}")
+                    raise BrokerError(f"the settings of {name} are not told within {_SECONDS:g} s") from exc
+                self.unseen.append(f"the settings of {name}: {exc.args[0].str()}")
                 continue
-            found[resource.name] = {entry.name: entry.value for entry in entries if entry.value is not None}
+            found[name] = {entry.name: entry.value for entry in entries if entry.value is not None}
         return found
 
     def _roles(self) -> dict[str, Role]:
