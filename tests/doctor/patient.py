@@ -31,6 +31,7 @@ from streamapp.cli import main
 from streamapp.runners.worker.topics import prepare_topics
 
 from ..brokers import SteadyKafka
+from ..processes import until
 from ..worker.counting import counting
 
 __all__ = ["Patient", "SickKafka", "ThreeRacks", "provokes"]
@@ -65,6 +66,11 @@ class SickKafka(SteadyKafka):
             file.write("transaction.partition.verification.enable=false\n")
 
 
+def _topics(address: str) -> set[str]:
+    """The topics that one broker has heard of."""
+    return set(AdminClient({"bootstrap.servers": address}).list_topics(timeout=10).topics)
+
+
 @dataclass
 class Patient:
     """Counts records by key: an input, an output, one table. ``settings`` are those of its `StreamsConfig`."""
@@ -91,6 +97,12 @@ class Patient:
             del more["replication_factor"]
         for future in self.admin.create_topics([NewTopic(name, **more)]).values():
             future.result()
+        for address in self.bootstrap.split(","):
+            until(
+                lambda address=address: name in _topics(address),
+                30,
+                lambda: f"{address} does not know {name}",
+            )  # type: ignore[misc]
 
     def configure(self, topology: Any = None, faust: dict[str, Any] | None = None, **settings: Any) -> None:
         """The application with other settings, or another topology."""

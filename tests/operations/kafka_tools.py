@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import subprocess
 
 from streamapp.broker.distribution import KAFKA_VERSION, find_java, maven_jars
@@ -48,7 +47,10 @@ def reset(bootstrap: str, group: str, *where: str) -> dict[TopicPartition, int]:
     said = consumer_groups(
         bootstrap, "--group", group, "--reset-offsets", "--execute", "--export", *(where or ("--all-topics",))
     )
-    rows = [row for row in csv.reader(io.StringIO(said)) if row]
+    lines = [
+        line for line in said.splitlines() if not line.startswith("Warn: ")
+    ]  # beside the CSV, where logs have no such record
+    rows = [row for row in csv.reader(lines) if row]
     assert rows, said
     assert all(len(row) == 3 for row in rows), said
     return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in rows}

@@ -135,7 +135,7 @@ def test_only_some_partitions_move(cluster: Cluster, run: Run, topic: str, group
 
 def test_a_backfill_that_writes_is_not_disturbed(cluster: Cluster, run: Run, topic: str, group: str) -> None:
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
-    consumer.commit(offsets=[KafkaPartition(topic, 0, 7, f"{BACKFILL}{{}}\0")], asynchronous=False)
+    consumer.commit(offsets=[KafkaPartition(topic, 0, 7, f"{BACKFILL}{{}}")], asynchronous=False)
     consumer.close()
     refused = run("offsets", "reset", "--group", group, "--to-latest", "--execute", code=1)
     assert "repeat the same `streamapp backfill` command first" in refused.output
