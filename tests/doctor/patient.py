@@ -97,12 +97,12 @@ class Patient:
             del more["replication_factor"]
         for future in self.admin.create_topics([NewTopic(name, **more)]).values():
             future.result()
-        for address in self.bootstrap.split(","):
-            until(
-                lambda address=address: name in _topics(address),
-                30,
-                lambda: f"{address} does not know {name}",
-            )  # type: ignore[misc]
+        addresses = self.bootstrap.split(",")
+        until(
+            lambda: all(name in _topics(address) for address in addresses),
+            30,
+            lambda: f"not all brokers know {name}",
+        )
 
     def configure(self, topology: Any = None, faust: dict[str, Any] | None = None, **settings: Any) -> None:
         """The application with other settings, or another topology."""
