@@ -164,7 +164,7 @@ def unknown_rack(survey: Survey) -> Found:
     reason="Below transaction.version 2 a late record of a producer that was fenced may join the next transaction, or hang for "
     "ever (KIP-890).",
     remedy="kafka-features --bootstrap-server ... upgrade --feature transaction.version=2, once all brokers are of version 4.0 or newer.",
-    page="https://cwiki.apache.org/confluence/x/B40ODg",
+    page="https://cwiki.apache.org/confluence/display/KAFKA/KIP-890:+Transactions+Server-Side+Defense",
 )
 def old_transactions(survey: Survey) -> Found:
     if survey.features is not None and survey.features.get("transaction.version", 0) < 2:

@@ -47,7 +47,7 @@ def long_transaction(survey: Survey) -> Found:
     "stalls",
     reason="Records of a transaction lie in the log, and no coordinator knows of it: nothing will end it (KIP-664, KIP-890).",
     remedy="kafka-transactions --bootstrap-server ... abort --topic TOPIC --partition N --start-offset OFFSET, as it is named here.",
-    page="https://cwiki.apache.org/confluence/x/xhPZCQ",
+    page="https://cwiki.apache.org/confluence/spaces/KAFKA/pages/158873417/KIP-664+Provide+tooling+to+detect+and+abort+hanging+transactions",
 )
 def hanging_transaction(survey: Survey) -> Found:
     if survey.transactions is None:
