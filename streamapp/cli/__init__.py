@@ -8,10 +8,13 @@ import sys
 import click
 
 from streamapp.broker.cli import broker_group
+from streamapp.cli.acls import acls
 from streamapp.cli.backfill import backfill
 from streamapp.cli.compat import compat
 from streamapp.cli.describe import describe
 from streamapp.cli.dlq import dlq_group
+from streamapp.cli.doctor import doctor
+from streamapp.cli.group_offsets import offsets_group
 from streamapp.cli.pause import pause, resume
 from streamapp.cli.replay import replay
 from streamapp.cli.reset import reset
@@ -32,11 +35,14 @@ def main() -> None:
 
 
 for _command in (
+    acls,
     backfill,
     broker_group,
     compat,
     describe,
     dlq_group,
+    doctor,
+    offsets_group,
     pause,
     replay,
     reset,
