@@ -14,6 +14,7 @@ __all__ = [
     "MissingExtraError",
     "ProcessorStateError",
     "RecordTooLateError",
+    "SchemaRegistryError",
     "SerializationError",
     "StreamsError",
     "TaskCorruptedError",
@@ -68,6 +69,10 @@ class RecordTooLateError(StreamsError):
 
 class BrokerError(StreamsError):
     """Kafka cannot be reached, or refused what was asked of it."""
+
+
+class SchemaRegistryError(BrokerError):
+    """The schema registry cannot be reached, or refuses a schema. No record is to blame, so no handler is asked."""
 
 
 class UnsupportedOperation(StreamsError):

@@ -12,6 +12,7 @@ from streamapp.cli.backfill import backfill
 from streamapp.cli.compat import compat
 from streamapp.cli.describe import describe
 from streamapp.cli.pause import pause, resume
+from streamapp.cli.registry import registry_group
 from streamapp.cli.replay import replay
 from streamapp.cli.reset import reset
 from streamapp.cli.spark import spark_group
@@ -35,6 +36,7 @@ for _command in (
     compat,
     describe,
     pause,
+    registry_group,
     replay,
     reset,
     resume,

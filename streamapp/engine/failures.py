@@ -21,7 +21,7 @@ _MOST_TEXT = 16_000
 """Characters of a header of a dead letter."""
 
 _NO_FAULT_OF_THE_RECORD = (ProcessorStateError, BrokerError)
-"""The disk's or the brokers': no handler's business."""
+"""The disk's, the brokers' or the schema registry's: no handler's business."""
 
 
 class ProcessingFailed(StreamsError):
@@ -47,6 +47,8 @@ class Failures:
 
     def deserialization(self, error: Exception, source: str) -> None:
         """A source record's bytes could not be decoded, or its timestamp not be extracted."""
+        if isinstance(error, _NO_FAULT_OF_THE_RECORD):
+            raise error
         self._handle(
             self._config.deserialization_exception_handler,
             error,
@@ -79,6 +81,8 @@ class Failures:
 
     def production(self, error: Exception, node: str, topic: str) -> None:
         """A result could not be serialized."""
+        if isinstance(error, _NO_FAULT_OF_THE_RECORD):
+            raise error
         self._handle(
             self._config.production_exception_handler,
             error,

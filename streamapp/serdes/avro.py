@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Collection
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -18,7 +18,8 @@ from streamapp.serdes.avro_reader import make_reader
 from streamapp.serdes.avro_schema import Parsed, SchemaRefused, check_size, kind_of, parse
 from streamapp.serdes.avro_writer import make_any_writer
 from streamapp.serdes.base import Serde
-from streamapp.serdes.schema_registry import LocalSchemaRegistry, Schema, SchemaRegistry
+from streamapp.serdes.registered import Registered, SubjectStrategy
+from streamapp.serdes.schema_registry import Schema, SchemaRegistry
 from streamapp.serdes.types import excerpt, int_fields, is_immutable, record_fields, required_fields
 
 __all__ = ["AvroSerde"]
@@ -37,6 +38,7 @@ _FAILED = (
     struct.error,
 )
 _UNREADABLE = (*_FAILED, msgspec.MsgspecError)
+_MOST_TEXT = 2_000
 _IMMUTABLE = ("null", "boolean", "int", "long", "float", "double", "string", "bytes")
 
 
@@ -51,6 +53,10 @@ class AvroSerde(Serde[T]):
     cheaper. Timestamps and dates are datetimes in UTC and dates; where a field of ``type`` is an int they
     stay the number that Avro has. A record to be written has every field that the schema has no default for,
     and no field that the schema lacks.
+
+    ``registry`` gives the ids; without one it is the application's (``schema_registry_url``). ``version`` pins the
+    schema that is written: a version of the subject, or ``"latest"``; nothing is registered then.
+    ``subject_strategy`` names the subject: ``topic``, ``record`` or ``topic-record``.
 
     Raises `ConfigError` for what is not a schema and for a ``type`` that it does not fill.
 
@@ -75,12 +81,12 @@ class AvroSerde(Serde[T]):
         type: Any = None,
         fields: Collection[str] | None = None,
         subject: str | None = None,
+        subject_strategy: SubjectStrategy = "topic",
+        version: int | Literal["latest"] | None = None,
     ) -> None:
         self.schema = _as_json(schema)
-        self.registry = registry if registry is not None else LocalSchemaRegistry()
         self.type = type
         self.fields = None if fields is None else tuple(fields)
-        self.subject = subject
         self._attributes = None if type is None else record_fields(type)
         self._ints = frozenset() if self._attributes is None else int_fields(type)
         self._parsed = _parsed(_as_json(schema), self._ints)
@@ -88,20 +94,34 @@ class AvroSerde(Serde[T]):
         self._name = (
             self._own["name"] if isinstance(self._own, dict) and "name" in self._own else "the schema"
         )
+        self._registered = Registered(
+            self.schema, "AVRO", _full_name(self.schema), registry, subject_strategy, version, subject
+        )
         self._kept = self._kept_fields()
         self._flat = is_flat(self._own) and (type is None or self._attributes is not None)
         self._readers: dict[bytes, Callable[[bytes], Any]] = {}
         self._header = b""
         self._write_any = make_any_writer(self._parsed)
-        self._write = self._writer()
+        self._write = self._writer(self._own)
         self.immutable = self.schema in _IMMUTABLE if type is None else is_immutable(type)
 
+    @property
+    def registry(self) -> SchemaRegistry:
+        """The registry of the serde, else of the application (``schema_registry_url``), else one without server."""
+        return self._registered.registry
+
+    @property
+    def subject(self) -> str:
+        return self._registered.subject
+
     def bind(self, topic: str, is_key: bool) -> AvroSerde[T]:
-        """This serde with the subject ``<topic>-key`` or ``<topic>-value``."""
-        return self._with_subject(f"{topic}-{'key' if is_key else 'value'}")
+        """This serde with the topic's subject: ``<topic>-key`` or ``<topic>-value``, or what the strategy says."""
+        bound = self._registered.subject_for(topic, is_key)
+        registry, strategy, version, _ = self._registered.arguments()
+        return _rebuilt(self.schema, self.type, self.fields, registry, strategy, version, bound)
 
     def serialize(self, value: T) -> bytes:
-        header = self._header or self._registered()
+        header = self._header or self._first_header()
         try:
             return self._write(value, header)
         except (*_FAILED, msgspec.MsgspecError):
@@ -123,11 +143,7 @@ class AvroSerde(Serde[T]):
             raise self._unreadable(data, str(error)) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        unbound = (self.schema, self.registry, self.type, self.fields, self.subject)
-        return _rebuilt, unbound
-
-    def _with_subject(self, subject: str) -> AvroSerde[T]:
-        return _rebuilt(self.schema, self.registry, self.type, self.fields, subject)
+        return _rebuilt, (self.schema, self.type, self.fields, *self._registered.arguments())
 
     def _kept_fields(self) -> list[str]:
         """The names of the fields to read, in the order of the schema; none if it is not a record's."""
@@ -151,17 +167,22 @@ class AvroSerde(Serde[T]):
             )
         return kept
 
-    def _registered(self) -> bytes:
-        """The first five bytes of what this serde writes."""
-        schema_id = self.registry.id_of(self.subject or self._name, self.schema)
-        self._header = b"\0" + schema_id.to_bytes(4, "big")
+    def _first_header(self) -> bytes:
+        """The first five bytes of what this serde writes. A pinned version is written by its own schema."""
+        self._header, schema = self._registered.written()
+        if schema != self.schema:
+            own = _without_logical(schema, self._ints)
+            self._write_any = make_any_writer(_parsed(schema, self._ints))
+            self._write = self._writer(own)
         return self._header
 
-    def _writer(self) -> Callable[[Any, bytes], bytes]:
-        if self._flat and self._attributes is None:
-            return make_writer(self._own, None)
-        if self._flat and self._attributes is not None and len(self._kept) == len(self._own["fields"]):
-            return make_writer(self._own, self._attributes)
+    def _writer(self, schema: Any) -> Callable[[Any, bytes], bytes]:
+        if is_flat(schema) and (self.type is None or self._attributes is not None):
+            names = {field["name"] for field in schema["fields"]}
+            if self._attributes is None:
+                return make_writer(schema, None)
+            if names <= self._attributes.keys():
+                return make_writer(schema, self._attributes)
 
         if self.type is None:
             return self._write_any
@@ -176,14 +197,13 @@ class AvroSerde(Serde[T]):
             raise self._unreadable(
                 data, "they do not begin with a byte 0 and a schema id of 4 bytes (is the topic Avro at all?)"
             )
-        if isinstance(self.registry, LocalSchemaRegistry):
-            self._registered()  # a registry without a server knows only what it was told
-        schema = self.registry.schema_of(int.from_bytes(data[1:5], "big"))
+        schema = self._registered.writer_of(data)
         try:
             read = self._made_reader(parse(_without_logical(schema, self._ints)))
         except (*_FAILED, MemoryError) as error:
             read = _refusing(
-                f"it cannot be read from what their schema describes: {excerpt(error, size=300)}"
+                f"it cannot be read from what their schema describes: {excerpt(error, size=300)}; "
+                f"{self._registered.unlike(data, schema)}"
             )
         self._readers[data[:5]] = read
         return read
@@ -196,14 +216,36 @@ class AvroSerde(Serde[T]):
         return lambda data: msgspec.convert(read(data), type_, builtin_types=_BUILTIN)
 
     def _unreadable(self, data: bytes, why: str) -> SerializationError:
-        cut = why if len(why) <= 500 else f"{why[:500]}..."
+        cut = why if len(why) <= _MOST_TEXT else f"{why[:_MOST_TEXT]}..."
         return SerializationError(f"cannot read {self._name} from {len(data)} bytes {excerpt(data)}: {cut}")
 
 
 def _rebuilt(
-    schema: Any, registry: SchemaRegistry, type_: Any, fields: Collection[str] | None, subject: str | None
+    schema: Any,
+    type_: Any,
+    fields: Collection[str] | None,
+    registry: SchemaRegistry | None,
+    strategy: SubjectStrategy,
+    version: int | Literal["latest"] | None,
+    subject: str | None,
 ) -> AvroSerde[Any]:
-    return AvroSerde(schema, registry=registry, type=type_, fields=fields, subject=subject)
+    return AvroSerde(
+        schema,
+        registry=registry,
+        type=type_,
+        fields=fields,
+        subject=subject,
+        subject_strategy=strategy,
+        version=version,
+    )
+
+
+def _full_name(schema: Any) -> str | None:
+    """A named type's name with its namespace."""
+    if not isinstance(schema, dict) or not isinstance(schema.get("name"), str):
+        return None
+    name, namespace = schema["name"], schema.get("namespace")
+    return f"{namespace}.{name}" if namespace and "." not in name else name
 
 
 def _as_json(schema: Schema) -> Any:
