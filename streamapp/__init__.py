@@ -52,6 +52,7 @@ from streamapp.errors import (
     MissingExtraError,
     ProcessorStateError,
     RecordTooLateError,
+    SchemaRegistryError,
     SerializationError,
     StreamsError,
     TaskCorruptedError,
@@ -74,9 +75,11 @@ from streamapp.serdes import (
     DoubleSerde,
     FloatSerde,
     IntegerSerde,
+    JsonSchemaSerde,
     JsonSerde,
     ListSerde,
     LongSerde,
+    ProtobufSerde,
     Serde,
     SessionWindowedSerde,
     ShortSerde,
@@ -113,6 +116,7 @@ from streamapp.windows import (
 
 if TYPE_CHECKING:
     from streamapp.app import App
+    from streamapp.registry import ConfluentSchemaRegistry
     from streamapp.runners.spark import SparkRunner
     from streamapp.serdes.avro import AvroSerde
 
@@ -130,6 +134,7 @@ __all__ = [
     "CogroupedKStream",
     "Compatibility",
     "ConfigError",
+    "ConfluentSchemaRegistry",
     "CopartitionError",
     "DoubleSerde",
     "EmitStrategy",
@@ -143,6 +148,7 @@ __all__ = [
     "InvalidStoreError",
     "JoinWindows",
     "JoinedKStream",
+    "JsonSchemaSerde",
     "JsonSerde",
     "KGroupedStream",
     "KGroupedTable",
@@ -159,6 +165,7 @@ __all__ = [
     "Processor",
     "ProcessorContext",
     "ProcessorStateError",
+    "ProtobufSerde",
     "PunctuationType",
     "ReadOnlyKeyValueStore",
     "ReadOnlySessionStore",
@@ -169,6 +176,7 @@ __all__ = [
     "RecordContext",
     "RecordMetadata",
     "RecordTooLateError",
+    "SchemaRegistryError",
     "Serde",
     "SerializationError",
     "SessionStore",
@@ -224,6 +232,7 @@ if not TYPE_CHECKING and missing_for_spark():
 _LAZY = {
     "App": "streamapp.app",
     "AvroSerde": "streamapp.serdes.avro",
+    "ConfluentSchemaRegistry": "streamapp.registry",
     "SparkRunner": "streamapp.runners.spark",
 }
 """Describing and testing a topology needs neither Faust nor Spark, so they are imported when first asked for."""

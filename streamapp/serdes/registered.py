@@ -76,7 +76,7 @@ class Registered:
     def written(self) -> tuple[bytes, Schema]:
         """The first five bytes of what is written, and the schema that they stand for."""
         if self.version is None:
-            schema_id, schema = self.registry.id_of(self.subject, self.schema, self.format), self.schema
+            schema_id, schema = self._id(), self.schema
         else:
             found = self.registry.version_of(self.subject, self.version)
             if found.format != self.format:
@@ -90,8 +90,16 @@ class Registered:
         """The schema of bytes that begin with these five."""
         if isinstance(self.registry, LocalSchemaRegistry):
             # A registry without a server knows only what it was told.
-            self.registry.id_of(self.subject, self.schema, self.format)
-        return self.registry.schema_of(int.from_bytes(header[1:5], "big"), self.format)
+            self._id()
+        return self.registry.schema_of(int.from_bytes(header[1:HEADER_BYTES], "big"), *self._other_format)
+
+    def _id(self) -> int:
+        return self.registry.id_of(self.subject, self.schema, *self._other_format)
+
+    @property
+    def _other_format(self) -> tuple[SchemaFormat, ...]:
+        """The argument that a registry of an application, for Avro alone, need not have."""
+        return () if self.format == "AVRO" else (self.format,)
 
     def unlike(self, header: bytes, written: Any) -> str:
         """The two schemas of bytes that cannot be read, and their difference, in a sentence."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import json
 from typing import Any
+
+from streamapp.serdes.types import excerpt
 
 __all__ = ["difference"]
 
 _MOST_LINES = 200
 _DEEPEST = 50
+_MOST_TEXT = 200
 
 
 def difference(old: Any, new: Any) -> list[str]:
@@ -18,7 +20,7 @@ def difference(old: Any, new: Any) -> list[str]:
     >>> old = {"type": "record", "name": "F", "fields": [{"name": "delay", "type": "int"}]}
     >>> new = {"type": "record", "name": "F", "fields": [{"name": "delay", "type": "long"}, {"name": "dest", "type": "string"}]}
     >>> difference(old, new)
-    ['fields.delay.type: "int" becomes "long"', 'fields.dest: new, {"name": "dest", "type": "string"}']
+    ["fields.delay.type: 'int' becomes 'long'", "fields.dest: new, {'name': 'dest', 'type': 'string'}"]
     """
     if isinstance(old, str) and isinstance(new, str) and ("\n" in old or "\n" in new or ";" in old):
         lines = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=0)
@@ -36,14 +38,14 @@ def _compare(old: Any, new: Any, path: str, found: list[str], depth: int = 0) ->
         return
     before, after = _named(old), _named(new)
     if before is None or after is None:
-        found.append(f"{path or 'the schema'}: {_shown(old)} becomes {_shown(new)}")
+        found.append(f"{path or 'the schema'}: {_brief(old)} becomes {_brief(new)}")
         return
     for name in [*before, *(name for name in after if name not in before)]:
         inner = f"{path}.{name}" if path else str(name)
         if name not in after:
-            found.append(f"{inner}: gone, {_shown(before[name])}")
+            found.append(f"{inner}: gone, {_brief(before[name])}")
         elif name not in before:
-            found.append(f"{inner}: new, {_shown(after[name])}")
+            found.append(f"{inner}: new, {_brief(after[name])}")
         else:
             _compare(before[name], after[name], inner, found, depth + 1)
     if isinstance(old, list) and [*before] != [*after] and before.keys() == after.keys():
@@ -59,7 +61,5 @@ def _named(part: Any) -> dict[str, Any] | None:
     return None
 
 
-def _shown(part: Any) -> str:
-
-    text = json.dumps(part, default=str)
-    return text if len(text) <= 200 else f"{text[:200]}..."
+def _brief(part: Any) -> str:
+    return excerpt(part, size=_MOST_TEXT)
