@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import random
@@ -133,7 +134,10 @@ class RestClient:
     def _login(self) -> dict[str, str]:
         if self.settings.bearer_auth_token is not None:
             return {"Authorization": f"Bearer {self.settings.bearer_auth_token}"}
-        return dict(urllib3.make_headers(basic_auth=self.settings.basic_auth_user_info))
+        if self.settings.basic_auth_user_info is not None:
+            login = base64.b64encode(self.settings.basic_auth_user_info.encode()).decode()
+            return {"Authorization": f"Basic {login}"}
+        return {}
 
     def _connections(self) -> urllib3.PoolManager:
         with self._lock:

@@ -104,10 +104,10 @@ class Registered:
     def unlike(self, header: bytes, written: Any) -> str:
         """The two schemas of bytes that cannot be read, and their difference, in a sentence."""
         lines = difference(written, self.schema)
-        theirs = f"the schema with id {int.from_bytes(header[1:5], 'big')} that they were written with"
-        return (
-            f"{theirs} and {self.record or self.subject} here differ: {'; '.join(lines[:10]) or 'in no line'}"
-        )
+        theirs = f"they were written with the schema of id {int.from_bytes(header[1:HEADER_BYTES], 'big')}"
+        if not lines:
+            return f"{theirs}, which is the same as here"
+        return f"{theirs}, and {self.record or self.subject} here differs from it: {'; '.join(lines[:10])}"
 
     def arguments(self) -> tuple[Any, ...]:
         """What the schema was given, for a copy in another process: with the application's registry."""
