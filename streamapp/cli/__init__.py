@@ -15,6 +15,7 @@ from streamapp.cli.pause import pause, resume
 from streamapp.cli.registry import registry_group
 from streamapp.cli.replay import replay
 from streamapp.cli.reset import reset
+from streamapp.cli.schema import schema_group
 from streamapp.cli.spark import spark_group
 from streamapp.cli.sql import sql
 from streamapp.cli.topic import topic_group
@@ -40,6 +41,7 @@ for _command in (
     replay,
     reset,
     resume,
+    schema_group,
     spark_group,
     sql,
     topic_group,

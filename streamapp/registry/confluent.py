@@ -83,6 +83,10 @@ class ConfluentSchemaRegistry:
             self._schemas.setdefault(schema_id, (format, schema))
         return schema_id
 
+    def register(self, subject: str, schema: Schema, format: SchemaFormat = "AVRO") -> int:
+        """The id of a schema, which is registered if it is new, whatever ``auto_register_schemas`` says."""
+        return self._found(subject, schema_text(schema, format), format, patient=True, register=True)
+
     def schema_of(self, schema_id: int, format: SchemaFormat = "AVRO") -> Schema:
         known = self._schemas.get(schema_id)
         if known is None:
@@ -128,7 +132,9 @@ class ConfluentSchemaRegistry:
             self._known.write(question, answer)
         return answer
 
-    def _found(self, subject: str, text: str, format: SchemaFormat, patient: bool) -> int:
+    def _found(
+        self, subject: str, text: str, format: SchemaFormat, patient: bool, register: bool | None = None
+    ) -> int:
         """The id under the subject. The registry is asked to look before it is asked to register."""
         normal = "?normalize=true" if self.settings.normalize_schemas else ""
         body = {"schema": text} if format == "AVRO" else {"schema": text, "schemaType": format}
@@ -139,7 +145,7 @@ class ConfluentSchemaRegistry:
             except RegistryRefusal as refusal:
                 if refusal.status != 404:
                     raise
-                if not self.settings.auto_register_schemas:
+                if not (self.settings.auto_register_schemas if register is None else register):
                     raise SchemaRegistryError(
                         f"{subject} has no version with the schema that this application writes, and auto.register.schemas "
                         f"is off: register it first (streamapp schema register). {self._difference(subject, text, format)}"

@@ -16,6 +16,7 @@ from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.avro_codegen import is_flat, make_writer
 from streamapp.serdes.avro_reader import make_reader
 from streamapp.serdes.avro_schema import Parsed, SchemaRefused, check_size, kind_of, parse
+from streamapp.serdes.avro_types import avro_schema_of
 from streamapp.serdes.avro_writer import make_any_writer
 from streamapp.serdes.base import Serde
 from streamapp.serdes.registered import Registered, SubjectStrategy
@@ -49,7 +50,7 @@ class AvroSerde(Serde[T]):
     promotions); the registry knows the writer's schema by its id.
 
     Records are dicts, or with ``type`` a ``msgspec.Struct`` or dataclass, whose fields are those of the
-    schema that it wants. ``fields`` names the fields to read; others are stepped over undecoded, which is
+    schema that it wants. Without ``schema`` the schema follows from the type. ``fields`` names the fields to read; others are stepped over undecoded, which is
     cheaper. Timestamps and dates are datetimes in UTC and dates; where a field of ``type`` is an int they
     stay the number that Avro has. A record to be written has every field that the schema has no default for,
     and no field that the schema lacks.
@@ -75,7 +76,7 @@ class AvroSerde(Serde[T]):
 
     def __init__(
         self,
-        schema: Schema,
+        schema: Schema | None = None,
         *,
         registry: SchemaRegistry | None = None,
         type: Any = None,
@@ -84,6 +85,10 @@ class AvroSerde(Serde[T]):
         subject_strategy: SubjectStrategy = "topic",
         version: int | Literal["latest"] | None = None,
     ) -> None:
+        if schema is None:
+            if type is None:
+                raise ConfigError("AvroSerde needs a schema, or a type that the schema follows from")
+            schema = avro_schema_of(type)
         self.schema = _as_json(schema)
         self.type = type
         self.fields = None if fields is None else tuple(fields)
@@ -94,7 +99,7 @@ class AvroSerde(Serde[T]):
         self._name = (
             self._own["name"] if isinstance(self._own, dict) and "name" in self._own else "the schema"
         )
-        self._registered = Registered(
+        self.registered = Registered(
             self.schema, "AVRO", _full_name(self.schema), registry, subject_strategy, version, subject
         )
         self._kept = self._kept_fields()
@@ -108,16 +113,16 @@ class AvroSerde(Serde[T]):
     @property
     def registry(self) -> SchemaRegistry:
         """The registry of the serde, else of the application (``schema_registry_url``), else one without server."""
-        return self._registered.registry
+        return self.registered.registry
 
     @property
     def subject(self) -> str:
-        return self._registered.subject
+        return self.registered.subject
 
     def bind(self, topic: str, is_key: bool) -> AvroSerde[T]:
         """This serde with the topic's subject: ``<topic>-key`` or ``<topic>-value``, or what the strategy says."""
-        bound = self._registered.subject_for(topic, is_key)
-        registry, strategy, version, _ = self._registered.arguments()
+        bound = self.registered.subject_for(topic, is_key)
+        registry, strategy, version, _ = self.registered.arguments()
         return _rebuilt(self.schema, self.type, self.fields, registry, strategy, version, bound)
 
     def serialize(self, value: T) -> bytes:
@@ -143,7 +148,7 @@ class AvroSerde(Serde[T]):
             raise self._unreadable(data, str(error)) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self.schema, self.type, self.fields, *self._registered.arguments())
+        return _rebuilt, (self.schema, self.type, self.fields, *self.registered.arguments())
 
     def _kept_fields(self) -> list[str]:
         """The names of the fields to read, in the order of the schema; none if it is not a record's."""
@@ -169,7 +174,7 @@ class AvroSerde(Serde[T]):
 
     def _first_header(self) -> bytes:
         """The first five bytes of what this serde writes. A pinned version is written by its own schema."""
-        self._header, schema = self._registered.written()
+        self._header, schema = self.registered.written()
         if schema != self.schema:
             own = _without_logical(schema, self._ints)
             self._write_any = make_any_writer(_parsed(schema, self._ints))
@@ -197,13 +202,13 @@ class AvroSerde(Serde[T]):
             raise self._unreadable(
                 data, "they do not begin with a byte 0 and a schema id of 4 bytes (is the topic Avro at all?)"
             )
-        schema = self._registered.writer_of(data)
+        schema = self.registered.writer_of(data)
         try:
             read = self._made_reader(parse(_without_logical(schema, self._ints)))
         except (*_FAILED, MemoryError) as error:
             read = _refusing(
                 f"it cannot be read from what their schema describes: {excerpt(error, size=300)}; "
-                f"{self._registered.unlike(data, schema)}"
+                f"{self.registered.unlike(data, schema)}"
             )
         self._readers[data[:5]] = read
         return read

@@ -61,7 +61,7 @@ class JsonSchemaSerde(Serde[T]):
         self.type, self.validate = type, validate
         title = self.schema.get("title") if isinstance(self.schema, dict) else None
         record = title if isinstance(title, str) else None
-        self._registered = Registered(
+        self.registered = Registered(
             self.schema, "JSON", record, registry, subject_strategy, version, subject
         )
         self._name = record or "the JSON Schema"
@@ -74,16 +74,16 @@ class JsonSchemaSerde(Serde[T]):
     @property
     def registry(self) -> SchemaRegistry:
         """The registry of the serde, else of the application, else one without server."""
-        return self._registered.registry
+        return self.registered.registry
 
     @property
     def subject(self) -> str:
-        return self._registered.subject
+        return self.registered.subject
 
     def bind(self, topic: str, is_key: bool) -> JsonSchemaSerde[T]:
         """This serde with the topic's subject: ``<topic>-key`` or ``<topic>-value``, or what the strategy says."""
-        bound = self._registered.subject_for(topic, is_key)
-        registry, strategy, version, _ = self._registered.arguments()
+        bound = self.registered.subject_for(topic, is_key)
+        registry, strategy, version, _ = self.registered.arguments()
         return _rebuilt(self.schema, self.type, self.validate, registry, strategy, version, bound)
 
     def serialize(self, value: T) -> bytes:
@@ -113,19 +113,19 @@ class JsonSchemaSerde(Serde[T]):
             raise self._unreadable(data, error) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self.schema, self.type, self.validate, *self._registered.arguments())
+        return _rebuilt, (self.schema, self.type, self.validate, *self.registered.arguments())
 
     def _first_header(self) -> bytes:
         """The first five bytes of what this serde writes. A pinned version is what values are checked against."""
-        self._header, schema = self._registered.written()
+        self._header, schema = self.registered.written()
         if schema != self.schema and self.validate:
             self._check = _validator(schema)
         return self._header
 
     def _unreadable(self, data: bytes, error: Exception) -> SerializationError:
         try:
-            written = self._registered.writer_of(data)
-            why = "" if written == self.schema else f"; {self._registered.unlike(data, written)}"
+            written = self.registered.writer_of(data)
+            why = "" if written == self.schema else f"; {self.registered.unlike(data, written)}"
         except StreamsError as unknown:
             why = f"; their schema is not known: {unknown}"
         return SerializationError(

@@ -68,7 +68,7 @@ class ProtobufSerde(Serde[T]):
         self.message, self.type = message, type
         self.schema = proto_text(descriptor) if version is None else ""
         self._full_name: str = descriptor.full_name
-        self._registered = Registered(
+        self.registered = Registered(
             self.schema, "PROTOBUF", self._full_name, registry, subject_strategy, version, subject
         )
         self._path = _path(descriptor)
@@ -81,16 +81,16 @@ class ProtobufSerde(Serde[T]):
     @property
     def registry(self) -> SchemaRegistry:
         """The registry of the serde, else of the application, else one without server."""
-        return self._registered.registry
+        return self.registered.registry
 
     @property
     def subject(self) -> str:
-        return self._registered.subject
+        return self.registered.subject
 
     def bind(self, topic: str, is_key: bool) -> ProtobufSerde[T]:
         """This serde with the topic's subject: ``<topic>-key`` or ``<topic>-value``, or what the strategy says."""
-        bound = self._registered.subject_for(topic, is_key)
-        registry, strategy, version, _ = self._registered.arguments()
+        bound = self.registered.subject_for(topic, is_key)
+        registry, strategy, version, _ = self.registered.arguments()
         return _rebuilt(self.message, self.type, registry, strategy, version, bound)
 
     def serialize(self, value: T) -> bytes:
@@ -117,11 +117,11 @@ class ProtobufSerde(Serde[T]):
             raise self._unreadable(data, why) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self.message, self.type, *self._registered.arguments())
+        return _rebuilt, (self.message, self.type, *self.registered.arguments())
 
     def _first_header(self) -> bytes:
-        header, schema = self._registered.written()
-        if self._registered.version is not None:
+        header, schema = self.registered.written()
+        if self.registered.version is not None:
             self._path = _path_in(str(schema), self._full_name, self._path)
             self._indexes = _indexes(self._path)
         self._own = header + self._indexes
@@ -139,11 +139,11 @@ class ProtobufSerde(Serde[T]):
             path, end = _read_indexes(data)
         header = data[:end]
         if header not in self._known:
-            written = self._registered.writer_of(data[:HEADER_BYTES])
+            written = self.registered.writer_of(data[:HEADER_BYTES])
             name = message_at(str(written), path)
             if name != self._full_name:
                 raise self._unreadable(
-                    data, f"the message is a {name}; {self._registered.unlike(data, written)}"
+                    data, f"the message is a {name}; {self.registered.unlike(data, written)}"
                 )
             self._known[header] = True
         return end
