@@ -69,6 +69,7 @@ class ConfluentSchemaRegistry:
         self._lock = threading.RLock()
 
     def id_of(self, subject: str, schema: Schema, format: SchemaFormat = "AVRO") -> int:
+        """The id of a schema under a subject; a new schema is registered, unless ``auto_register_schemas`` is off."""
         text = schema_text(schema, format)
         key = (subject, format, text)
         known = self._ids.get(key)
@@ -88,6 +89,7 @@ class ConfluentSchemaRegistry:
         return self._found(subject, schema_text(schema, format), format, patient=True, register=True)
 
     def schema_of(self, schema_id: int, format: SchemaFormat = "AVRO") -> Schema:
+        """The schema with that id, references resolved (Avro); `SerializationError` if there is none."""
         known = self._schemas.get(schema_id)
         if known is None:
             with self._lock:
@@ -99,6 +101,7 @@ class ConfluentSchemaRegistry:
         return known[1]
 
     def version_of(self, subject: str, version: int | Literal["latest"] = "latest") -> SchemaVersion:
+        """A version of a subject; `SchemaRegistryError` if there is none."""
         path = path_of("subjects", subject, "versions", version)
         found = self._answered(
             f"version {version} of {subject}", lambda patient: self._described(subject, path, patient)

@@ -117,6 +117,7 @@ class AvroSerde(Serde[T]):
 
     @property
     def subject(self) -> str:
+        """The subject that the schema is registered under."""
         return self.registered.subject
 
     def bind(self, topic: str, is_key: bool) -> AvroSerde[T]:

@@ -78,6 +78,7 @@ class JsonSchemaSerde(Serde[T]):
 
     @property
     def subject(self) -> str:
+        """The subject that the schema is registered under."""
         return self.registered.subject
 
     def bind(self, topic: str, is_key: bool) -> JsonSchemaSerde[T]:

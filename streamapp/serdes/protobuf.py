@@ -85,6 +85,7 @@ class ProtobufSerde(Serde[T]):
 
     @property
     def subject(self) -> str:
+        """The subject that the schema is registered under."""
         return self.registered.subject
 
     def bind(self, topic: str, is_key: bool) -> ProtobufSerde[T]:

@@ -29,6 +29,7 @@ class Demo:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.kafka_port, self.web_port, self.second_web_port = free_port(), free_port(), free_port()
+        self.registry_port = free_port()
         self._stack = ExitStack()
         self._runs = 0
 
@@ -37,6 +38,7 @@ class Demo:
 
     def start(self, *arguments: str) -> Worker:
         ports = ["--kafka-port", f"{self.kafka_port}", "--web-port", f"{self.web_port}"]
+        ports += ["--registry-port", f"{self.registry_port}"]
         command = [sys.executable, "-m", "agents.demo", *ports, "--data", f"{self.folder}", *arguments]
         return self._start(command, {})
 
@@ -51,7 +53,10 @@ class Demo:
 
     @property
     def _servers(self) -> dict[str, str]:
-        return {"STREAMAPP_BOOTSTRAP_SERVERS": f"127.0.0.1:{self.kafka_port}"}
+        return {
+            "STREAMAPP_BOOTSTRAP_SERVERS": f"127.0.0.1:{self.kafka_port}",
+            "STREAMAPP_SCHEMA_REGISTRY_URL": f"http://127.0.0.1:{self.registry_port}/apis/ccompat/v7",
+        }
 
     def get(self, port: int, path: str) -> Any:
         with urllib.request.urlopen(f"http://localhost:{port}{path}", timeout=10) as answer:
