@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from streamapp import App, AvroSerde, JsonSchemaSerde, StreamsBuilder, StringSerde
+from streamapp import App, AvroSerde, JsonSchemaSerde, Materialized, StreamsBuilder, StringSerde
 
 NAME = os.environ["ORDERS_NAME"]
 FIELDS: list[dict[str, Any]] = [{"name": "id", "type": "string"}]
@@ -27,8 +27,7 @@ def describe(builder: StreamsBuilder) -> None:
     counted = stream.group_by_key().aggregate(
         lambda: {"count": 0},
         lambda key, value, sums: {"count": sums["count"] + 1},
-        name="sums",
-        value_serde=summaries,
+        materialized=Materialized("sums", value_serde=summaries),
     )
     counted.to_stream().to(f"{NAME}-sums", key_serde=StringSerde(), value_serde=summaries)
 
