@@ -27,11 +27,11 @@ _MARKER = "streamapp-registry.json"
 _LOCK = ".lock"
 _STOP_SECONDS = 15.0
 _PATH = "/apis/ccompat/v7"
-# The subjects lie in a file of the folder that the process runs in; the interface keeps to Confluent's defaults.
+# The subjects lie in a file of the folder that the process runs in, written before an answer is given.
 _OPTIONS = (
     "-XX:TieredStopAtLevel=1",
     "-Xmx256m",
-    "-DREGISTRY_DATASOURCE_URL=jdbc:h2:file:./subjects",
+    "-DREGISTRY_DATASOURCE_URL=jdbc:h2:file:./subjects;WRITE_DELAY=0",
     "-DENABLE_CCOMPAT_CANONICAL_HASH_MODE=true",  # white space makes no other schema
     "-Dquarkus.datasource.jdbc.initial-size=2",
     "-Dquarkus.datasource.jdbc.min-size=2",

@@ -5,7 +5,15 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from streamapp import App, AvroSerde, JsonSchemaSerde, Materialized, StreamsBuilder, StringSerde
+from streamapp import (
+    App,
+    AvroSerde,
+    JsonSchemaSerde,
+    Materialized,
+    StreamsBuilder,
+    StreamsConfig,
+    StringSerde,
+)
 
 NAME = os.environ["ORDERS_NAME"]
 FIELDS: list[dict[str, Any]] = [{"name": "id", "type": "string"}]
@@ -29,7 +37,16 @@ def describe(builder: StreamsBuilder) -> None:
         lambda key, value, sums: {"count": sums["count"] + 1},
         materialized=Materialized("sums", value_serde=summaries),
     )
+    stream.group_by_key().reduce(
+        lambda old, new: new, materialized=Materialized("latest", value_serde=orders)
+    )
     counted.to_stream().to(f"{NAME}-sums", key_serde=StringSerde(), value_serde=summaries)
 
 
-app = App(NAME, topology=describe, datadir=os.environ["ORDERS_DATADIR"])
+app = App(
+    NAME,
+    topology=describe,
+    config=StreamsConfig(NAME, commit_interval_ms=200),
+    datadir=os.environ["ORDERS_DATADIR"],
+    web_port=int(os.environ.get("ORDERS_WEB_PORT", "6066")),
+)
