@@ -23,7 +23,7 @@ from streamapp.serdes.registered import Registered, SubjectStrategy
 from streamapp.serdes.schema_registry import Schema, SchemaRegistry
 from streamapp.serdes.types import excerpt, int_fields, is_immutable, record_fields, required_fields
 
-__all__ = ["AvroSerde"]
+__all__ = ["AvroSerde", "unresolvable"]
 
 T = TypeVar("T")
 
@@ -224,6 +224,21 @@ class AvroSerde(Serde[T]):
     def _unreadable(self, data: bytes, why: str) -> SerializationError:
         cut = why if len(why) <= _MOST_TEXT else f"{why[:_MOST_TEXT]}..."
         return SerializationError(f"cannot read {self._name} from {len(data)} bytes {excerpt(data)}: {cut}")
+
+
+def unresolvable(written: Schema, own: Schema) -> str | None:
+    """The reason why values of one Avro schema cannot be read by another; None: they can.
+
+    >>> unresolvable("int", "long"), unresolvable("string", "int") is None
+    (None, False)
+    """
+    try:
+        parsed = parse(own)
+        names = [field["name"] for field in own["fields"]] if kind_of(parsed.root) == "record" else None  # type: ignore[call-overload,index]
+        make_reader(parse(written), parsed, names)
+    except (*_FAILED, MemoryError) as error:
+        return excerpt(str(error), size=300)
+    return None
 
 
 def _rebuilt(
