@@ -6,6 +6,7 @@ import base64
 import json
 import logging
 import random
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -142,19 +143,30 @@ class RestClient:
     def _connections(self) -> urllib3.PoolManager:
         with self._lock:
             if self._pool is None:
-                settings = self.settings
+                seconds = self.settings.request_timeout_ms / 1000
                 self._pool = urllib3.PoolManager(
-                    timeout=urllib3.Timeout(
-                        connect=_CONNECT_SECONDS, read=settings.request_timeout_ms / 1000
-                    ),
+                    timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=seconds),
                     retries=False,
-                    cert_reqs="CERT_REQUIRED",
-                    ca_certs=settings.ssl_ca_location,
-                    cert_file=settings.ssl_certificate_location,
-                    key_file=settings.ssl_key_location,
-                    key_password=settings.ssl_key_password,
+                    ssl_context=_tls(self.settings),
                 )
             return self._pool
+
+
+def _tls(settings: RegistrySettings) -> ssl.SSLContext | None:
+    if all(url.startswith("http:") for url in settings.urls):
+        return None
+    try:
+        context = ssl.create_default_context(cafile=settings.ssl_ca_location)
+        if settings.ssl_certificate_location is not None:
+            # Asked for a password that it was not given, OpenSSL would ask the terminal.
+            password = settings.ssl_key_password or ""
+            context.load_cert_chain(settings.ssl_certificate_location, settings.ssl_key_location, password)
+    except ssl.SSLError as error:
+        raise ConfigError(
+            "the files of ssl.ca.location, ssl.certificate.location and ssl.key.location are not PEM files that match, "
+            f"or ssl.key.password is not the key's: {error}"
+        ) from error
+    return context
 
 
 def _understood(url: str, path: str, status: int, text: bytes) -> Any:

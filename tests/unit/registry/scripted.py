@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,7 +19,8 @@ class Refused(Exception):
 class ScriptedRegistry:
     """Keeps schemas as a registry does. ``fault`` is asked first, with the number of the request; it may raise `Refused`."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         self.subjects: dict[str, list[tuple[int, dict[str, Any]]]] = {}
         self.ids: list[dict[str, Any]] = []
@@ -59,6 +61,8 @@ class ScriptedRegistry:
         """Listens, at the same port as before."""
         self._server = ThreadingHTTPServer(("127.0.0.1", self._port), self._handler)
         self._port = self._server.server_port
+        if self._tls is not None:
+            self._server.socket = self._tls.wrap_socket(self._server.socket, server_side=True)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def stop(self) -> None:
@@ -67,7 +71,7 @@ class ScriptedRegistry:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        return f"http{'s' if self._tls else ''}://127.0.0.1:{self._port}"
 
     def add(self, subject: str, body: dict[str, Any]) -> int:
         if body not in self.ids:
