@@ -19,6 +19,7 @@ from streamapp.serdes.avro_schema import Parsed, SchemaRefused, check_size, kind
 from streamapp.serdes.avro_types import avro_schema_of
 from streamapp.serdes.avro_writer import make_any_writer
 from streamapp.serdes.base import Serde
+from streamapp.serdes.models import as_struct, is_model, maker_of, plain_of
 from streamapp.serdes.registered import Registered, SubjectStrategy
 from streamapp.serdes.schema_registry import Schema, SchemaRegistry
 from streamapp.serdes.types import excerpt, int_fields, is_immutable, record_fields, required_fields
@@ -50,7 +51,7 @@ class AvroSerde(Serde[T]):
     promotions); the registry knows the writer's schema by its id.
 
     Records are dicts, or with ``type`` a ``msgspec.Struct`` or dataclass, whose fields are those of the
-    schema that it wants. Without ``schema`` the schema follows from the type. ``fields`` names the fields to read; others are stepped over undecoded, which is
+    schema that it wants; a pydantic model or Faust Record is made of the dict. Without ``schema`` the schema follows from the type. ``fields`` names the fields to read; others are stepped over undecoded, which is
     cheaper. Timestamps and dates are datetimes in UTC and dates; where a field of ``type`` is an int they
     stay the number that Avro has. A record to be written has every field that the schema has no default for,
     and no field that the schema lacks.
@@ -88,12 +89,15 @@ class AvroSerde(Serde[T]):
         if schema is None:
             if type is None:
                 raise ConfigError("AvroSerde needs a schema, or a type that the schema follows from")
-            schema = avro_schema_of(type)
+            schema = avro_schema_of(as_struct(type) if is_model(type) else type)
         self.schema = _as_json(schema)
         self.type = type
         self.fields = None if fields is None else tuple(fields)
-        self._attributes = None if type is None else record_fields(type)
-        self._ints = frozenset() if self._attributes is None else int_fields(type)
+        self._model = type if is_model(type) else None
+        struct = None if self._model is not None else type
+        self._struct = struct
+        self._attributes = None if struct is None else record_fields(struct)
+        self._ints = frozenset() if self._attributes is None else int_fields(struct)
         self._parsed = _parsed(_as_json(schema), self._ints)
         self._own = _without_logical(self.schema, self._ints)
         self._name = (
@@ -103,12 +107,14 @@ class AvroSerde(Serde[T]):
             self.schema, "AVRO", _full_name(self.schema), registry, subject_strategy, version, subject
         )
         self._kept = self._kept_fields()
-        self._flat = is_flat(self._own) and (type is None or self._attributes is not None)
+        self._flat = is_flat(self._own) and (struct is None or self._attributes is not None)
         self._readers: dict[bytes, Callable[[bytes], Any]] = {}
         self._header = b""
         self._write_any = make_any_writer(self._parsed)
         self._write = self._writer(self._own)
-        self.immutable = self.schema in _IMMUTABLE if type is None else is_immutable(type)
+        self.immutable = (
+            self.schema in _IMMUTABLE if type is None else struct is not None and is_immutable(struct)
+        )
 
     @property
     def registry(self) -> SchemaRegistry:
@@ -166,7 +172,7 @@ class AvroSerde(Serde[T]):
             if (self.fields is None or name in self.fields)
             and (self._attributes is None or name in self._attributes)
         ]
-        if self._attributes is not None and (missing := required_fields(self.type) - set(kept)):
+        if self._attributes is not None and (missing := required_fields(self._struct) - set(kept)):
             raise ConfigError(
                 f"{self.type.__name__} needs the fields {sorted(missing)}, which are not read from "
                 f"{self._name}. Give them defaults, or add them to the schema (and to fields=)."
@@ -183,19 +189,24 @@ class AvroSerde(Serde[T]):
         return self._header
 
     def _writer(self, schema: Any) -> Callable[[Any, bytes], bytes]:
-        if is_flat(schema) and (self.type is None or self._attributes is not None):
-            names = {field["name"] for field in schema["fields"]}
-            if self._attributes is None:
-                return make_writer(schema, None)
-            if names <= self._attributes.keys():
+        if is_flat(schema) and self._attributes is not None:
+            if {field["name"] for field in schema["fields"]} <= self._attributes.keys():
                 return make_writer(schema, self._attributes)
-
-        if self.type is None:
-            return self._write_any
+        elif is_flat(schema) and self._struct is None:
+            return self._of_model(make_writer(schema, None))
+        if self._struct is None:
+            return self._of_model(self._write_any)
         return lambda value, header: self._write_any(self._plain(value), header)
 
+    def _of_model(self, write: Callable[[Any, bytes], bytes]) -> Callable[[Any, bytes], bytes]:
+        if self._model is None:
+            return write
+        return lambda value, header: write(plain_of(value), header)
+
     def _plain(self, value: Any) -> Any:
-        return value if self.type is None else msgspec.to_builtins(value, builtin_types=_BUILTIN)
+        if self._struct is None:
+            return plain_of(value) if self._model is not None else value
+        return msgspec.to_builtins(value, builtin_types=_BUILTIN)
 
     def _reader(self, data: bytes) -> Callable[[bytes], Any]:
         """The function for bytes that begin as these do; kept for the next ones."""
@@ -216,9 +227,12 @@ class AvroSerde(Serde[T]):
 
     def _made_reader(self, written: Parsed) -> Callable[[bytes], Any]:
         fields = self._kept if kind_of(self._parsed.root) == "record" else None
-        if self.type is None or (self._flat and self._attributes is not None):
-            return make_reader(written, self._parsed, fields, self.type, self._attributes)
-        read, type_ = make_reader(written, self._parsed, fields), self.type
+        if self._model is not None:
+            read, make = make_reader(written, self._parsed, fields), maker_of(self._model)
+            return lambda data: make(read(data))
+        if self._struct is None or (self._flat and self._attributes is not None):
+            return make_reader(written, self._parsed, fields, self._struct, self._attributes)
+        read, type_ = make_reader(written, self._parsed, fields), self._struct
         return lambda data: msgspec.convert(read(data), type_, builtin_types=_BUILTIN)
 
     def _unreadable(self, data: bytes, why: str) -> SerializationError:

@@ -12,9 +12,10 @@ from streamapp._base.extras import require_schemas
 from streamapp.errors import ConfigError, SerializationError, StreamsError
 from streamapp.serdes.base import Serde
 from streamapp.serdes.json import JsonSerde
+from streamapp.serdes.models import as_struct, is_model, is_pydantic, maker_of, plain_of
 from streamapp.serdes.registered import HEADER_BYTES, Registered, SubjectStrategy
 from streamapp.serdes.schema_registry import Schema, SchemaRegistry
-from streamapp.serdes.types import excerpt, is_pydantic
+from streamapp.serdes.types import excerpt
 
 __all__ = ["JsonSchemaSerde"]
 
@@ -25,7 +26,7 @@ class JsonSchemaSerde(Serde[T]):
     """JSON of one schema: a byte 0, the schema's id in 4 bytes big endian, the value as UTF-8.
 
     Values are what `JsonSerde` reads and writes: plain ones, or with ``type`` a ``msgspec.Struct``, dataclass,
-    TypedDict or NamedTuple. A pydantic model is taken too. Without ``schema`` the schema follows from the type.
+    TypedDict, NamedTuple, pydantic model or Faust Record. Without ``schema`` the schema follows from the type.
 
     Values are checked against the schema when they are written and read; ``validate=False`` leaves both checks out,
     which is cheaper. Reading needs the serde's own schema only. ``registry``, ``subject_strategy`` and ``version`` are
@@ -65,7 +66,7 @@ class JsonSchemaSerde(Serde[T]):
             self.schema, "JSON", record, registry, subject_strategy, version, subject
         )
         self._name = record or "the JSON Schema"
-        self._json: Serde[Any] = _PydanticJson(type) if is_pydantic(type) else JsonSerde(type)
+        self._json: Serde[Any] = _ModelJson(type) if is_model(type) else JsonSerde(type)
         self.immutable = self._json.immutable
         self._read, self._write = self._json.decoder(), self._json.serialize
         self._check = _validator(self.schema) if validate else None
@@ -134,20 +135,28 @@ class JsonSchemaSerde(Serde[T]):
         )
 
 
-class _PydanticJson(Serde[Any]):
-    """JSON of a pydantic model."""
+class _ModelJson(Serde[Any]):
+    """JSON of a pydantic model or a Faust Record."""
 
-    persistent_name = "PydanticJson"
+    persistent_name = "ModelJson"
 
     def __init__(self, model: Any) -> None:
-        self._model = model
-        self.deserialize = model.model_validate_json
+        self._model, make = model, maker_of(model)
+        read = (
+            model.model_validate_json if is_pydantic(model) else lambda data: make(msgspec.json.decode(data))
+        )
+        self.deserialize = read
 
     def serialize(self, value: Any) -> bytes:
         if not isinstance(value, self._model):
             raise SerializationError(f"expected {self._model.__name__}, got {excerpt(value)}")
-        text: str = value.model_dump_json()
-        return text.encode()
+        if is_pydantic(self._model):
+            text: str = value.model_dump_json()
+            return text.encode()
+        try:
+            return msgspec.json.encode(plain_of(value), order="deterministic")
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SerializationError(f"cannot write {excerpt(value)} as JSON: {error}") from error
 
 
 def _rebuilt(
@@ -174,6 +183,8 @@ def _derived(type_: Any) -> Any:
     try:
         if is_pydantic(type_):
             return type_.model_json_schema()
+        if is_model(type_):
+            type_ = as_struct(type_)
         (schema,), parts = msgspec.json.schema_components([type_], ref_template="#/$defs/{name}")
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"no JSON Schema follows from {type_!r}: {error}") from error

@@ -10,10 +10,11 @@ import msgspec
 from streamapp._base.extras import require_schemas
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.base import Serde
+from streamapp.serdes.models import plain_of
 from streamapp.serdes.proto_text import message_at, proto_text
 from streamapp.serdes.registered import HEADER_BYTES, Registered, SubjectStrategy
 from streamapp.serdes.schema_registry import SchemaRegistry
-from streamapp.serdes.types import excerpt, plain_of, record_fields
+from streamapp.serdes.types import excerpt, record_fields
 
 __all__ = ["ProtobufSerde"]
 

@@ -13,8 +13,6 @@ __all__ = [
     "int_fields",
     "is_exact",
     "is_immutable",
-    "is_pydantic",
-    "plain_of",
     "record_fields",
     "required_fields",
 ]
@@ -84,23 +82,6 @@ def int_fields(type_: Any) -> frozenset[str]:
             for member in (field.type.types if isinstance(field.type, mi.UnionType) else [field.type])
         )
     )
-
-
-def plain_of(value: Any) -> Any:
-    """A message of Protobuf or a model of pydantic as a dict; every other value itself."""
-    kind = type(value)
-    if hasattr(kind, "DESCRIPTOR") and hasattr(kind, "SerializeToString"):
-        from google.protobuf.json_format import MessageToDict
-
-        return MessageToDict(
-            value, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-        )
-    return value.model_dump() if is_pydantic(kind) else value
-
-
-def is_pydantic(type_: Any) -> bool:
-    """Tells pydantic's models, without importing pydantic."""
-    return isinstance(type_, type) and hasattr(type_, "model_validate_json") and hasattr(type_, "model_dump")
 
 
 def excerpt(data: Any, around: int = 0, size: int = 60) -> str:

@@ -30,7 +30,8 @@ from streamapp.serdes import (
     TimeWindowedSerde,
     UUIDSerde,
 )
-from streamapp.serdes.types import excerpt, plain_of
+from streamapp.serdes.models import plain_of
+from streamapp.serdes.types import excerpt
 from streamapp.state.lenient import Unreadable
 from streamapp.web.problem import BadParameter
 

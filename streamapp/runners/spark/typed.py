@@ -29,7 +29,8 @@ from streamapp.serdes import (
     StringSerde,
     UUIDSerde,
 )
-from streamapp.serdes.types import excerpt, is_pydantic, plain_of
+from streamapp.serdes.models import is_model, plain_of
+from streamapp.serdes.types import excerpt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -91,7 +92,7 @@ def arrow_type(serde: Serde[Any]) -> pa.DataType | None:
 
 
 def _has_fields(type_: Any) -> bool:
-    return type_ is not None and type_ is not dict and not is_pydantic(type_)
+    return type_ is not None and type_ is not dict and not is_model(type_)
 
 
 def _of_type(info: mi.Type) -> pa.DataType | None:
