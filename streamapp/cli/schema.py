@@ -35,10 +35,11 @@ def list_() -> None:
     with clear_errors():
         registry = ConfluentSchemaRegistry()
         subjects = Subjects(registry)
-        table = Table("subject", "version", "id", "format", "compatibility")
+        rule = f"The registry demands {subjects.level()} of subjects without a rule of their own"
+        table = Table("subject", "version", "id", "format", caption=rule)
         for name in subjects.names():
             latest = registry.version_of(name)
-            table.add_row(name, str(latest.version), str(latest.id), latest.format, subjects.level(name))
+            table.add_row(name, str(latest.version), str(latest.id), latest.format)
     Console(soft_wrap=True).print(table)
 
 
@@ -94,7 +95,7 @@ def check(application: str, records: int) -> None:
             change = subjects.change(planned.subject, registered.schema, registered.format)
             # A source reads what others write: their newer schema need not be the one that is read with.
             failed |= planned.writes and change.kind == "incompatible"
-            _tell(change, planned, subjects)
+            _tell(change, planned)
             if records:
                 failed |= _unreadable(app, planned, records)
     raise SystemExit(failed)
@@ -125,13 +126,11 @@ def _version(registry: ConfluentSchemaRegistry, subject: str, version: str) -> S
     return registry.version_of(subject, "latest" if version == "latest" else int(version))
 
 
-def _tell(change: Change, planned: PlannedSchema, subjects: Subjects) -> None:
+def _tell(change: Change, planned: PlannedSchema) -> None:
     role = "writes" if planned.writes else "reads"
     line = f"{change.subject}: {role}, {change.kind}"
     if change.latest is not None:
-        line += (
-            f" with version {change.latest.version} (id {change.latest.id}, {subjects.level(change.subject)})"
-        )
+        line += f" with version {change.latest.version} (id {change.latest.id})"
     click.echo(line)
     for each in change.difference:
         click.echo(f"  {each}")

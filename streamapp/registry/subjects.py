@@ -44,15 +44,9 @@ class Subjects:
             raise
         return sorted(found)
 
-    def level(self, subject: str) -> str:
-        """The compatibility that the registry demands: ``BACKWARD``, ``FULL_TRANSITIVE`` ..."""
-        try:
-            found = self._client.ask("GET", f"{path_of('config', subject)}?defaultToGlobal=true")
-        except RegistryRefusal as refusal:
-            if refusal.status != 404:
-                raise
-            found = self._client.ask("GET", "/config")
-        return str(found["compatibilityLevel"])
+    def level(self) -> str:
+        """The compatibility that the registry demands of subjects without a rule of their own: ``BACKWARD`` ..."""
+        return str(self._client.ask("GET", "/config")["compatibilityLevel"])
 
     def change(self, subject: str, schema: Schema, format: SchemaFormat) -> Change:
         """Compares a schema with the subject, by the level that the registry demands."""

@@ -74,7 +74,7 @@ def test_a_change_is_stopped_before_it_is_deployed(run: Run, topic: str) -> None
     assert '"name": "cents"' not in run("show", f"{topic}-out-value", "1").stdout
     listed = run("list").stdout
     assert f"{topic}-out-value" in listed
-    assert "BACKWARD" in listed
+    assert "demands BACKWARD of" in listed
 
 
 def test_what_is_not_there_is_said(run: Run, topic: str) -> None:
