@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import threading
-import time
 from typing import Any, Literal
 
 from streamapp.errors import ConfigError, SchemaRegistryError, SerializationError
@@ -26,6 +25,8 @@ _UNKNOWN_SECONDS = 10.0
 """The time for which an id without schema is not asked for again."""
 _ASKED_AGAIN_SECONDS = 0.5
 """A follower of the registry may learn of a new id a moment later."""
+_MOST_ASKED_AGAIN = 5
+"""More unknown ids at a time are no followers that lag behind, but bytes that are no ids."""
 _MOST_UNKNOWN = 1_000
 _MOST_REFERENCES = 1_000
 
@@ -179,11 +180,12 @@ class ConfluentSchemaRegistry:
         )
 
     def _asked(self, schema_id: int) -> tuple[SchemaFormat, Schema]:
-        until = self._unknown.get(schema_id)
-        if until is not None and time.monotonic() < until:
+        now = self.client.clock()
+        if self._unknown.get(schema_id, now) > now:
             raise _no_schema(schema_id, self.settings.url)
+        self._unknown = {number: until for number, until in self._unknown.items() if until > now}
         path = path_of("schemas", "ids", schema_id)
-        for again in (True, False):
+        for again in (True, False) if len(self._unknown) < _MOST_ASKED_AGAIN else (False,):
             try:
                 found = self._answered(
                     f"schema {schema_id}", lambda patient: self.client.ask("GET", path, patient=patient)
@@ -193,10 +195,10 @@ class ConfluentSchemaRegistry:
                 if refusal.status != 404:
                     raise
                 if again:
-                    time.sleep(_ASKED_AGAIN_SECONDS)
+                    self.client.sleep(_ASKED_AGAIN_SECONDS)
         if len(self._unknown) >= _MOST_UNKNOWN:
             self._unknown.clear()
-        self._unknown[schema_id] = time.monotonic() + _UNKNOWN_SECONDS
+        self._unknown[schema_id] = self.client.clock() + _UNKNOWN_SECONDS
         raise _no_schema(schema_id, self.settings.url)
 
     def _described(self, subject: str, path: str, patient: bool) -> Any:

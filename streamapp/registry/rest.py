@@ -63,7 +63,7 @@ class RestClient:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
-        self._sleep, self._clock = sleep, clock
+        self.sleep, self.clock = sleep, clock
         self._pool: urllib3.PoolManager | None = None
         self._lock = threading.Lock()
         self._first = 0
@@ -73,18 +73,18 @@ class RestClient:
 
         Raises `RegistryAway` if nobody has answered, and `RegistryRefusal` for an answer that is a no.
         """
-        deadline = self._clock() + self.settings.patience_ms / 1000
+        deadline = self.clock() + self.settings.patience_ms / 1000
         pause, warned = _FIRST_PAUSE_SECONDS, False
         while True:
             try:
                 return self._ask_all(method, path, body)
             except RegistryAway as error:
-                if not patient or self._clock() + pause > deadline:
+                if not patient or self.clock() + pause > deadline:
                     raise
                 if not warned:
                     logger.warning("%s; asking again for %g s", error, self.settings.patience_ms / 1000)
                     warned = True
-            self._sleep(pause * random.uniform(0.75, 1.0))
+            self.sleep(pause * random.uniform(0.75, 1.0))
             pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)
 
     def _ask_all(self, method: str, path: str, body: Any) -> Any:

@@ -255,6 +255,21 @@ def test_an_unknown_id_is_the_records_fault_and_is_not_asked_for_with_each_recor
     assert len(server.requests) == 2  # the second one for followers that lag behind
 
 
+def test_many_unknown_ids_are_asked_for_once(server: ScriptedRegistry) -> None:
+    """Bytes of something else that begin with 0 must not cost half a second each."""
+    clock = Clock()
+    registry = client_of(server, clock)
+    for number in range(100, 120):
+        with pytest.raises(SerializationError):
+            registry.schema_of(number)
+    assert len(server.requests) == 5 * 2 + 15
+    assert clock.now == 5 * 0.5
+    clock.now += 11
+    with pytest.raises(SerializationError):
+        registry.schema_of(100)
+    assert len(server.requests) == 5 * 2 + 15 + 2
+
+
 def test_an_id_of_another_format_is_said(server: ScriptedRegistry) -> None:
     server.add("a", {"schema": "{}", "schemaType": "JSON"})
     with pytest.raises(SerializationError, match="id 1 is JSON, not AVRO"):
