@@ -13,7 +13,7 @@ from streamapp.registry.known_schemas import KnownSchemas
 from streamapp.registry.references import whole_avro
 from streamapp.registry.registry_settings import RegistrySettings
 from streamapp.registry.rest import RegistryAway, RegistryRefusal, RestClient, path_of
-from streamapp.serdes.schema_diff import difference
+from streamapp.serdes.schema_diff import summary
 from streamapp.serdes.schema_registry import Schema, SchemaFormat, SchemaVersion
 
 __all__ = ["ConfluentSchemaRegistry", "schema_text"]
@@ -174,10 +174,7 @@ class ConfluentSchemaRegistry:
         except SchemaRegistryError:
             return f"{subject} has no version yet."
         new = text if format == "PROTOBUF" else json.loads(text)
-        lines = difference(latest.schema, new)
-        return f"Version {latest.version} (id {latest.id}) and the new schema differ: " + "; ".join(
-            lines[:20]
-        )
+        return f"Version {latest.version} (id {latest.id}) and the new schema differ: {summary(latest.schema, new)}"
 
     def _asked(self, schema_id: int) -> tuple[SchemaFormat, Schema]:
         now = self.client.clock()

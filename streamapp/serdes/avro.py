@@ -40,7 +40,7 @@ _FAILED = (
     struct.error,
 )
 _UNREADABLE = (*_FAILED, msgspec.MsgspecError)
-_MOST_TEXT = 2_000
+_MOST_TEXT = 1_600
 _IMMUTABLE = ("null", "boolean", "int", "long", "float", "double", "string", "bytes")
 
 

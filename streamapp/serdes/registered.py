@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from streamapp.errors import ConfigError, SchemaRegistryError
-from streamapp.serdes.schema_diff import difference
+from streamapp.serdes.schema_diff import summary
 from streamapp.serdes.schema_registry import (
     LocalSchemaRegistry,
     Schema,
@@ -20,6 +20,7 @@ SubjectStrategy = Literal["topic", "record", "topic-record"]
 """The name of a subject: ``<topic>-value``, ``<record>`` or ``<topic>-<record>`` (Confluent's TopicNameStrategy,
 RecordNameStrategy, TopicRecordNameStrategy)."""
 
+_MOST_NAME = 100
 HEADER_BYTES = 5
 """A byte 0, and the id in 4 bytes big endian."""
 
@@ -103,11 +104,11 @@ class Registered:
 
     def unlike(self, header: bytes, written: Any) -> str:
         """The two schemas of bytes that cannot be read, and their difference, in a sentence."""
-        lines = difference(written, self.schema)
+        changes = summary(written, self.schema)
         theirs = f"they were written with the schema of id {int.from_bytes(header[1:HEADER_BYTES], 'big')}"
-        if not lines:
+        if not changes:
             return f"{theirs}, which is the same as here"
-        return f"{theirs}, and {self.record or self.subject} here differs from it: {'; '.join(lines[:10])}"
+        return f"{theirs}, and {(self.record or self.subject)[:_MOST_NAME]} here differs from it: {changes}"
 
     def arguments(self) -> tuple[Any, ...]:
         """What the schema was given, for a copy in another process: with the application's registry."""

@@ -7,11 +7,12 @@ from typing import Any
 
 from streamapp.serdes.types import excerpt
 
-__all__ = ["difference"]
+__all__ = ["difference", "summary"]
 
 _MOST_LINES = 200
 _DEEPEST = 50
 _MOST_TEXT = 200
+_MOST_SUMMARY = 1_000
 
 
 def difference(old: Any, new: Any) -> list[str]:
@@ -28,6 +29,16 @@ def difference(old: Any, new: Any) -> list[str]:
     found: list[str] = []
     _compare(old, new, "", found)
     return found[:_MOST_LINES]
+
+
+def summary(old: Any, new: Any) -> str:
+    """The difference in one line that fits into a log; empty: they are equal.
+
+    >>> summary("int", "long")
+    "the schema: 'int' becomes 'long'"
+    """
+    text = "; ".join(difference(old, new))
+    return text if len(text) <= _MOST_SUMMARY else f"{text[:_MOST_SUMMARY]}..."
 
 
 def _compare(old: Any, new: Any, path: str, found: list[str], depth: int = 0) -> None:

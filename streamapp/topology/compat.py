@@ -12,7 +12,7 @@ from typing import Any
 
 from streamapp.errors import ConfigError
 from streamapp.serdes.avro import unresolvable
-from streamapp.serdes.schema_diff import difference
+from streamapp.serdes.schema_diff import summary
 from streamapp.topology.plan import Plan
 from streamapp.topology.snapshot import FORMAT, USER_PROCESSOR, snapshot
 from streamapp.topology.topology import Topology
@@ -145,7 +145,7 @@ def _schemas(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
         before = known.get(subject)
         if before is None or before["schema"] == after["schema"]:
             continue
-        lines = "; ".join(difference(before["schema"], after["schema"])[:10])
+        lines = summary(before["schema"], after["schema"])
         both_avro = before["format"] == after["format"] == "AVRO"
         why = unresolvable(before["schema"], after["schema"]) if both_avro else None
         if before["format"] != after["format"] or (why is not None and after["internal"]):
