@@ -13,6 +13,7 @@ from typing import Any
 from streamapp.errors import ConfigError
 from streamapp.serdes.avro import unresolvable
 from streamapp.serdes.schema_diff import summary
+from streamapp.state.kinds import same_changelog
 from streamapp.topology.plan import Plan
 from streamapp.topology.snapshot import FORMAT, USER_PROCESSOR, snapshot
 from streamapp.topology.topology import Topology
@@ -219,10 +220,6 @@ def _identity(store: Snapshot) -> tuple[Any, ...]:
     )
 
 
-_SAME_BYTES = {"key_value", "timestamped", "versioned"}
-"""Their changelogs have the same keys and values."""
-
-
 def _store(
     name: str, old: Snapshot, new: Snapshot, old_plan: Snapshot, new_plan: Snapshot
 ) -> Iterator[Finding]:
@@ -255,7 +252,7 @@ def _changes(
                 _REBUILD,
             )
     if old["kind"] != new["kind"]:
-        if {old["kind"], new["kind"]} <= _SAME_BYTES:
+        if same_changelog(old["kind"], new["kind"]):
             yield (
                 Need.MIGRATION,
                 f"its kind changes from {old['kind']} to {new['kind']}; the changelog serves both",

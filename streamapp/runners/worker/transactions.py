@@ -13,9 +13,10 @@ from contextlib import suppress
 
 from confluent_kafka import KafkaException
 
+from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.membership import Member, Position, StaleMemberError
+from streamapp.runners.worker.membership import Member, StaleMemberError
 from streamapp.runners.worker.sender import Sender
 
 __all__ = [
