@@ -73,6 +73,7 @@ def main(
 def _run(
     once: bool, until: datetime | None, data: Path, kafka_port: int, registry_port: int, web_port: int
 ) -> bool:
+    _check_data(data)
     with ExitStack() as stack:
         with phase("Kafka") as tell:
             find_java()  # Spark needs it too, and says less clearly so
@@ -199,6 +200,17 @@ def kafka_cluster(data: Path, port: int) -> Iterator[KafkaSettings]:
         return
     with local:
         yield KafkaSettings(bootstrap_servers=local.bootstrap_servers)
+
+
+def _check_data(data: Path) -> None:
+    """Events of before 23 November 2026 have ids that no registry knows."""
+    if os.environ.get(REGISTRY_URL) or os.environ.get("STREAMAPP_BOOTSTRAP_SERVERS"):
+        return
+    if (data / "kafka").is_dir() and not (data / "registry").is_dir():
+        raise StreamsError(
+            f"the events in {data / 'kafka'} were written without a schema registry: delete {data}, or name another folder with --data"
+        )
+    (data / "registry").mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager

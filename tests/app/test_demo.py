@@ -131,6 +131,13 @@ def test_workers_are_added_and_killed_and_the_tables_are_still_those_of_spark(de
     assert text.count(" equal") == 6
 
 
+def test_events_without_registry_are_refused(demo: Demo) -> None:
+    (demo.folder / "kafka").mkdir()
+    refused = demo.start("--once")
+    assert refused.wait(SECONDS) == 1
+    assert "were written without a schema registry" in refused.text()
+
+
 def _pid_of_the_worker_at(datadir: Path) -> int:
     (lock,) = datadir.glob("state/*/.lock")
     return int(lock.read_text().split()[0])
