@@ -1,9 +1,10 @@
-"""The whole application with one command: a real Kafka, the flights through Spark, a worker, live tables.
+"""The whole application with one command: a real Kafka and schema registry, the flights through Spark, a worker, live tables.
 
     python -m agents.demo                         stays until Ctrl-C; run again, it goes on where it was
     python -m agents.demo --once                  compares every table with Spark's own answer, and ends
 
-An existing Kafka is used when STREAMAPP_BOOTSTRAP_SERVERS is set (and STREAMAPP_SECURITY_PROTOCOL ...).
+An existing Kafka is used when STREAMAPP_BOOTSTRAP_SERVERS is set (and STREAMAPP_SECURITY_PROTOCOL ...), an existing
+schema registry when STREAMAPP_SCHEMA_REGISTRY_URL is.
 """
 
 from __future__ import annotations
@@ -28,12 +29,15 @@ from agents.ingest import ingest
 from streamapp import StreamsError
 from streamapp.broker import KafkaSettings, LocalKafka
 from streamapp.broker.distribution import find_java
+from streamapp.registry import ConfluentSchemaRegistry
+from streamapp.registry.apicurio import LocalRegistry
 from streamapp.runners.spark import spark_session
 from streamapp.runners.spark.progress import progress_bar
 from streamapp.testing import Backlog, WorkerProcess
 from tables.schemas import new_york_ms
 
-LOCAL_PORT = 9092
+LOCAL_PORT, REGISTRY_PORT = 9092, 8081
+REGISTRY_URL = "STREAMAPP_SCHEMA_REGISTRY_URL"
 console = Console(highlight=False, soft_wrap=True)
 
 
@@ -46,12 +50,17 @@ console = Console(highlight=False, soft_wrap=True)
 )
 @click.option("--data", type=click.Path(path_type=Path), default="data", show_default=True)
 @click.option("--kafka-port", default=LOCAL_PORT, show_default=True, help="Of the local Kafka.")
+@click.option(
+    "--registry-port", default=REGISTRY_PORT, show_default=True, help="Of the local schema registry."
+)
 @click.option("--web-port", default=6066, show_default=True, help="Of the table views and the page.")
-def main(once: bool, until: datetime | None, data: Path, kafka_port: int, web_port: int) -> None:
-    """Run the flights application: Kafka, ingest, worker, tables."""
+def main(
+    once: bool, until: datetime | None, data: Path, kafka_port: int, registry_port: int, web_port: int
+) -> None:
+    """Run the flights application: Kafka, schema registry, ingest, worker, tables."""
     _stop_on_signals()
     try:
-        equal = _run(once, until, data, kafka_port, web_port)
+        equal = _run(once, until, data, kafka_port, registry_port, web_port)
     except KeyboardInterrupt:
         console.print("Stopped. Run it again, and it goes on where it was.")
         sys.exit(130 if once else 0)
@@ -61,12 +70,22 @@ def main(once: bool, until: datetime | None, data: Path, kafka_port: int, web_po
     sys.exit(0 if equal else 1)
 
 
-def _run(once: bool, until: datetime | None, data: Path, kafka_port: int, web_port: int) -> bool:
+def _run(
+    once: bool, until: datetime | None, data: Path, kafka_port: int, registry_port: int, web_port: int
+) -> bool:
+    _check_data(data)
     with ExitStack() as stack:
         with phase("Kafka") as tell:
             find_java()  # Spark needs it too, and says less clearly so
             kafka = stack.enter_context(kafka_cluster(data / "kafka", kafka_port))
             tell(kafka.bootstrap_servers)
+
+        with phase("Registry") as tell:
+            registry = stack.enter_context(schema_registry(data, registry_port))
+            os.environ[REGISTRY_URL] = (
+                registry  # Spark's runner, below, finds the registry as the worker does
+            )
+            tell(registry)
 
         with phase("Flights", shows_bar=True) as tell:
             with console.status("Spark starts"):
@@ -76,6 +95,7 @@ def _run(once: bool, until: datetime | None, data: Path, kafka_port: int, web_po
                 published = ingest(
                     spark_session("flights"),
                     kafka,
+                    registry=ConfluentSchemaRegistry(),
                     until=None if until is None else new_york_ms(until.year, until.month, until.day),
                     on_progress=lambda done, total: bar.update(
                         line, description="  events are written", completed=done, total=total
@@ -87,6 +107,7 @@ def _run(once: bool, until: datetime | None, data: Path, kafka_port: int, web_po
         with phase("Worker") as tell:
             environ = {
                 "STREAMAPP_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+                REGISTRY_URL: registry,
                 "FLIGHTS_DATADIR": str(data / "worker"),
                 "FLIGHTS_WEB_PORT": str(web_port),
             }
@@ -98,7 +119,7 @@ def _run(once: bool, until: datetime | None, data: Path, kafka_port: int, web_po
         if once:
             return _compare(kafka, worker)
         command = os.path.relpath(Path(sys.executable).with_name("streamapp"))
-        start = f"STREAMAPP_BOOTSTRAP_SERVERS={kafka.bootstrap_servers} {command} worker agents"
+        start = f"STREAMAPP_BOOTSTRAP_SERVERS={kafka.bootstrap_servers} {REGISTRY_URL}={registry} {command} worker agents"
         _show_addresses(worker.url, f"{start} --web-port {web_port + 1} --datadir {data / 'worker-2'}")
         try:
             while True:
@@ -148,6 +169,7 @@ def _show_addresses(url: str, second_worker: str) -> None:
   One key               curl {url}/tables/carrier-flights/UA
   The hours of a day    curl '{url}/tables/airport-delays/JFK?from=2013-07-01&to=2013-07-02'
   Delays by weather     curl '{url}/tables/weather-delays/?limit=10'
+  The schemas           {REGISTRY_URL}={os.environ[REGISTRY_URL]} streamapp schema list
   A second worker       {second_worker}
 
 Ctrl-C stops everything."""
@@ -178,6 +200,31 @@ def kafka_cluster(data: Path, port: int) -> Iterator[KafkaSettings]:
         return
     with local:
         yield KafkaSettings(bootstrap_servers=local.bootstrap_servers)
+
+
+def _check_data(data: Path) -> None:
+    """Events of before 23 November 2026 have ids that no registry knows."""
+    if os.environ.get(REGISTRY_URL) or os.environ.get("STREAMAPP_BOOTSTRAP_SERVERS"):
+        return
+    if (data / "kafka").is_dir() and not (data / "registry").is_dir():
+        raise StreamsError(
+            f"the events in {data / 'kafka'} were written without a schema registry: delete {data}, or name another folder with --data"
+        )
+    (data / "registry").mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def schema_registry(data: Path, port: int) -> Iterator[str]:
+    """The registry that the environment names; without one a local registry, which is stopped again if it did not run."""
+    if os.environ.get(REGISTRY_URL):
+        yield os.environ[REGISTRY_URL]
+        return
+    local = LocalRegistry(data / "registry", port=port)
+    if local.status().pid is not None:
+        yield local.url
+        return
+    with local:
+        yield local.url
 
 
 def _start_spark(log: Path) -> None:

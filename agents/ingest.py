@@ -30,6 +30,7 @@ from agents.late_departures import TOPIC as LATE_DEPARTURES
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import StreamsError
+from streamapp.registry import ConfluentSchemaRegistry
 from streamapp.runners.spark import publish, spark_session
 from streamapp.runners.spark.partitioning import key_partitions
 from streamapp.runners.spark.progress import progress_bar
@@ -178,6 +179,12 @@ def _serde(dataset: Dataset, registry: SchemaRegistry | None) -> Serde[Any]:
     return AvroSerde(dataset.schema, registry=registry).bind(dataset.topic, False)
 
 
+def _registry(place: str | None) -> SchemaRegistry | None:
+    if place is None:
+        return None
+    return ConfluentSchemaRegistry(place) if "://" in place else LocalSchemaRegistry(place)
+
+
 class _Encoder:
     """Runs in executors: cleaned rows become records."""
 
@@ -232,10 +239,14 @@ def _new_york(context: click.Context, parameter: click.Parameter, value: datetim
 @click.option(
     "--until", type=click.DateTime(), callback=_new_york, help="End before this time; run again to go on."
 )
-@click.option("--registry", type=click.Path(path_type=Path), help="Folder for the schemas.")
+@click.option(
+    "--registry",
+    envvar="STREAMAPP_SCHEMA_REGISTRY_URL",
+    help="URL of a schema registry, or a folder for the schemas.",
+)
 @click.option("--master", default="local[2]", show_default=True, help="Spark's master.")
 def main(
-    bootstrap_servers: str, since: int | None, until: int | None, registry: Path | None, master: str
+    bootstrap_servers: str, since: int | None, until: int | None, registry: str | None, master: str
 ) -> None:
     """Clean the flights of 2013 with Spark and write them to Kafka, each event once however often this
     runs."""
@@ -246,7 +257,7 @@ def main(
             report = ingest(
                 spark,
                 bootstrap_servers,
-                registry=LocalSchemaRegistry(registry) if registry else None,
+                registry=_registry(registry),
                 since=since,
                 until=until,
                 on_progress=lambda done, total: bar.update(line, completed=done, total=total),

@@ -7,6 +7,7 @@
     python -m benchmarks curve keys                       cost over keys, or partitions
     python -m benchmarks memory                           resident size over state_memory_bytes
     python -m benchmarks processes                        one application of several worker processes
+    python -m benchmarks serdes                           Avro, JSON Schema, Protobuf beside Confluent's serializers
     python -m benchmarks spark                            W1 to W3 in batches on Spark, beside the loop by hand
     python -m benchmarks spark-handover                   a table of a million keys, from Spark to workers
 
@@ -52,6 +53,15 @@ console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)  
 def main(context: click.Context, results: Path, kafka_port: int) -> None:
     results.mkdir(parents=True, exist_ok=True)
     context.obj = lambda: (results, context.with_resource(_kafka(results / "kafka", kafka_port)))
+
+
+@main.command()
+@click.option("--rounds", default=15, show_default=True)
+def serdes(rounds: int) -> None:
+    """CPU for a record in each serde."""
+    from benchmarks.serdes import costs, serdes_table
+
+    console.print(serdes_table(costs(rounds)))
 
 
 @main.command()

@@ -53,6 +53,7 @@ from streamapp.errors import (
     ProcessorStateError,
     RecordDropped,
     RecordTooLateError,
+    SchemaRegistryError,
     SerializationError,
     ServiceDown,
     StreamsError,
@@ -77,9 +78,11 @@ from streamapp.serdes import (
     DoubleSerde,
     FloatSerde,
     IntegerSerde,
+    JsonSchemaSerde,
     JsonSerde,
     ListSerde,
     LongSerde,
+    ProtobufSerde,
     Serde,
     SessionWindowedSerde,
     ShortSerde,
@@ -116,6 +119,7 @@ from streamapp.windows import (
 
 if TYPE_CHECKING:
     from streamapp.app import App
+    from streamapp.registry import ConfluentSchemaRegistry
     from streamapp.runners.spark import SparkRunner
     from streamapp.serdes.avro import AvroSerde
 
@@ -134,6 +138,7 @@ __all__ = [
     "CogroupedKStream",
     "Compatibility",
     "ConfigError",
+    "ConfluentSchemaRegistry",
     "CopartitionError",
     "DoubleSerde",
     "EmitStrategy",
@@ -147,6 +152,7 @@ __all__ = [
     "InvalidStoreError",
     "JoinWindows",
     "JoinedKStream",
+    "JsonSchemaSerde",
     "JsonSerde",
     "KGroupedStream",
     "KGroupedTable",
@@ -164,6 +170,7 @@ __all__ = [
     "Processor",
     "ProcessorContext",
     "ProcessorStateError",
+    "ProtobufSerde",
     "PunctuationType",
     "ReadOnlyKeyValueStore",
     "ReadOnlySessionStore",
@@ -177,6 +184,7 @@ __all__ = [
     "RecordTooLateError",
     "Response",
     "Retry",
+    "SchemaRegistryError",
     "Serde",
     "SerializationError",
     "ServiceDown",
@@ -233,6 +241,7 @@ if not TYPE_CHECKING and missing_for_spark():
 _LAZY = {
     "App": "streamapp.app",
     "AvroSerde": "streamapp.serdes.avro",
+    "ConfluentSchemaRegistry": "streamapp.registry",
     "SparkRunner": "streamapp.runners.spark",
 }
 """Describing and testing a topology needs neither Faust nor Spark, so they are imported when first asked for."""

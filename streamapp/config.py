@@ -102,6 +102,13 @@ class StreamsConfig:
     """TLS and SASL settings by librdkafka's names (``security.protocol``, ``sasl.username`` ...). Default of each: its variable,
     ``STREAMAPP_SECURITY_PROTOCOL`` ..."""
 
+    schema_registry_url: str | None = None
+    """The registry of serdes that were given none. Default: ``STREAMAPP_SCHEMA_REGISTRY_URL``, else each serde has a
+    `LocalSchemaRegistry`."""
+    schema_registry_properties: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the registry's client by Confluent's names (``basic.auth.user.info``, ``ssl.ca.location``,
+    ``auto.register.schemas`` ...). Default of each: its variable, ``STREAMAPP_SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO`` ..."""
+
     processing_guarantee: Literal["at_least_once", "exactly_once_v2"] = "at_least_once"
     commit_interval_ms: int | None = None
     """Default: 30 seconds, or 100 ms with exactly_once_v2, as in Kafka Streams."""
@@ -248,6 +255,8 @@ class StreamsConfig:
             name: value for name, value in self.client_properties.items() if name != "bootstrap.servers"
         }
         object.__setattr__(self, "client_properties", Properties(others))
+        registry = Properties(self.schema_registry_properties)
+        object.__setattr__(self, "schema_registry_properties", registry)
 
     def _check_type(self, name: str, declared: str) -> None:
         value = getattr(self, name)
@@ -259,7 +268,7 @@ class StreamsConfig:
         expected = _TYPES.get(declared, object)
         if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
             what = _TYPE_NAMES.get(expected, "") + _UNITS.get(name.rsplit("_", 1)[-1], "")
-            shown = type(value).__name__ if name == "client_properties" else repr(value)  # may be a secret
+            shown = type(value).__name__ if name.endswith("_properties") else repr(value)  # may be a secret
             raise ConfigError(f"{name} has to be {what}, not {shown}")
 
     @property
@@ -310,7 +319,11 @@ class StreamsConfig:
         types = {f.name: f.type for f in fields(cls)}
         values: dict[str, Any] = {}
         secured: dict[str, Any] = {}
+        registry: dict[str, Any] = {}
         for key, value in properties.items():
+            if key.startswith(_REGISTRY_PROPERTIES) and key != "schema.registry.url":
+                registry[key.removeprefix("schema.registry.")] = value
+                continue
             if key.startswith(_CLIENT_PROPERTIES):
                 secured[key] = value
                 continue
@@ -320,6 +333,8 @@ class StreamsConfig:
             values[name] = _convert(key, value, types[name])
         if secured:
             values["client_properties"] = {**values.get("client_properties", {}), **secured}
+        if registry:
+            values["schema_registry_properties"] = registry
         return cls(**values)
 
 
@@ -364,6 +379,13 @@ _LEAST = {
 _UNITS = {"ms": " of milliseconds", "bytes": " of bytes"}
 
 _CLIENT_PROPERTIES = ("security.", "sasl.", "ssl.")
+_REGISTRY_PROPERTIES = (
+    "schema.registry.",
+    "basic.auth.",
+    "bearer.auth.",
+    "auto.register.schemas",
+    "normalize.schemas",
+)
 _PROPERTY_NAMES = {
     "errors.dead.letter.queue.topic.name": "dead_letter_queue_topic",
     "default.key.serde": "default_key_serde",

@@ -15,6 +15,7 @@ __all__ = [
     "ProcessorStateError",
     "RecordDropped",
     "RecordTooLateError",
+    "SchemaRegistryError",
     "SerializationError",
     "ServiceDown",
     "StreamsError",
@@ -70,6 +71,10 @@ class RecordTooLateError(StreamsError):
 
 class BrokerError(StreamsError):
     """Kafka cannot be reached, or refused what was asked of it."""
+
+
+class SchemaRegistryError(BrokerError):
+    """The schema registry cannot be reached, or refuses a schema. No record is to blame, so no handler is asked."""
 
 
 class RecordDropped(StreamsError):

@@ -38,7 +38,7 @@ class SecuredKafka(SteadyKafka):
         super().__init__(folder / "kafka", brokers=1, port=0)
         self._pem = folder / "pem"
         self._tls, self._sasl = ports.free_port([]), ports.free_port([])
-        _make_certificates(self._pem)
+        make_certificates(self._pem)
 
     def _write_cluster(self, cluster: Any) -> None:
         super()._write_cluster(cluster)
@@ -134,7 +134,7 @@ def _token() -> str:
     return ".".join([*texts, ""])
 
 
-def _make_certificates(folder: Path) -> None:
+def make_certificates(folder: Path) -> None:
     """An authority (``ca.pem``), the broker's certificate with its key, and a client's, whose key has a password."""
     folder.mkdir(parents=True)
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from streamapp.errors import MissingExtraError
 
-__all__ = ["missing_for_spark", "require_spark"]
+__all__ = ["missing_for_spark", "require_schemas", "require_spark"]
 
 _SPARK = ("pyspark", "pyarrow", "pandas", "numpy")
 """Of the extra; packaging comes with aiokafka, too."""
@@ -15,6 +15,15 @@ _SPARK = ("pyspark", "pyarrow", "pandas", "numpy")
 def missing_for_spark() -> list[str]:
     """The packages of the extra ``spark`` that are not installed."""
     return [name for name in _SPARK if find_spec(name) is None]
+
+
+def require_schemas(package: str) -> None:
+    """Raises `MissingExtraError` unless a package of the extra ``schemas`` is there."""
+    if find_spec(package) is None:
+        raise MissingExtraError(
+            f"this needs the extra schemas, and {package} is not installed: pip install 'streamapp[schemas]' "
+            "(in a checkout: pip install '.[schemas]')"
+        )
 
 
 def require_spark() -> None:

@@ -1,4 +1,4 @@
-"""One broker as a process of the operating system: start it, find it again, end it."""
+"""One server, a broker or a registry, as a process of the operating system: start it, find it again, end it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _DETACHED: list[subprocess.Popen[bytes]] = []
 
 
 class BrokerProcess:
-    """The process of one broker, known by ``broker.pid`` in its folder; its output goes to ``broker.log``.
+    """The process of one server, known by ``<name>.pid`` in its folder; its output goes to ``<name>.log``.
 
     The file holds the pid and the time at which that process started, so a pid that the system has given
     to somebody else since is never taken for the broker.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.log = folder / "broker.log"
+    def __init__(self, folder: Path, name: str = "broker") -> None:
+        self.log = folder / f"{name}.log"
         self._folder = folder
-        self._pid_file = folder / "broker.pid"
+        self._pid_file = folder / f"{name}.pid"
         self._child: subprocess.Popen[bytes] | None = None
         self._log_start = 0
 

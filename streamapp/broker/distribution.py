@@ -1,4 +1,4 @@
-"""Apache Kafka as a set of jars in the user's cache, resolved with the Ivy that PySpark brings along.
+"""Apache Kafka and Apicurio Registry as jars in the user's cache, resolved with the Ivy that PySpark brings along.
 
 No archive of Kafka is unpacked and Docker is not needed: Java runs Ivy once, Ivy fetches the jars of one
 pinned version from a Maven repository, and every later start reads them from the cache.
@@ -12,7 +12,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree
@@ -20,15 +21,24 @@ from xml.sax.saxutils import quoteattr
 
 from streamapp.errors import BrokerError
 
-__all__ = ["KAFKA_VERSION", "find_java", "kafka_jars", "maven_jars", "maven_repository"]
+__all__ = [
+    "KAFKA_VERSION",
+    "REGISTRY_VERSION",
+    "find_java",
+    "kafka_jars",
+    "maven_jars",
+    "maven_repository",
+    "registry_jars",
+]
 
 KAFKA_VERSION = "4.3.1"
+REGISTRY_VERSION = "2.5.11.Final"
 OLDEST_JAVA = 17
 
 _TELLING = re.compile(r"error|unresolved|failed|not found|refused", re.IGNORECASE)
 _LOGGING = "org.slf4j:slf4j-simple:1.7.36"
 _IVY_MODULE = """\
-<ivy-module version="2.0">
+<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="streamapp" module="{name}"/>
   <configurations><conf name="default"/></configurations>
   <dependencies>
@@ -37,10 +47,14 @@ _IVY_MODULE = """\
 </ivy-module>
 """
 _IVY_DEPENDENCY = '    <dependency org="{}" name="{}" rev="{}" conf="default->default"/>'
+_IVY_ARCHIVE = """\
+    <dependency org="{}" name="{}" rev="{}" conf="default->default" transitive="false">
+      <artifact name="{}" type="tar.gz" ext="tar.gz" m:classifier="all"/>
+    </dependency>"""
 
 
-def find_java() -> str:
-    """Return the path of a Java that can run Kafka: ``$JAVA_HOME/bin/java``, or else ``java`` on the PATH.
+def find_java(server: str = "Kafka") -> str:
+    """Return the path of a Java that can run a server: ``$JAVA_HOME/bin/java``, or else ``java`` on the PATH.
 
     Raises `BrokerError` if there is none, or if it is older than Java 17.
     """
@@ -48,7 +62,7 @@ def find_java() -> str:
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     advice = f"Install a JRE of version {OLDEST_JAVA} or newer and put it on the PATH, or set JAVA_HOME."
     if java is None:
-        raise BrokerError(f"Kafka needs Java, and there is no java on the PATH. {advice}")
+        raise BrokerError(f"{server} needs Java, and there is no java on the PATH. {advice}")
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError) as error:
@@ -57,7 +71,7 @@ def find_java() -> str:
     if found is None:
         raise BrokerError(f"{java} -version does not say which version it is. {advice}")
     if int(found[1]) < OLDEST_JAVA:
-        raise BrokerError(f"Kafka needs Java {OLDEST_JAVA}, and {java} is Java {found[1]}. {advice}")
+        raise BrokerError(f"{server} needs Java {OLDEST_JAVA}, and {java} is Java {found[1]}. {advice}")
     return java
 
 
@@ -68,6 +82,25 @@ def kafka_jars(java: str) -> Path:
     )
 
 
+def registry_jars(java: str) -> Path:
+    """Return the folder with the schema registry's jars, fetching them the first time (about 140 MB)."""
+    version = REGISTRY_VERSION
+    module = ("io.apicurio", "apicurio-registry-app", version)
+    name = f"apicurio-registry-{version}"
+
+    def fetch(folder: Path) -> None:
+        # Ivy gives the archive the type of its extension; nothing else is resolved.
+        _resolve(
+            java, folder, name, [_IVY_ARCHIVE.format(*module, module[1])], f"{module[1]}-{version}.tar.gz"
+        )
+        archive = folder / "jars" / f"{module[1]}-{version}.tar.gz"
+        with tarfile.open(archive) as packed:
+            packed.extractall(folder / "jars", filter="data")
+        archive.unlink()
+
+    return _cached(name, fetch)
+
+
 def maven_jars(java: str, name: str, *modules: str) -> Path:
     """Return a folder with the jars of ``modules`` (``group:artifact:version``) and of all that they need.
 
@@ -75,6 +108,15 @@ def maven_jars(java: str, name: str, *modules: str) -> Path:
     the modules do. It appears by one rename after everything is there, so an interrupted download leaves nothing
     that looks complete. Raises `BrokerError` if the jars cannot be fetched.
     """
+    _, artifact, version = modules[0].split(":")
+    dependencies = [_IVY_DEPENDENCY.format(*module.split(":")) for module in modules]
+    return _cached(
+        name, lambda folder: _resolve(java, folder, name, dependencies, f"{artifact}-{version}.jar")
+    )
+
+
+def _cached(name: str, fetch: Callable[[Path], None]) -> Path:
+    """The complete folder of the name, whose ``jars`` are fetched into another folder first."""
     cache = _cache_folder()
     complete = cache / name
     if complete.is_dir():
@@ -85,7 +127,7 @@ def maven_jars(java: str, name: str, *modules: str) -> Path:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
             try:
-                _resolve(java, partial, name, modules)
+                fetch(partial)
                 (partial / "jars").rename(complete)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
@@ -117,7 +159,8 @@ def _mirrors_central(mirror_of: str) -> bool:
     return "!central" not in names and not names.isdisjoint({"*", "central", "external:*"})
 
 
-def _resolve(java: str, folder: Path, name: str, modules: Sequence[str]) -> None:
+def _resolve(java: str, folder: Path, name: str, dependencies: Sequence[str], proof: str) -> None:
+    """Fetches the dependencies into ``jars``, where a file of the name ``proof`` is there then."""
     ivy = _ivy_jar()
     repository = maven_repository()
     root = f" root={quoteattr(repository)}" if repository else ""
@@ -127,19 +170,17 @@ def _resolve(java: str, folder: Path, name: str, modules: Sequence[str]) -> None
         f'<resolvers><ibiblio name="maven" m2compatible="true"{root}/></resolvers></ivysettings>'
     )
     (folder / "ivysettings.xml").write_text(settings, encoding="utf-8")
-    dependencies = "\n".join(_IVY_DEPENDENCY.format(*module.split(":")) for module in modules)
     (folder / "ivy.xml").write_text(
-        _IVY_MODULE.format(name=name, dependencies=dependencies), encoding="utf-8"
+        _IVY_MODULE.format(name=name, dependencies="\n".join(dependencies)), encoding="utf-8"
     )
     command = [java, "-jar", str(ivy), "-settings", "ivysettings.xml", "-ivy", "ivy.xml", "-confs", "default"]
     # The type "bundle" (OSGi) holds scala-logging and snappy; without it the broker does not start.
-    command += ["-retrieve", "jars/[artifact]-[revision].[ext]", "-types", "jar", "bundle"]
+    command += ["-retrieve", "jars/[artifact]-[revision].[ext]", "-types", "jar", "bundle", "tar.gz"]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)
     except subprocess.TimeoutExpired as error:
         raise BrokerError(f"Fetching {name} took over 15 minutes; try again.") from error
-    _, artifact, version = modules[0].split(":")
-    if done.returncode or not (folder / "jars" / f"{artifact}-{version}.jar").exists():
+    if done.returncode or not (folder / "jars" / proof).exists():
         lines = (done.stdout + done.stderr).splitlines()
         telling = [line.strip() for line in lines if _TELLING.search(line)]
         raise BrokerError(
@@ -156,7 +197,7 @@ def _ivy_jar() -> Path:
         for jar in Path(package).glob("jars/ivy-*.jar"):
             return jar
     raise BrokerError(
-        "Fetching Kafka needs the Ivy jar that PySpark ships, and PySpark is not installed: "
+        "Fetching Kafka or a registry needs the Ivy jar that PySpark ships, and PySpark is not installed: "
         "pip install 'streamapp[spark]'. Or use a Kafka that runs already: set STREAMAPP_BOOTSTRAP_SERVERS."
     )
 

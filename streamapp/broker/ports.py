@@ -17,12 +17,17 @@ __all__ = ["check_port", "free_port"]
 _FREE_PORTS = range(20_000, 32_000)
 
 
-def check_port(port: int) -> None:
-    """Raise `BrokerError` unless a broker can listen on ``port``."""
+def check_port(
+    port: int,
+    server: str = "Kafka",
+    option: str = "--kafka-port",
+    variable: str = "STREAMAPP_BOOTSTRAP_SERVERS",
+) -> None:
+    """Raise `BrokerError` unless a server can listen on ``port``."""
     if not _is_free(port):
         raise BrokerError(
-            f"Port {port} is in use, so Kafka cannot listen on it. Stop what uses it, choose another port "
-            "with --port (--kafka-port where there are several), or, if a Kafka of yours runs there, use it: set STREAMAPP_BOOTSTRAP_SERVERS."
+            f"Port {port} is in use, so {server} cannot listen on it. Stop what uses it, choose another port "
+            f"with --port ({option} where there are several), or, if a {server} of yours runs there, use it: set {variable}."
         )
 
 

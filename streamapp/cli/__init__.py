@@ -16,8 +16,10 @@ from streamapp.cli.dlq import dlq_group
 from streamapp.cli.doctor import doctor
 from streamapp.cli.group_offsets import offsets_group
 from streamapp.cli.pause import pause, resume
+from streamapp.cli.registry import registry_group
 from streamapp.cli.replay import replay
 from streamapp.cli.reset import reset
+from streamapp.cli.schema import schema_group
 from streamapp.cli.spark import spark_group
 from streamapp.cli.sql import sql
 from streamapp.cli.topic import topic_group
@@ -44,9 +46,11 @@ for _command in (
     doctor,
     offsets_group,
     pause,
+    registry_group,
     replay,
     reset,
     resume,
+    schema_group,
     spark_group,
     sql,
     topic_group,

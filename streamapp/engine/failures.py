@@ -28,7 +28,7 @@ LETTER = "__streamapp.errors."
 """Headers of a dead letter that begin so are streamapp's. KIP-1034 has the others."""
 
 NO_FAULT_OF_THE_RECORD = (ProcessorStateError, BrokerError)
-"""The disk's or the brokers': no handler's business."""
+"""The disk's, the brokers' or the schema registry's: no handler's business."""
 
 
 class ProcessingFailed(StreamsError):
@@ -56,6 +56,8 @@ class Failures:
 
     def deserialization(self, error: Exception, source: str) -> None:
         """A source record's bytes could not be decoded, or its timestamp not be extracted."""
+        if isinstance(error, NO_FAULT_OF_THE_RECORD):
+            raise error
         self._handle(
             self.answers.get(source, self._config.deserialization_exception_handler),
             error,
@@ -129,6 +131,8 @@ class Failures:
 
     def production(self, error: Exception, node: str, topic: str) -> None:
         """A result could not be serialized."""
+        if isinstance(error, NO_FAULT_OF_THE_RECORD):
+            raise error
         self._handle(
             self.answers.get(node, self._config.production_exception_handler),
             error,

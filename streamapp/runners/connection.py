@@ -1,4 +1,4 @@
-"""The decision for all clients and commands: the cluster of an application, and the application's access to it.
+"""The decision for all clients and commands: the cluster and the schema registry of an application, and the access to both.
 
 An argument comes first, then the configuration, then the environment, then the local broker.
 """
@@ -8,17 +8,21 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamapp._base.secrets import without_user
 from streamapp.broker.settings import KafkaSettings
 from streamapp.config import StreamsConfig
 from streamapp.errors import ConfigError
+from streamapp.registry import ConfluentSchemaRegistry, RegistrySettings
+from streamapp.registry.rest import RestClient
+from streamapp.serdes.schema_registry import set_default_registry
 
 if TYPE_CHECKING:
     from faust.types.auth import CredentialsT
 
-__all__ = ["client_of", "connected", "faust_of", "faust_servers", "settings_of"]
+__all__ = ["client_of", "connected", "faust_of", "faust_servers", "registry_of", "settings_of"]
 
 _NAMES = {each.name.replace("_", "."): each.name for each in fields(KafkaSettings)}
 """librdkafka's name of each setting that both kinds of clients have."""
@@ -28,6 +32,8 @@ _FAUST_ADDRESSES = {
     "broker_producer": "BROKER_PRODUCER_URL",
 }
 """Faust's settings that name brokers, with their variables, which Faust prefers to arguments."""
+_SCHEMAS = ".schemas"
+"""The folder of schemas in the state folder."""
 _PORT = 9092
 """The port that Faust adds to a host without port."""
 
@@ -44,6 +50,7 @@ def connected(config: StreamsConfig, environ: Mapping[str, str] | None = None) -
     '127.0.0.1:9092'
     """
     environ = os.environ if environ is None else environ
+    config = _with_registry(config, environ)
     properties = dict(config.client_properties)
     if "sasl.mechanisms" in properties:  # librdkafka has two names for it
         properties["sasl.mechanism"] = properties.pop("sasl.mechanisms")
@@ -56,6 +63,37 @@ def connected(config: StreamsConfig, environ: Mapping[str, str] | None = None) -
     return config.replace(
         bootstrap_servers=settings.bootstrap_servers, client_properties=settings.librdkafka() | properties
     )
+
+
+def registry_of(config: StreamsConfig) -> ConfluentSchemaRegistry | None:
+    """The registry of the application's serdes; None: they have none with a server.
+
+    A restart of the application needs no registry for schemas that it has seen: the state folder keeps them.
+    """
+    if config.schema_registry_url is None:
+        return None
+    properties = {**config.schema_registry_properties, "url": config.schema_registry_url}
+    settings = RegistrySettings.from_properties(properties)
+    return ConfluentSchemaRegistry(cache=Path(config.state_dir) / _SCHEMAS, client=RestClient(settings))
+
+
+def _with_registry(config: StreamsConfig, environ: Mapping[str, str]) -> StreamsConfig:
+    given = {name.replace(".", "_"): value for name, value in config.schema_registry_properties.items()}
+    settings = RegistrySettings.from_env(environ, **given | {"url": config.schema_registry_url})
+    if settings is None:
+        if given:
+            raise ConfigError(
+                f"schema_registry_properties has {', '.join(config.schema_registry_properties)}, but no registry is named: "
+                "set schema_registry_url"
+            )
+        return config
+    config = config.replace(
+        schema_registry_url=settings.url, schema_registry_properties=settings.properties()
+    )
+    registry = registry_of(config)
+    assert registry is not None
+    set_default_registry(registry)
+    return config
 
 
 def client_of(config: StreamsConfig) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from streamapp.serdes.avro import AvroSerde
 from streamapp.serdes.base import Serde
 from streamapp.serdes.json import JsonSerde
+from streamapp.serdes.json_schema import JsonSchemaSerde
 from streamapp.serdes.lists import ListSerde
 from streamapp.serdes.primitives import (
     BooleanSerde,
@@ -16,7 +17,8 @@ from streamapp.serdes.primitives import (
     UUIDSerde,
     VoidSerde,
 )
-from streamapp.serdes.schema_registry import LocalSchemaRegistry, SchemaRegistry
+from streamapp.serdes.protobuf import ProtobufSerde
+from streamapp.serdes.schema_registry import LocalSchemaRegistry, SchemaRegistry, SchemaVersion
 from streamapp.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
 
 __all__ = [
@@ -26,11 +28,14 @@ __all__ = [
     "DoubleSerde",
     "FloatSerde",
     "IntegerSerde",
+    "JsonSchemaSerde",
     "JsonSerde",
     "ListSerde",
     "LocalSchemaRegistry",
     "LongSerde",
+    "ProtobufSerde",
     "SchemaRegistry",
+    "SchemaVersion",
     "Serde",
     "SessionWindowedSerde",
     "ShortSerde",

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Collection
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -16,12 +16,15 @@ from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.avro_codegen import is_flat, make_writer
 from streamapp.serdes.avro_reader import make_reader
 from streamapp.serdes.avro_schema import Parsed, SchemaRefused, check_size, kind_of, parse
+from streamapp.serdes.avro_types import avro_schema_of
 from streamapp.serdes.avro_writer import make_any_writer
 from streamapp.serdes.base import Serde
-from streamapp.serdes.schema_registry import LocalSchemaRegistry, Schema, SchemaRegistry
+from streamapp.serdes.models import as_struct, is_model, maker_of, plain_of
+from streamapp.serdes.registered import Registered, SubjectStrategy
+from streamapp.serdes.schema_registry import Schema, SchemaRegistry
 from streamapp.serdes.types import excerpt, int_fields, is_immutable, record_fields, required_fields
 
-__all__ = ["AvroSerde"]
+__all__ = ["AvroSerde", "unresolvable"]
 
 T = TypeVar("T")
 
@@ -37,6 +40,7 @@ _FAILED = (
     struct.error,
 )
 _UNREADABLE = (*_FAILED, msgspec.MsgspecError)
+_MOST_TEXT = 1_600
 _IMMUTABLE = ("null", "boolean", "int", "long", "float", "double", "string", "bytes")
 
 
@@ -47,10 +51,14 @@ class AvroSerde(Serde[T]):
     promotions); the registry knows the writer's schema by its id.
 
     Records are dicts, or with ``type`` a ``msgspec.Struct`` or dataclass, whose fields are those of the
-    schema that it wants. ``fields`` names the fields to read; others are stepped over undecoded, which is
+    schema that it wants; a pydantic model or Faust Record is made of the dict. Without ``schema`` the schema follows from the type. ``fields`` names the fields to read; others are stepped over undecoded, which is
     cheaper. Timestamps and dates are datetimes in UTC and dates; where a field of ``type`` is an int they
     stay the number that Avro has. A record to be written has every field that the schema has no default for,
     and no field that the schema lacks.
+
+    ``registry`` gives the ids; without one it is the application's (``schema_registry_url``). ``version`` pins the
+    schema that is written: a version of the subject, or ``"latest"``; nothing is registered then.
+    ``subject_strategy`` names the subject: ``topic``, ``record`` or ``topic-record``.
 
     Raises `ConfigError` for what is not a schema and for a ``type`` that it does not fill.
 
@@ -69,39 +77,63 @@ class AvroSerde(Serde[T]):
 
     def __init__(
         self,
-        schema: Schema,
+        schema: Schema | None = None,
         *,
         registry: SchemaRegistry | None = None,
         type: Any = None,
         fields: Collection[str] | None = None,
         subject: str | None = None,
+        subject_strategy: SubjectStrategy = "topic",
+        version: int | Literal["latest"] | None = None,
     ) -> None:
+        if schema is None:
+            if type is None:
+                raise ConfigError("AvroSerde needs a schema, or a type that the schema follows from")
+            schema = avro_schema_of(as_struct(type) if is_model(type) else type)
         self.schema: Any = _as_json(schema)
-        self.registry: SchemaRegistry = registry if registry is not None else LocalSchemaRegistry()
         self.type = type
         self.fields: tuple[str, ...] | None = None if fields is None else tuple(fields)
-        self.subject = subject
-        self._attributes = None if type is None else record_fields(type)
-        self._ints = frozenset() if self._attributes is None else int_fields(type)
+        self._model = type if is_model(type) else None
+        struct = None if self._model is not None else type
+        self._struct = struct
+        self._attributes = None if struct is None else record_fields(struct)
+        self._ints = frozenset() if self._attributes is None else int_fields(struct)
         self._parsed = _parsed(_as_json(schema), self._ints)
         self._own = _without_logical(self.schema, self._ints)
         self._name = (
             self._own["name"] if isinstance(self._own, dict) and "name" in self._own else "the schema"
         )
+        self.registered: Registered = Registered(
+            self.schema, "AVRO", _full_name(self.schema), registry, subject_strategy, version, subject
+        )
         self._kept = self._kept_fields()
-        self._flat = is_flat(self._own) and (type is None or self._attributes is not None)
+        self._flat = is_flat(self._own) and (struct is None or self._attributes is not None)
         self._readers: dict[bytes, Callable[[bytes], Any]] = {}
         self._header = b""
         self._write_any = make_any_writer(self._parsed)
-        self._write = self._writer()
-        self.immutable: bool = self.schema in _IMMUTABLE if type is None else is_immutable(type)
+        self._write = self._writer(self._own)
+        self.immutable: bool = (
+            self.schema in _IMMUTABLE if type is None else struct is not None and is_immutable(struct)
+        )
+
+    @property
+    def registry(self) -> SchemaRegistry:
+        """The registry of the serde, else of the application (``schema_registry_url``), else one without server."""
+        return self.registered.registry
+
+    @property
+    def subject(self) -> str:
+        """The subject that the schema is registered under."""
+        return self.registered.subject
 
     def bind(self, topic: str, is_key: bool) -> AvroSerde[T]:
-        """This serde with the subject ``<topic>-key`` or ``<topic>-value``."""
-        return self._with_subject(f"{topic}-{'key' if is_key else 'value'}")
+        """This serde with the topic's subject: ``<topic>-key`` or ``<topic>-value``, or what the strategy says."""
+        bound = self.registered.subject_for(topic, is_key)
+        registry, strategy, version, _ = self.registered.arguments()
+        return _rebuilt(self.schema, self.type, self.fields, registry, strategy, version, bound)
 
     def serialize(self, value: T) -> bytes:
-        header = self._header or self._registered()
+        header = self._header or self._first_header()
         try:
             return self._write(value, header)
         except (*_FAILED, msgspec.MsgspecError):
@@ -123,11 +155,7 @@ class AvroSerde(Serde[T]):
             raise self._unreadable(data, str(error)) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        unbound = (self.schema, self.registry, self.type, self.fields, self.subject)
-        return _rebuilt, unbound
-
-    def _with_subject(self, subject: str) -> AvroSerde[T]:
-        return _rebuilt(self.schema, self.registry, self.type, self.fields, subject)
+        return _rebuilt, (self.schema, self.type, self.fields, *self.registered.arguments())
 
     def _kept_fields(self) -> list[str]:
         """The names of the fields to read, in the order of the schema; none if it is not a record's."""
@@ -144,31 +172,41 @@ class AvroSerde(Serde[T]):
             if (self.fields is None or name in self.fields)
             and (self._attributes is None or name in self._attributes)
         ]
-        if self._attributes is not None and (missing := required_fields(self.type) - set(kept)):
+        if self._attributes is not None and (missing := required_fields(self._struct) - set(kept)):
             raise ConfigError(
                 f"{self.type.__name__} needs the fields {sorted(missing)}, which are not read from "
                 f"{self._name}. Give them defaults, or add them to the schema (and to fields=)."
             )
         return kept
 
-    def _registered(self) -> bytes:
-        """The first five bytes of what this serde writes."""
-        schema_id = self.registry.id_of(self.subject or self._name, self.schema)
-        self._header = b"\0" + schema_id.to_bytes(4, "big")
+    def _first_header(self) -> bytes:
+        """The first five bytes of what this serde writes. A pinned version is written by its own schema."""
+        self._header, schema = self.registered.written()
+        if schema != self.schema:
+            own = _without_logical(schema, self._ints)
+            self._write_any = make_any_writer(_parsed(schema, self._ints))
+            self._write = self._writer(own)
         return self._header
 
-    def _writer(self) -> Callable[[Any, bytes], bytes]:
-        if self._flat and self._attributes is None:
-            return make_writer(self._own, None)
-        if self._flat and self._attributes is not None and len(self._kept) == len(self._own["fields"]):
-            return make_writer(self._own, self._attributes)
-
-        if self.type is None:
-            return self._write_any
+    def _writer(self, schema: Any) -> Callable[[Any, bytes], bytes]:
+        if is_flat(schema) and self._attributes is not None:
+            if {field["name"] for field in schema["fields"]} <= self._attributes.keys():
+                return make_writer(schema, self._attributes)
+        elif is_flat(schema) and self._struct is None:
+            return self._of_model(make_writer(schema, None))
+        if self._struct is None:
+            return self._of_model(self._write_any)
         return lambda value, header: self._write_any(self._plain(value), header)
 
+    def _of_model(self, write: Callable[[Any, bytes], bytes]) -> Callable[[Any, bytes], bytes]:
+        if self._model is None:
+            return write
+        return lambda value, header: write(plain_of(value), header)
+
     def _plain(self, value: Any) -> Any:
-        return value if self.type is None else msgspec.to_builtins(value, builtin_types=_BUILTIN)
+        if self._struct is None:
+            return plain_of(value) if self._model is not None else value
+        return msgspec.to_builtins(value, builtin_types=_BUILTIN)
 
     def _reader(self, data: bytes) -> Callable[[bytes], Any]:
         """The function for bytes that begin as these do; kept for the next ones."""
@@ -176,34 +214,73 @@ class AvroSerde(Serde[T]):
             raise self._unreadable(
                 data, "they do not begin with a byte 0 and a schema id of 4 bytes (is the topic Avro at all?)"
             )
-        if isinstance(self.registry, LocalSchemaRegistry):
-            self._registered()  # a registry without a server knows only what it was told
-        schema = self.registry.schema_of(int.from_bytes(data[1:5], "big"))
+        schema = self.registered.writer_of(data)
         try:
             read = self._made_reader(parse(_without_logical(schema, self._ints)))
         except (*_FAILED, MemoryError) as error:
             read = _refusing(
-                f"it cannot be read from what their schema describes: {excerpt(error, size=300)}"
+                f"it cannot be read from what their schema describes: {excerpt(error, size=300)}; "
+                f"{self.registered.unlike(data, schema)}"
             )
         self._readers[data[:5]] = read
         return read
 
     def _made_reader(self, written: Parsed) -> Callable[[bytes], Any]:
         fields = self._kept if kind_of(self._parsed.root) == "record" else None
-        if self.type is None or (self._flat and self._attributes is not None):
-            return make_reader(written, self._parsed, fields, self.type, self._attributes)
-        read, type_ = make_reader(written, self._parsed, fields), self.type
+        if self._model is not None:
+            read, make = make_reader(written, self._parsed, fields), maker_of(self._model)
+            return lambda data: make(read(data))
+        if self._struct is None or (self._flat and self._attributes is not None):
+            return make_reader(written, self._parsed, fields, self._struct, self._attributes)
+        read, type_ = make_reader(written, self._parsed, fields), self._struct
         return lambda data: msgspec.convert(read(data), type_, builtin_types=_BUILTIN)
 
     def _unreadable(self, data: bytes, why: str) -> SerializationError:
-        cut = why if len(why) <= 500 else f"{why[:500]}..."
+        cut = why if len(why) <= _MOST_TEXT else f"{why[:_MOST_TEXT]}..."
         return SerializationError(f"cannot read {self._name} from {len(data)} bytes {excerpt(data)}: {cut}")
 
 
+def unresolvable(written: Schema, own: Schema) -> str | None:
+    """The reason why values of one Avro schema cannot be read by another; None: they can.
+
+    >>> unresolvable("int", "long"), unresolvable("string", "int") is None
+    (None, False)
+    """
+    try:
+        parsed = parse(own)
+        names = [field["name"] for field in own["fields"]] if kind_of(parsed.root) == "record" else None  # type: ignore[call-overload,index]
+        make_reader(parse(written), parsed, names)
+    except (*_FAILED, MemoryError) as error:
+        return excerpt(str(error), size=300)
+    return None
+
+
 def _rebuilt(
-    schema: Any, registry: SchemaRegistry, type_: Any, fields: Collection[str] | None, subject: str | None
+    schema: Any,
+    type_: Any,
+    fields: Collection[str] | None,
+    registry: SchemaRegistry | None,
+    strategy: SubjectStrategy,
+    version: int | Literal["latest"] | None,
+    subject: str | None,
 ) -> AvroSerde[Any]:
-    return AvroSerde(schema, registry=registry, type=type_, fields=fields, subject=subject)
+    return AvroSerde(
+        schema,
+        registry=registry,
+        type=type_,
+        fields=fields,
+        subject=subject,
+        subject_strategy=strategy,
+        version=version,
+    )
+
+
+def _full_name(schema: Any) -> str | None:
+    """A named type's name with its namespace."""
+    if not isinstance(schema, dict) or not isinstance(schema.get("name"), str):
+        return None
+    name, namespace = schema["name"], schema.get("namespace")
+    return f"{namespace}.{name}" if namespace and "." not in name else name
 
 
 def _as_json(schema: Schema) -> Any:

@@ -1,4 +1,4 @@
-"""Where Avro schemas get their ids: the port, and a registry that needs no server."""
+"""The source of schema ids: the port, and a registry that needs no server."""
 
 from __future__ import annotations
 
@@ -7,25 +7,54 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
-from streamapp.errors import SerializationError
+from streamapp.errors import ConfigError, SchemaRegistryError, SerializationError
 
-__all__ = ["LocalSchemaRegistry", "Schema", "SchemaRegistry"]
+__all__ = [
+    "LocalSchemaRegistry",
+    "Schema",
+    "SchemaFormat",
+    "SchemaRegistry",
+    "SchemaVersion",
+    "default_registry",
+    "set_default_registry",
+]
 
 Schema: TypeAlias = str | dict[str, Any] | list[Any]
-"""An Avro schema as JSON has it: a type's name, a record or other complex type, or a union."""
+"""A schema as JSON has it (Avro and JSON Schema), or the text of a .proto file."""
+
+SchemaFormat: TypeAlias = Literal["AVRO", "JSON", "PROTOBUF"]
+"""The formats by the names that Confluent's registry gives them."""
+
+
+class SchemaVersion(NamedTuple):
+    """One version of a subject."""
+
+    subject: str
+    version: int
+    id: int
+    schema: Schema
+    format: SchemaFormat = "AVRO"
 
 
 class SchemaRegistry(Protocol):
-    """Ids of schemas, as Confluent's registry gives them out. Implementations have to be picklable."""
+    """Ids of schemas, as Confluent's registry gives them out. Implementations have to be picklable.
 
-    def id_of(self, subject: str, schema: Schema) -> int:
+    A registry that nobody can reach, and a schema that the registry refuses, are a `SchemaRegistryError`: records are
+    not to blame, so exception handlers are not asked.
+    """
+
+    def id_of(self, subject: str, schema: Schema, format: SchemaFormat = "AVRO") -> int:
         """The id (0 to 2**31 - 1) of a schema, which is registered under the subject if it is new."""
         ...
 
-    def schema_of(self, schema_id: int) -> Schema:
-        """The schema with that id; `SerializationError` if there is none."""
+    def schema_of(self, schema_id: int, format: SchemaFormat = "AVRO") -> Schema:
+        """The schema with that id; `SerializationError` if there is none, or one of another format."""
+        ...
+
+    def version_of(self, subject: str, version: int | Literal["latest"] = "latest") -> SchemaVersion:
+        """A version of a subject; `SchemaRegistryError` if there is none."""
         ...
 
 
@@ -46,10 +75,12 @@ class LocalSchemaRegistry:
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self._path = None if path is None else Path(path)
         self._schemas: dict[int, Schema] = {}
+        self._formats: dict[int, SchemaFormat] = {}
 
-    def id_of(self, subject: str, schema: Schema) -> int:
+    def id_of(self, subject: str, schema: Schema, format: SchemaFormat = "AVRO") -> int:
         text = json.dumps(schema, sort_keys=True, separators=(",", ":"))
-        schema_id = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
+        seed = text if format == "AVRO" else f"{format} {text}"
+        schema_id = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big") >> 1
         known = self._schemas.get(schema_id)
         if known is None:
             known = json.loads(text) if self._path is None else self._stored(self._path, schema_id, text)
@@ -58,10 +89,10 @@ class LocalSchemaRegistry:
                 f"The schema of {subject} and another one have the same id {schema_id} in this registry. "
                 'Add a "doc" to one of them: it changes the id.'
             )
-        self._schemas[schema_id] = known
+        self._schemas[schema_id], self._formats[schema_id] = known, format
         return schema_id
 
-    def schema_of(self, schema_id: int) -> Schema:
+    def schema_of(self, schema_id: int, format: SchemaFormat = "AVRO") -> Schema:
         schema = self._schemas.get(schema_id)
         if schema is None and self._path is not None:
             schema = self._read(self._path, schema_id)
@@ -71,8 +102,17 @@ class LocalSchemaRegistry:
                 f"There is no schema with id {schema_id} {where}. Give all processes the registry that the "
                 "writer has: LocalSchemaRegistry(path) with a shared folder, or another SchemaRegistry."
             )
+        found = self._formats.get(schema_id, format)
+        if found != format:
+            raise SerializationError(f"The schema with id {schema_id} is {found}, not {format}.")
         self._schemas[schema_id] = schema
         return schema
+
+    def version_of(self, subject: str, version: int | Literal["latest"] = "latest") -> SchemaVersion:
+        raise SchemaRegistryError(
+            f"version {version} of {subject} cannot be told: LocalSchemaRegistry knows no versions of subjects. "
+            "Use a ConfluentSchemaRegistry, or leave version= out."
+        )
 
     def _stored(self, folder: Path, schema_id: int, text: str) -> Schema:
         """The schema of the id's file, which is made from the text if there is none."""
@@ -101,3 +141,22 @@ class LocalSchemaRegistry:
             return None
         except (ValueError, RecursionError) as error:
             raise SerializationError(f"{folder / f'{schema_id}.avsc'} is not JSON: {error}") from error
+
+
+_default: SchemaRegistry | None = None
+
+
+def default_registry() -> SchemaRegistry | None:
+    """The registry of serdes that were given none; None: each has a `LocalSchemaRegistry` of its own."""
+    return _default
+
+
+def set_default_registry(registry: SchemaRegistry) -> None:
+    """Names the registry of serdes that were given none. Raises `ConfigError` if the process has another one."""
+    global _default
+    if _default is not None and _default != registry:
+        raise ConfigError(
+            f"this process uses {_default!r}, and an application of it names {registry!r}: "
+            "give each serde its registry=, or run the applications in processes of their own"
+        )
+    _default = registry

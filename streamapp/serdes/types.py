@@ -8,7 +8,14 @@ from typing import Any
 import msgspec
 from msgspec import inspect as mi
 
-__all__ = ["excerpt", "int_fields", "is_exact", "is_immutable", "record_fields", "required_fields"]
+__all__ = [
+    "excerpt",
+    "int_fields",
+    "is_exact",
+    "is_immutable",
+    "record_fields",
+    "required_fields",
+]
 
 _SCALARS = (
     mi.NoneType,

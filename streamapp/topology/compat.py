@@ -11,6 +11,8 @@ from enum import IntEnum
 from typing import Any
 
 from streamapp.errors import ConfigError
+from streamapp.serdes.avro import unresolvable
+from streamapp.serdes.schema_diff import summary
 from streamapp.state.kinds import same_changelog
 from streamapp.topology.plan import Plan
 from streamapp.topology.snapshot import FORMAT, USER_PROCESSOR, snapshot
@@ -92,6 +94,7 @@ def compare_topologies(old: Topology | Plan | Snapshot, new: Topology | Plan | S
         *_repartition_topics(before, after),
         *_source_topics(before, after),
         *_local_state(before, after),
+        *_schemas(before, after),
     ]
     return Compatibility(tuple(sorted(found, key=lambda finding: (-finding.need, finding.subject))))
 
@@ -134,6 +137,33 @@ def _local_state(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
             "workers refuse the state folder of the old topology, and tasks are numbered anew",
             "Stop all workers, delete their state folders, then start the new version: state is restored from the changelogs",
         )
+
+
+def _schemas(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
+    """Schemas that both versions have under one subject. Snapshots of before 24 November 2026 have none."""
+    known = old.get("schemas", {})
+    for subject, after in new.get("schemas", {}).items():
+        before = known.get(subject)
+        if before is None or before["schema"] == after["schema"]:
+            continue
+        lines = summary(before["schema"], after["schema"])
+        both_avro = before["format"] == after["format"] == "AVRO"
+        why = unresolvable(before["schema"], after["schema"]) if both_avro else None
+        if before["format"] != after["format"] or (why is not None and after["internal"]):
+            yield Finding(
+                Need.RESET if after["internal"] else Need.MIGRATION,
+                f"schema {subject}",
+                f"the new version cannot read what the old one has written: {why or 'another format'} ({lines})",
+                "Give new fields defaults, keep the types of old ones, or reset",
+            )
+        else:
+            unread = f", and old records cannot be read: {why}" if why is not None else ""
+            yield Finding(
+                Need.NOTHING if why is None else Need.MIGRATION,
+                f"schema {subject}",
+                f"it changes{unread}: {lines}",
+                "Compare it with the registry: streamapp schema check",
+            )
 
 
 # ---------------------------------------------------------------------- stores

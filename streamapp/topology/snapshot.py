@@ -9,6 +9,7 @@ from streamapp._base.names import persistent_name
 from streamapp.state.spec import StoreSpec
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from streamapp.topology.plan import Plan, Subtopology
+from streamapp.topology.schemas import planned_schemas
 
 __all__ = ["FORMAT", "snapshot"]
 
@@ -28,6 +29,11 @@ def snapshot(plan: Plan) -> dict[str, Any]:
     >>> snapshot(builder.build().plan())["stores"]["KSTREAM-AGGREGATE-STATE-STORE-0000000001"]["kind"]
     'timestamped'
     """
+    internal = {
+        topic.name
+        for sub in plan.subtopologies
+        for topic in (*sub.repartition_topics, *sub.changelog_topics.values())
+    }
     return {
         "format": FORMAT,
         "application_id": plan.application_id,
@@ -41,6 +47,14 @@ def snapshot(plan: Plan) -> dict[str, Any]:
         "stores": {spec.name: _store(spec, sub) for sub in plan.subtopologies for spec in sub.stores},
         "global_stores": {
             store.name: {**_layout(store.spec), "topic": store.topic} for store in plan.global_stores
+        },
+        "schemas": {
+            each.subject: {
+                "format": each.registered.format,
+                "schema": each.registered.schema,
+                "internal": each.topic in internal,
+            }
+            for each in planned_schemas(plan)
         },
     }
 

@@ -30,6 +30,7 @@ from streamapp.serdes import (
     TimeWindowedSerde,
     UUIDSerde,
 )
+from streamapp.serdes.models import plain_of
 from streamapp.serdes.types import excerpt
 from streamapp.state.lenient import Unreadable
 from streamapp.web.problem import BadParameter
@@ -93,7 +94,8 @@ def _to_json(value: Any, depth: int) -> Any:
             return [_to_json(item, depth) for item in value]
     if dataclasses.is_dataclass(value):
         return {each.name: _to_json(getattr(value, each.name), depth) for each in dataclasses.fields(value)}
-    return {"$repr": excerpt(value, size=10_000)}
+    plain = plain_of(value)
+    return {"$repr": excerpt(value, size=10_000)} if plain is value else _to_json(plain, depth)
 
 
 def _text(key: Any) -> str:

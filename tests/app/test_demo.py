@@ -29,6 +29,7 @@ class Demo:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.kafka_port, self.web_port, self.second_web_port = free_port(), free_port(), free_port()
+        self.registry_port = free_port()
         self._stack = ExitStack()
         self._runs = 0
 
@@ -37,6 +38,7 @@ class Demo:
 
     def start(self, *arguments: str) -> Worker:
         ports = ["--kafka-port", f"{self.kafka_port}", "--web-port", f"{self.web_port}"]
+        ports += ["--registry-port", f"{self.registry_port}"]
         command = [sys.executable, "-m", "agents.demo", *ports, "--data", f"{self.folder}", *arguments]
         return self._start(command, {})
 
@@ -51,7 +53,10 @@ class Demo:
 
     @property
     def _servers(self) -> dict[str, str]:
-        return {"STREAMAPP_BOOTSTRAP_SERVERS": f"127.0.0.1:{self.kafka_port}"}
+        return {
+            "STREAMAPP_BOOTSTRAP_SERVERS": f"127.0.0.1:{self.kafka_port}",
+            "STREAMAPP_SCHEMA_REGISTRY_URL": f"http://127.0.0.1:{self.registry_port}/apis/ccompat/v7",
+        }
 
     def get(self, port: int, path: str) -> Any:
         with urllib.request.urlopen(f"http://localhost:{port}{path}", timeout=10) as answer:
@@ -124,6 +129,13 @@ def test_workers_are_added_and_killed_and_the_tables_are_still_those_of_spark(de
     published, there = (int(number.replace(",", "")) for number in found.groups())
     assert there > published > 0
     assert text.count(" equal") == 6
+
+
+def test_events_without_registry_are_refused(demo: Demo) -> None:
+    (demo.folder / "kafka").mkdir()
+    refused = demo.start("--once")
+    assert refused.wait(SECONDS) == 1
+    assert "were written without a schema registry" in refused.text()
 
 
 def _pid_of_the_worker_at(datadir: Path) -> int:

@@ -16,7 +16,7 @@ from streamapp.errors import ConfigError, StreamsError
 from streamapp.runners.spark.frames import HEADERS
 from streamapp.runners.spark.packing import arrow_headers
 from streamapp.runners.spark.partitioning import key_partitions
-from streamapp.serdes import AvroSerde, JsonSerde, Serde
+from streamapp.serdes import AvroSerde, JsonSchemaSerde, JsonSerde, ProtobufSerde, Serde
 from streamapp.serdes.types import excerpt, record_fields
 from streamapp.topology.nodes import SourceNode
 
@@ -191,7 +191,9 @@ class _Encoder:
 def _writer(serde: Serde[Any]) -> Callable[[Any], bytes]:
     """Writes what Spark's columns hold: dicts become the type that the serde wants."""
     serialize = serde.serialize
-    wanted = serde.type if isinstance(serde, JsonSerde | AvroSerde) else None
+    wanted = (
+        serde.type if isinstance(serde, JsonSerde | JsonSchemaSerde | AvroSerde | ProtobufSerde) else None
+    )
     if wanted is None or record_fields(wanted) is None:
         return serialize
     return lambda value: serialize(msgspec.convert(value, wanted))

@@ -19,14 +19,17 @@ from streamapp.serdes import (
     DoubleSerde,
     FloatSerde,
     IntegerSerde,
+    JsonSchemaSerde,
     JsonSerde,
     ListSerde,
     LongSerde,
+    ProtobufSerde,
     Serde,
     ShortSerde,
     StringSerde,
     UUIDSerde,
 )
+from streamapp.serdes.models import is_model, plain_of
 from streamapp.serdes.types import excerpt
 
 if TYPE_CHECKING:
@@ -81,11 +84,15 @@ def arrow_type(serde: Serde[Any]) -> pa.DataType | None:
     if isinstance(serde, ListSerde):
         inner = arrow_type(serde.inner)
         return inner and pa.list_(inner)
-    if isinstance(serde, JsonSerde | AvroSerde) and serde.type is not None:
+    if isinstance(serde, JsonSerde | JsonSchemaSerde | AvroSerde | ProtobufSerde) and _has_fields(serde.type):
         return _of_type(mi.type_info(serde.type))
     if isinstance(serde, AvroSerde):
         return _of_avro(serde.schema)
     return None
+
+
+def _has_fields(type_: Any) -> bool:
+    return type_ is not None and type_ is not dict and not is_model(type_)
 
 
 def _of_type(info: mi.Type) -> pa.DataType | None:
@@ -196,6 +203,6 @@ def _converter(serde: Serde[Any]) -> Callable[[list[bytes | None]], pa.Array]:
 
 def _text(value: Any) -> str:
     try:
-        return msgspec.json.encode(value, enc_hook=repr, order="deterministic").decode()
+        return msgspec.json.encode(plain_of(value), enc_hook=repr, order="deterministic").decode()
     except Exception:  # digits, keys or levels that JSON does not take, or a class whose repr fails
         return msgspec.json.encode({"$repr": excerpt(value, size=1000)}).decode()

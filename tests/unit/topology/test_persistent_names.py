@@ -36,8 +36,8 @@ TableAggregate TableFilter TableJoin TableJoinMerger TableMapValues TableReduce 
 TableTransformValues ToStream WindowAggregate
 """
 SERDES = """
-AvroSerde BooleanSerde BytesSerde ChangeSerde DoubleSerde FloatSerde IntegerSerde JsonSerde LeftOrRightSerde ListSerde LongSerde
-SessionWindowedSerde ShortSerde StringSerde SubscriptionResponseSerde SubscriptionSerde TimeWindowedSerde UUIDSerde VoidSerde
+AvroSerde BooleanSerde BytesSerde ChangeSerde DoubleSerde FloatSerde IntegerSerde JsonSchemaSerde JsonSerde LeftOrRightSerde ListSerde LongSerde ModelJson
+ProtobufSerde SessionWindowedSerde ShortSerde StringSerde SubscriptionResponseSerde SubscriptionSerde TimeWindowedSerde UUIDSerde VoidSerde
 """
 
 

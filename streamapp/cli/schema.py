@@ -1,0 +1,163 @@
+"""``streamapp schema``: the schemas of an application beside those of its registry."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from streamapp.cli.application import APPLICATION, clear_errors, load
+from streamapp.errors import ConfigError, SerializationError
+from streamapp.registry import ConfluentSchemaRegistry
+from streamapp.registry.subjects import Change, Subjects
+from streamapp.runners.connection import registry_of, settings_of
+from streamapp.runners.last_records import last_records
+from streamapp.serdes.schema_diff import difference
+from streamapp.serdes.schema_registry import SchemaVersion
+from streamapp.topology.schemas import PlannedSchema, planned_schemas
+
+__all__ = ["schema_group"]
+
+SUBJECT = click.argument("subject")
+
+
+@click.group("schema")
+def schema_group() -> None:
+    """Look at the schema registry of STREAMAPP_SCHEMA_REGISTRY_URL, and check an application against it."""
+
+
+@schema_group.command("list")
+def list_() -> None:
+    """Show every subject with its latest version."""
+    with clear_errors():
+        registry = ConfluentSchemaRegistry()
+        subjects = Subjects(registry)
+        rule = f"The registry demands {subjects.level()} of subjects without a rule of their own"
+        table = Table("subject", "version", "id", "format", caption=rule)
+        for name in subjects.names():
+            latest = registry.version_of(name)
+            table.add_row(name, str(latest.version), str(latest.id), latest.format)
+    Console(soft_wrap=True).print(table)
+
+
+@schema_group.command()
+@SUBJECT
+@click.argument("version", default="latest")
+def show(subject: str, version: str) -> None:
+    """Print the schema of SUBJECT in VERSION (default: the latest), references resolved."""
+    with clear_errors():
+        click.echo(_text(_version(ConfluentSchemaRegistry(), subject, version).schema))
+
+
+@schema_group.command()
+@SUBJECT
+@click.argument("old", required=False)
+@click.argument("new", default="latest")
+def diff(subject: str, old: str | None, new: str) -> None:
+    """Show the changes of SUBJECT from version OLD (default: the one before) to NEW (default: the latest)."""
+    with clear_errors():
+        registry = ConfluentSchemaRegistry()
+        later = _version(registry, subject, new)
+        before = [each for each in Subjects(registry).versions(subject) if each < later.version]
+        if old is None and not before:
+            raise ConfigError(f"{subject} has no version before {later.version}")
+        earlier = _version(registry, subject, old or str(before[-1]))
+    click.echo(f"{subject}: version {earlier.version} (id {earlier.id}) -> {later.version} (id {later.id})")
+    for line in difference(earlier.schema, later.schema) or ["the schemas are equal"]:
+        click.echo(f"  {line}")
+
+
+@schema_group.command()
+@APPLICATION
+@click.option(
+    "--records",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Read so many of the last records of each topic, too.",
+)
+def check(application: str, records: int) -> None:
+    """Compare the schemas of APPLICATION with the registry, and exit with 1 if a worker could not write or read.
+
+    The compatibility is the one that the registry demands of each subject. With --records the schemas also read the
+    last records of the topics.
+    """
+    app = load(application)
+    failed = False
+    with clear_errors():
+        registry = _registry(app)
+        subjects = Subjects(registry)
+        for planned in planned_schemas(app.streams.plan):
+            registered = planned.registered
+            change = subjects.change(planned.subject, registered.schema, registered.format)
+            # A source reads what others write: their newer schema need not be the one that is read with.
+            failed |= planned.writes and change.kind == "incompatible"
+            _tell(change, planned)
+            if records:
+                failed |= _unreadable(app, planned, records)
+    raise SystemExit(failed)
+
+
+@schema_group.command()
+@APPLICATION
+def register(application: str) -> None:
+    """Register the schemas that APPLICATION writes, as a deployment does before workers with auto.register.schemas=false."""
+    app = load(application)
+    with clear_errors():
+        registry = _registry(app)
+        for planned in planned_schemas(app.streams.plan):
+            if planned.writes and planned.registered.version is None:
+                schema_id = registry.register(
+                    planned.subject, planned.registered.schema, planned.registered.format
+                )
+                click.echo(f"{planned.subject}: id {schema_id}")
+
+
+def _registry(app: Any) -> ConfluentSchemaRegistry:
+    return registry_of(app.config) or ConfluentSchemaRegistry()
+
+
+def _version(registry: ConfluentSchemaRegistry, subject: str, version: str) -> SchemaVersion:
+    if version != "latest" and not version.isdecimal():
+        raise ConfigError(f'a version is a number or "latest", not {version!r}')
+    return registry.version_of(subject, "latest" if version == "latest" else int(version))
+
+
+def _tell(change: Change, planned: PlannedSchema) -> None:
+    role = "writes" if planned.writes else "reads"
+    line = f"{change.subject}: {role}, {change.kind}"
+    if change.latest is not None:
+        line += f" with version {change.latest.version} (id {change.latest.id})"
+    click.echo(line)
+    for each in change.difference:
+        click.echo(f"  {each}")
+    if change.why:
+        click.echo(f"  the registry says: {change.why}")
+
+
+def _unreadable(app: Any, planned: PlannedSchema, count: int) -> bool:
+    read = bad = 0
+    for record in last_records(settings_of(app.config), planned.topic, count):
+        data = record.key if planned.subject.endswith("-key") else record.value
+        if data is None:
+            continue
+        read += 1
+        try:
+            planned.serde.deserialize(data)
+        except SerializationError as error:
+            bad += 1
+            if bad == 1:
+                click.echo(f"  {planned.topic}-{record.partition} at offset {record.offset}: {error}")
+    click.echo(f"  {read - bad} of the last {read} records can be read")
+    return bad > 0
+
+
+def _text(schema: Any) -> str:
+    return (
+        schema
+        if isinstance(schema, str) and "\n" in schema
+        else json.dumps(schema, indent=2, ensure_ascii=False)
+    )

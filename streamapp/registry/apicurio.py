@@ -1,0 +1,189 @@
+"""A real schema registry on this machine: Apicurio Registry with Confluent's REST interface. No Docker, only Java."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGKILL, SIGTERM
+from types import TracebackType
+from typing import Any
+
+from streamapp.broker.broker_process import BrokerProcess, write_atomically
+from streamapp.broker.distribution import REGISTRY_VERSION, find_java, registry_jars
+from streamapp.broker.ports import check_port, free_port
+from streamapp.broker.properties import HOST
+from streamapp.errors import BrokerError, SchemaRegistryError
+from streamapp.registry.registry_settings import RegistrySettings
+from streamapp.registry.rest import RestClient
+
+__all__ = ["LocalRegistry", "RegistryStatus"]
+
+_MARKER = "streamapp-registry.json"
+_LOCK = ".lock"
+_STOP_SECONDS = 15.0
+_PATH = "/apis/ccompat/v7"
+# The subjects lie in a file of the folder that the process runs in, written before an answer is given.
+_OPTIONS = (
+    "-XX:TieredStopAtLevel=1",
+    "-Xmx256m",
+    "-DREGISTRY_DATASOURCE_URL=jdbc:h2:file:./subjects;WRITE_DELAY=0",
+    "-DENABLE_CCOMPAT_CANONICAL_HASH_MODE=true",  # white space makes no other schema
+    "-Dquarkus.datasource.jdbc.initial-size=2",
+    "-Dquarkus.datasource.jdbc.min-size=2",
+    f"-Dquarkus.http.host={HOST}",
+)
+
+
+@dataclass(frozen=True)
+class RegistryStatus:
+    """``url`` is None if the registry was never started; ``pid`` is None when it does not run."""
+
+    data_dir: Path
+    url: str | None
+    pid: int | None
+
+
+class LocalRegistry:
+    """A schema registry that keeps its subjects in ``data_dir``, whichever way it ends.
+
+    Port 0 takes a free port. A new registry checks changes as Confluent's does (``BACKWARD``).
+
+        with LocalRegistry("data/registry", port=0) as registry:
+            print(registry.url)
+
+    Anything that keeps the registry from running raises `BrokerError` with the way out.
+    """
+
+    def __init__(
+        self, data_dir: str | Path = "data/registry", port: int = 8081, *, start_timeout: float = 180.0
+    ) -> None:
+        if not 0 <= port <= 65_535:
+            raise BrokerError(f"Port {port} is out of range: use 1 to 65535, or 0 for a free one.")
+        self.data_dir = Path(data_dir).absolute()
+        self._wanted_port = port
+        self._start_timeout = start_timeout
+        self._process = BrokerProcess(self.data_dir, "registry")
+
+    def __enter__(self) -> LocalRegistry:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        """The address for ``STREAMAPP_SCHEMA_REGISTRY_URL``."""
+        port = self._port()
+        if port is None:
+            raise BrokerError(
+                f"There is no registry in {self.data_dir}: start it with `streamapp registry start`."
+            )
+        return f"http://{HOST}:{port}{_PATH}"
+
+    def status(self) -> RegistryStatus:
+        """Return if the registry runs, also when another process started it."""
+        return RegistryStatus(self.data_dir, self.url if self._port() else None, self._process.pid)
+
+    def start(self, *, detached: bool = False) -> None:
+        """Start the registry and return when it answers.
+
+        It ends with this Python process, however that ends; with ``detached`` it runs on until `stop`.
+        """
+        java = find_java("The schema registry")
+        jars = registry_jars(java)
+        with self._lock():
+            if self._process.pid is not None:
+                raise BrokerError(f"A registry in {self.data_dir} runs already at {self.url}.")
+            before = self._marker()
+            port = self._wanted_port or before.get("port") or free_port(())
+            check_port(port, "registry", "--registry-port", "STREAMAPP_SCHEMA_REGISTRY_URL")
+            self._write_marker(port, ready=before.get("ready", False))
+            runner = jars / f"apicurio-registry-app-{REGISTRY_VERSION}-runner.jar"
+            command = [java, *_OPTIONS, f"-Dquarkus.http.port={port}", "-jar", str(runner)]
+            try:
+                self._process.start(command, detached=detached)
+                client = self._await_ready()
+                if not before.get("ready", False):
+                    client.ask("PUT", "/config", {"compatibility": "BACKWARD"})
+                    self._write_marker(port, ready=True)
+            except BaseException:
+                self._process.signal(SIGKILL)
+                self._process.wait(_STOP_SECONDS)
+                raise
+
+    def stop(self) -> None:
+        """Stop the registry, whichever process started it; one that does not stop is killed."""
+        self._process.signal(SIGTERM)
+        if not self._process.wait(_STOP_SECONDS):
+            self.kill()
+
+    def kill(self) -> None:
+        """End the registry at once, as a power cut would (SIGKILL)."""
+        self._process.signal(SIGKILL)
+        self._process.wait(_STOP_SECONDS)
+
+    def _await_ready(self) -> RestClient:
+        client = RestClient(RegistrySettings(url=self.url))
+        deadline = time.monotonic() + self._start_timeout
+        while True:
+            try:
+                client.ask("GET", "/subjects", patient=False)
+                return client
+            except SchemaRegistryError:
+                pass
+            if self._process.pid is None:
+                problem = "ended while it started"
+            elif time.monotonic() > deadline:
+                problem = f"did not get ready within {self._start_timeout:g} seconds"
+            else:
+                time.sleep(0.2)
+                continue
+            raise BrokerError(
+                f"The registry at {self.url} {problem}. "
+                f"The end of its log, {self._process.log}:\n{self._process.log_tail()}"
+            )
+
+    def _port(self) -> int | None:
+        port: int | None = self._marker().get("port")
+        return port
+
+    def _marker(self) -> dict[str, Any]:
+        path = self.data_dir / _MARKER
+        try:
+            marker = json.loads(path.read_text(encoding="utf-8"))
+            return {"port": int(marker["port"]), "ready": bool(marker["ready"])}
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise BrokerError(
+                f"{path} cannot be read ({error!r}): delete it, or name another folder."
+            ) from error
+
+    def _write_marker(self, port: int, *, ready: bool) -> None:
+        """``ready``: the registry checks changes as Confluent's does, so a later start leaves its settings alone."""
+        write_atomically(self.data_dir / _MARKER, json.dumps({"port": port, "ready": ready}) + "\n")
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        """Holds the folder while a process starts the registry."""
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+            file = (self.data_dir / _LOCK).open("w")
+        except OSError as error:
+            raise BrokerError(f"{self.data_dir} cannot be used as a data folder: {error}.") from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise BrokerError(
+                    f"Another process is starting the registry in {self.data_dir}: wait for it, or end it."
+                ) from None
+            yield

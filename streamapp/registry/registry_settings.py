@@ -1,0 +1,149 @@
+"""The address of a schema registry and the way to be let in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from streamapp._base.names import did_you_mean
+from streamapp._base.secrets import is_secret
+from streamapp.errors import ConfigError
+
+__all__ = ["RegistrySettings"]
+
+_VARIABLE = "STREAMAPP_SCHEMA_REGISTRY_"
+_FILES = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegistrySettings:
+    """A schema registry with Confluent's REST interface.
+
+    The fields are Confluent's settings (``basic.auth.user.info`` ...) with underscores for dots. ``url`` may name
+    several servers of one registry, joined by commas: a server that does not answer is passed over. Files are PEM.
+    Settings that cannot work raise `ConfigError`, which names the setting and never a secret.
+
+    >>> RegistrySettings(url="http://registry:8081", basic_auth_user_info="ada:lovelace").urls
+    ('http://registry:8081',)
+    """
+
+    url: str
+    basic_auth_user_info: str | None = field(default=None, repr=False)
+    """``user:password``."""
+    bearer_auth_token: str | None = field(default=None, repr=False)
+    ssl_ca_location: str | None = None
+    """The authorities to trust; default: the system's."""
+    ssl_certificate_location: str | None = None
+    ssl_key_location: str | None = None
+    ssl_key_password: str | None = field(default=None, repr=False)
+    auto_register_schemas: bool = True
+    """False: a schema that the registry lacks is an error, as production wants it."""
+    normalize_schemas: bool = False
+    """True: the registry takes schemas for equal that differ only in their form."""
+    request_timeout_ms: int = 5_000
+    """The time for one answer."""
+    patience_ms: int = 60_000
+    """The time for a question with all its repetitions, while the registry does not answer."""
+
+    PREFIX: ClassVar[str] = _VARIABLE
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, Any]) -> RegistrySettings:
+        """Settings by Confluent's names, ``url`` among them; text stands for numbers and booleans too.
+
+        >>> RegistrySettings.from_properties({"url": "http://r:8081", "auto.register.schemas": "false"})
+        RegistrySettings(url='http://r:8081', ssl_ca_location=None, ssl_certificate_location=None, \
+ssl_key_location=None, auto_register_schemas=False, normalize_schemas=False, request_timeout_ms=5000, patience_ms=60000)
+        """
+        known = {each.name: str(each.type) for each in fields(cls)}
+        given: dict[str, Any] = {}
+        for key, value in properties.items():
+            name = key.removeprefix("schema.registry.").replace(".", "_")
+            if name not in known:
+                raise ConfigError(
+                    f"there is no setting {key} of a schema registry{did_you_mean(name, known).replace('_', '.')}"
+                )
+            given[name] = _converted(key, value, known[name])
+        if "url" not in given:
+            raise ConfigError("the schema registry has no address: set url (STREAMAPP_SCHEMA_REGISTRY_URL)")
+        return cls(**given)
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> RegistrySettings | None:
+        """``STREAMAPP_SCHEMA_REGISTRY_URL``, ``..._BASIC_AUTH_USER_INFO`` ...; None if no address is there.
+
+        A keyword argument that is not None comes first. An empty variable counts as not set.
+
+        >>> RegistrySettings.from_env({"STREAMAPP_SCHEMA_REGISTRY_URL": "http://registry:8081"}).url
+        'http://registry:8081'
+        """
+        environ = os.environ if environ is None else environ
+        given = {name: value for name, value in overrides.items() if value is not None}
+        for each in fields(cls):
+            value = environ.get(f"{_VARIABLE}{each.name.upper()}")
+            if value:
+                given.setdefault(each.name, value)
+        return cls.from_properties(given) if "url" in given else None
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return tuple(url.strip().rstrip("/") for url in self.url.split(","))
+
+    def properties(self) -> dict[str, Any]:
+        """All settings but the address that differ from their defaults, by Confluent's names."""
+        return {
+            each.name.replace("_", "."): getattr(self, each.name)
+            for each in fields(self)
+            if each.name != "url" and getattr(self, each.name) != each.default
+        }
+
+    def __post_init__(self) -> None:
+        for url in self.urls:
+            _check_url(url)
+        if self.basic_auth_user_info is not None and self.bearer_auth_token is not None:
+            raise ConfigError(
+                "basic.auth.user.info and bearer.auth.token exclude each other: set one of them"
+            )
+        if self.basic_auth_user_info is not None and ":" not in self.basic_auth_user_info:
+            raise ConfigError("basic.auth.user.info has the form user:password")
+        if (self.ssl_certificate_location is None) != (self.ssl_key_location is None):
+            raise ConfigError("ssl.certificate.location and ssl.key.location only work together: set both")
+        for name in _FILES:
+            value = getattr(self, name)
+            if value is not None and not Path(value).is_file():
+                raise ConfigError(f"{name.replace('_', '.')} is {value}, and there is no such file")
+        for name in ("request_timeout_ms", "patience_ms"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name.replace('_', '.')} must be at least 1")
+
+
+def _converted(key: str, value: Any, declared: str) -> Any:
+    if declared == "bool" and isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if declared == "int" and isinstance(value, str) and value.isdecimal() and len(value) < 16:
+        return int(value)
+    wanted = {"bool": bool, "int": int}.get(declared, str)
+    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        kind = {bool: "true or false", int: "a whole number", str: "text"}[wanted]
+        shown = type(value).__name__ if is_secret(key) else repr(value)
+        raise ConfigError(f"{key} has to be {kind}, not {shown}")
+    return value
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        parts, valid = urlsplit(""), False
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError(
+            "the address of the schema registry has a user in it: set basic.auth.user.info "
+            "(STREAMAPP_SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO) instead"
+        )
+    if not valid or parts.query or parts.fragment:
+        raise ConfigError(f"{url!r} is no address of a schema registry; it takes http://host:port")

@@ -1,0 +1,202 @@
+"""Questions to a schema registry over HTTP, and the meaning of each answer."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import random
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import urllib3
+
+from streamapp.errors import ConfigError, SchemaRegistryError
+from streamapp.registry.registry_settings import RegistrySettings
+
+__all__ = ["RegistryAway", "RegistryRefusal", "RestClient", "path_of"]
+
+logger = logging.getLogger(__name__)
+
+_ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
+_CONNECT_SECONDS = 3.0
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
+_MOST_BYTES = 16 * 2**20
+_MOST_TEXT = 2_000
+_AGAIN = (408, 425, 429)
+"""Statuses below 500 that ask for a repetition."""
+
+
+class RegistryAway(SchemaRegistryError):
+    """No server of the registry has given a usable answer."""
+
+
+class RegistryRefusal(SchemaRegistryError):
+    """The registry has said no."""
+
+    def __init__(self, message: str, status: int, code: int, said: str) -> None:
+        super().__init__(message)
+        self.status, self.code, self.said = status, code, said
+
+
+def path_of(*parts: str | int) -> str:
+    """A path with escaped parts.
+
+    >>> path_of("subjects", "a/b-value", "versions", 3)
+    '/subjects/a%2Fb-value/versions/3'
+    """
+    return "".join(f"/{quote(str(part), safe='')}" for part in parts)
+
+
+class RestClient:
+    """Asks the servers of one registry. Threads may share a client; its pools are made when they are needed."""
+
+    def __init__(
+        self,
+        settings: RegistrySettings,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.settings = settings
+        self.sleep, self.clock = sleep, clock
+        self._pool: urllib3.PoolManager | None = None
+        self._lock = threading.Lock()
+        self._first = 0
+
+    def ask(self, method: str, path: str, body: Any = None, *, patient: bool = True) -> Any:
+        """The answer's JSON. Asks again while nobody answers: for ``patience_ms``, or once with ``patient=False``.
+
+        Raises `RegistryAway` if nobody has answered, and `RegistryRefusal` for an answer that is a no.
+        """
+        deadline = self.clock() + self.settings.patience_ms / 1000
+        pause, warned = _FIRST_PAUSE_SECONDS, False
+        while True:
+            try:
+                return self._ask_all(method, path, body)
+            except RegistryAway as error:
+                if not patient or self.clock() + pause > deadline:
+                    raise
+                if not warned:
+                    logger.warning("%s; asking again for %g s", error, self.settings.patience_ms / 1000)
+                    warned = True
+            self.sleep(pause * random.uniform(0.75, 1.0))
+            pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)
+
+    def _ask_all(self, method: str, path: str, body: Any) -> Any:
+        """Asks each server once, beginning with the one that has answered last."""
+        urls, failed = self.settings.urls, []
+        for turn in range(len(urls)):
+            number = (self._first + turn) % len(urls)
+            try:
+                answer = self._ask_one(urls[number], method, path, body)
+            except RegistryAway as error:
+                failed.append(str(error))
+                continue
+            self._first = number
+            return answer
+        raise RegistryAway("; ".join(failed))
+
+    def _ask_one(self, url: str, method: str, path: str, body: Any) -> Any:
+        headers = {"Accept": _ACCEPT}
+        data = None
+        if body is not None:
+            headers["Content-Type"] = "application/vnd.schemaregistry.v1+json"
+            data = json.dumps(body).encode()
+        try:
+            answer = self._connections().request(
+                method,
+                url + path,
+                body=data,
+                headers=headers | self._login(),
+                preload_content=False,
+                redirect=False,
+            )
+            try:
+                text = answer.read(_MOST_BYTES + 1)
+            finally:
+                answer.release_conn()
+        except urllib3.exceptions.SSLError as error:
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                raise ConfigError(
+                    f"the certificate of the schema registry {url} is not trusted ({error}): set ssl.ca.location"
+                ) from None
+            raise RegistryAway(f"the schema registry {url} cannot be reached: {_short(error)}") from None
+        except urllib3.exceptions.HTTPError as error:
+            raise RegistryAway(f"the schema registry {url} does not answer: {_short(error)}") from None
+        if len(text) > _MOST_BYTES:
+            raise SchemaRegistryError(f"the answer of {url}{path} has more than {_MOST_BYTES >> 20} MiB")
+        return _understood(url, path, answer.status, text)
+
+    def _login(self) -> dict[str, str]:
+        if self.settings.bearer_auth_token is not None:
+            return {"Authorization": f"Bearer {self.settings.bearer_auth_token}"}
+        if self.settings.basic_auth_user_info is not None:
+            login = base64.b64encode(self.settings.basic_auth_user_info.encode()).decode()
+            return {"Authorization": f"Basic {login}"}
+        return {}
+
+    def _connections(self) -> urllib3.PoolManager:
+        with self._lock:
+            if self._pool is None:
+                seconds = self.settings.request_timeout_ms / 1000
+                self._pool = urllib3.PoolManager(
+                    timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=seconds),
+                    retries=False,
+                    ssl_context=_tls(self.settings),
+                )
+            return self._pool
+
+
+def _tls(settings: RegistrySettings) -> ssl.SSLContext | None:
+    if all(url.startswith("http:") for url in settings.urls):
+        return None
+    try:
+        context = ssl.create_default_context(cafile=settings.ssl_ca_location)
+        if settings.ssl_certificate_location is not None:
+            # Asked for a password that it was not given, OpenSSL would ask the terminal.
+            password = settings.ssl_key_password or ""
+            context.load_cert_chain(settings.ssl_certificate_location, settings.ssl_key_location, password)
+    except ssl.SSLError as error:
+        raise ConfigError(
+            "the files of ssl.ca.location, ssl.certificate.location and ssl.key.location are not PEM files that match, "
+            f"or ssl.key.password is not the key's: {error}"
+        ) from error
+    return context
+
+
+def _understood(url: str, path: str, status: int, text: bytes) -> Any:
+    try:
+        answer = json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        answer = text
+    if status in (200, 201, 204) and not isinstance(answer, bytes):
+        return answer
+    code, said = status, ""
+    if isinstance(answer, dict):
+        code, said = answer.get("error_code") or status, str(answer.get("message", ""))[:_MOST_TEXT]
+    if status >= 500 or status in _AGAIN:
+        raise RegistryAway(f"the schema registry {url} answers {status}: {said or 'no reason given'}")
+    if status in (401, 403):
+        raise RegistryRefusal(
+            f"the schema registry {url} lets nobody in with these credentials ({status}): "
+            "check basic.auth.user.info or bearer.auth.token",
+            status,
+            status,
+            said,
+        )
+    if not isinstance(answer, dict) or not said or code == 404:  # refusals have five digits
+        raise SchemaRegistryError(
+            f"{url}{path} answers {status} with what is no schema registry's answer. Is the path right? "
+            "Apicurio Registry has Confluent's interface below /apis/ccompat/v7"
+        )
+    raise RegistryRefusal(f"the schema registry {url} says {code}: {said}", status, int(code), said)
+
+
+def _short(error: Exception) -> str:
+    text = str(error)
+    return text.rpartition(": ")[2] if len(text) > 200 else text

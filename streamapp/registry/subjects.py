@@ -1,0 +1,79 @@
+"""The subjects of a registry: what people look at, and the check before a deployment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from streamapp.errors import SchemaRegistryError
+from streamapp.registry.confluent import ConfluentSchemaRegistry, schema_text
+from streamapp.registry.rest import RegistryRefusal, path_of
+from streamapp.serdes.schema_diff import difference
+from streamapp.serdes.schema_registry import Schema, SchemaFormat, SchemaVersion
+
+__all__ = ["Change", "Subjects"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """The meaning of a schema for its subject."""
+
+    subject: str
+    kind: Literal["unchanged", "new", "compatible", "incompatible"]
+    latest: SchemaVersion | None = None
+    difference: tuple[str, ...] = ()
+    why: str = ""
+
+
+class Subjects:
+    """Looks at a registry without changing it. Raises `SchemaRegistryError` when the registry does not answer."""
+
+    def __init__(self, registry: ConfluentSchemaRegistry) -> None:
+        self._registry, self._client = registry, registry.client
+
+    def names(self) -> list[str]:
+        found: list[str] = self._client.ask("GET", "/subjects")
+        return sorted(found)
+
+    def versions(self, subject: str) -> list[int]:
+        try:
+            found: list[int] = self._client.ask("GET", path_of("subjects", subject, "versions"))
+        except RegistryRefusal as refusal:
+            if refusal.status == 404:
+                raise SchemaRegistryError(f"the registry has no subject {subject}") from refusal
+            raise
+        return sorted(found)
+
+    def level(self) -> str:
+        """The compatibility that the registry demands of subjects without a rule of their own: ``BACKWARD`` ..."""
+        return str(self._client.ask("GET", "/config")["compatibilityLevel"])
+
+    def change(self, subject: str, schema: Schema, format: SchemaFormat) -> Change:
+        """Compares a schema with the subject, by the level that the registry demands."""
+        text = schema_text(schema, format)
+        body = {"schema": text} if format == "AVRO" else {"schema": text, "schemaType": format}
+        try:
+            self._client.ask("POST", path_of("subjects", subject), body)
+            return Change(subject, "unchanged")
+        except RegistryRefusal as refusal:
+            if refusal.status != 404:
+                raise
+        try:
+            versions = self.versions(subject)
+        except SchemaRegistryError as error:
+            if isinstance(error.__cause__, RegistryRefusal):
+                return Change(subject, "new")
+            raise
+        latest = self._registry.version_of(subject, versions[-1])
+        lines = tuple(difference(latest.schema, schema))
+        path = f"{path_of('compatibility', 'subjects', subject, 'versions')}?verbose=true"
+        try:
+            answer = self._client.ask("POST", path, body)
+        except RegistryRefusal as refusal:
+            if refusal.status not in (409, 422):
+                raise
+            return Change(subject, "incompatible", latest, lines, refusal.said)
+        if answer.get("is_compatible"):
+            return Change(subject, "compatible", latest, lines)
+        why = answer.get("messages") or answer.get("reason") or ""
+        return Change(subject, "incompatible", latest, lines, why if isinstance(why, str) else "; ".join(why))

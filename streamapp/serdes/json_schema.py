@@ -1,0 +1,223 @@
+"""JSON in Confluent's framing, checked against a JSON Schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from streamapp._base.extras import require_schemas
+from streamapp.errors import ConfigError, SerializationError, StreamsError
+from streamapp.serdes.base import Serde
+from streamapp.serdes.json import JsonSerde
+from streamapp.serdes.models import as_struct, is_model, is_pydantic, maker_of, plain_of
+from streamapp.serdes.registered import HEADER_BYTES, Registered, SubjectStrategy
+from streamapp.serdes.schema_registry import Schema, SchemaRegistry
+from streamapp.serdes.types import excerpt
+
+__all__ = ["JsonSchemaSerde"]
+
+T = TypeVar("T")
+
+
+class JsonSchemaSerde(Serde[T]):
+    """JSON of one schema: a byte 0, the schema's id in 4 bytes big endian, the value as UTF-8.
+
+    Values are what `JsonSerde` reads and writes: plain ones, or with ``type`` a ``msgspec.Struct``, dataclass,
+    TypedDict, NamedTuple, pydantic model or Faust Record. Without ``schema`` the schema follows from the type.
+
+    Values are checked against the schema when they are written and read; ``validate=False`` leaves both checks out,
+    which is cheaper. Reading needs the serde's own schema only. ``registry``, ``subject_strategy`` and ``version`` are
+    those of `AvroSerde`. Raises `ConfigError` for what is no JSON Schema. Needs the extra ``schemas`` to validate.
+
+    >>> import msgspec
+    >>> class Flight(msgspec.Struct):
+    ...     carrier: str
+    ...     delay: int = 0
+    >>> serde = JsonSchemaSerde(type=Flight)
+    >>> serde.serialize(Flight("UA", 3))[5:]
+    b'{"carrier":"UA","delay":3}'
+    >>> serde.schema["required"]
+    ['carrier']
+    """
+
+    persistent_name = "JsonSchemaSerde"
+
+    def __init__(
+        self,
+        schema: Schema | None = None,
+        *,
+        type: Any = None,
+        validate: bool = True,
+        registry: SchemaRegistry | None = None,
+        subject: str | None = None,
+        subject_strategy: SubjectStrategy = "topic",
+        version: int | Literal["latest"] | None = None,
+    ) -> None:
+        if schema is None and type is None:
+            raise ConfigError("JsonSchemaSerde needs a schema, or a type that the schema follows from")
+        self.schema = _derived(type) if schema is None else _as_json(schema)
+        self.type, self.validate = type, validate
+        title = self.schema.get("title") if isinstance(self.schema, dict) else None
+        record = title if isinstance(title, str) else None
+        self.registered = Registered(
+            self.schema, "JSON", record, registry, subject_strategy, version, subject
+        )
+        self._name = record or "the JSON Schema"
+        self._json: Serde[Any] = _ModelJson(type) if is_model(type) else JsonSerde(type)
+        self.immutable = self._json.immutable
+        self._read, self._write = self._json.decoder(), self._json.serialize
+        self._check = _validator(self.schema) if validate else None
+        self._header = b""
+
+    @property
+    def registry(self) -> SchemaRegistry:
+        """The registry of the serde, else of the application, else one without server."""
+        return self.registered.registry
+
+    @property
+    def subject(self) -> str:
+        """The subject that the schema is registered under."""
+        return self.registered.subject
+
+    def bind(self, topic: str, is_key: bool) -> JsonSchemaSerde[T]:
+        """This serde with the topic's subject: ``<topic>-key`` or ``<topic>-value``, or what the strategy says."""
+        bound = self.registered.subject_for(topic, is_key)
+        registry, strategy, version, _ = self.registered.arguments()
+        return _rebuilt(self.schema, self.type, self.validate, registry, strategy, version, bound)
+
+    def serialize(self, value: T) -> bytes:
+        header = self._header or self._first_header()
+        data = self._write(value)
+        if self._check is not None:
+            try:
+                self._check(msgspec.json.decode(data))
+            except Exception as error:
+                raise SerializationError(
+                    f"{excerpt(value)} does not fit {self._name} ({self.subject}): {excerpt(str(error), size=500)}"
+                ) from error
+        return header + data
+
+    def deserialize(self, data: bytes) -> T:
+        if len(data) < HEADER_BYTES or data[0] != 0:
+            raise SerializationError(
+                f"cannot read {self._name} from {len(data)} bytes {excerpt(data)}: they do not begin with a byte 0 and a "
+                "schema id of 4 bytes (is the topic JSON without schema? then take JsonSerde)"
+            )
+        try:
+            body = data[HEADER_BYTES:]
+            if self._check is not None:
+                self._check(msgspec.json.decode(body))
+            return self._read(body)  # type: ignore[no-any-return]
+        except Exception as error:
+            raise self._unreadable(data, error) from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (self.schema, self.type, self.validate, *self.registered.arguments())
+
+    def _first_header(self) -> bytes:
+        """The first five bytes of what this serde writes. A pinned version is what values are checked against."""
+        self._header, schema = self.registered.written()
+        if schema != self.schema and self.validate:
+            self._check = _validator(schema)
+        return self._header
+
+    def _unreadable(self, data: bytes, error: Exception) -> SerializationError:
+        try:
+            written = self.registered.writer_of(data)
+            why = "" if written == self.schema else f"; {self.registered.unlike(data, written)}"
+        except StreamsError as unknown:
+            why = f"; their schema is not known: {unknown}"
+        return SerializationError(
+            f"cannot read {self._name} from {len(data)} bytes {excerpt(data)}: {excerpt(str(error), size=500)}{why}"
+        )
+
+
+class _ModelJson(Serde[Any]):
+    """JSON of a pydantic model or a Faust Record."""
+
+    persistent_name = "ModelJson"
+
+    def __init__(self, model: Any) -> None:
+        self._model, make = model, maker_of(model)
+        read = (
+            model.model_validate_json if is_pydantic(model) else lambda data: make(msgspec.json.decode(data))
+        )
+        self.deserialize = read
+
+    def serialize(self, value: Any) -> bytes:
+        if not isinstance(value, self._model):
+            raise SerializationError(f"expected {self._model.__name__}, got {excerpt(value)}")
+        if is_pydantic(self._model):
+            text: str = value.model_dump_json()
+            return text.encode()
+        try:
+            return msgspec.json.encode(plain_of(value), order="deterministic")
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SerializationError(f"cannot write {excerpt(value)} as JSON: {error}") from error
+
+
+def _rebuilt(
+    schema: Any,
+    type_: Any,
+    validate: bool,
+    registry: SchemaRegistry | None,
+    strategy: SubjectStrategy,
+    version: int | Literal["latest"] | None,
+    subject: str | None,
+) -> JsonSchemaSerde[Any]:
+    return JsonSchemaSerde(
+        schema,
+        type=type_,
+        validate=validate,
+        registry=registry,
+        subject=subject,
+        subject_strategy=strategy,
+        version=version,
+    )
+
+
+def _derived(type_: Any) -> Any:
+    try:
+        if is_pydantic(type_):
+            return type_.model_json_schema()
+        if is_model(type_):
+            type_ = as_struct(type_)
+        (schema,), parts = msgspec.json.schema_components([type_], ref_template="#/$defs/{name}")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"no JSON Schema follows from {type_!r}: {error}") from error
+    name = schema.get("$ref", "").rpartition("/")[2]
+    if name in parts:  # a record at the top, as other languages write it
+        schema = parts[name] if _refers_to(parts, name) else parts.pop(name)
+    return {**schema, "$defs": parts} if parts else schema
+
+
+def _refers_to(parts: Any, name: str) -> bool:
+    return json.dumps(f"#/$defs/{name}") in json.dumps(parts)
+
+
+def _as_json(schema: Schema) -> Any:
+    try:
+        given = json.loads(schema) if isinstance(schema, str) else json.loads(json.dumps(schema))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"a JSON Schema is JSON, got {excerpt(schema)}: {error}") from error
+    if not isinstance(given, dict | bool):
+        raise ConfigError(f"a JSON Schema is an object, got {excerpt(given)}")
+    return given
+
+
+def _validator(schema: Any) -> Callable[[Any], None]:
+    require_schemas("jsonschema_rs")
+    import jsonschema_rs
+
+    try:
+        check: Callable[[Any], None] = jsonschema_rs.validator_for(schema, retriever=_no_retrieval).validate
+    except (ValueError, TypeError, RecursionError, jsonschema_rs.ValidationError) as error:
+        raise ConfigError(f"{excerpt(schema)} is no JSON Schema: {excerpt(str(error), size=500)}") from error
+    return check
+
+
+def _no_retrieval(uri: str) -> Any:
+    raise ValueError(f"{uri} is not part of the schema: put it under $defs")

@@ -1,0 +1,105 @@
+"""Classes of other libraries as values: pydantic's models, Faust's Records, messages of Protobuf. None of them is imported."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+__all__ = ["as_struct", "is_model", "is_pydantic", "maker_of", "plain_of"]
+
+
+def is_model(type_: Any) -> bool:
+    """Tells models of pydantic and Records of Faust."""
+    return is_pydantic(type_) or _is_faust(type_)
+
+
+def is_pydantic(type_: Any) -> bool:
+    return isinstance(type_, type) and hasattr(type_, "model_validate_json") and hasattr(type_, "model_dump")
+
+
+def _is_faust(type_: Any) -> bool:
+    return isinstance(type_, type) and hasattr(type_, "from_data") and hasattr(type_, "asdict")
+
+
+def plain_of(value: Any) -> Any:
+    """A message, model or Record as a dict, Records inside it too; every other value itself."""
+    kind = type(value)
+    if hasattr(kind, "DESCRIPTOR") and hasattr(kind, "SerializeToString"):
+        from google.protobuf.json_format import MessageToDict
+
+        return MessageToDict(
+            value, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        )
+    if is_pydantic(kind):
+        return value.model_dump()
+    return _without_records(value.asdict()) if _is_faust(kind) else value
+
+
+def _without_records(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_records(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_records(item) for item in value]
+    return _without_records(value.asdict()) if _is_faust(type(value)) else value
+
+
+def maker_of(model: Any) -> Callable[[Any], Any]:
+    """The function that makes a model or Record of a dict."""
+    made: Callable[[Any], Any] = model.model_validate if is_pydantic(model) else model.from_data
+    return made
+
+
+def as_struct(model: Any) -> Any:
+    """A Struct with the name, the fields and the defaults of a model or Record: a schema follows from it.
+
+    A Record's default None makes the field optional, as Faust takes it.
+    """
+    if is_pydantic(model):
+        fields = [
+            (name, _replaced(each.annotation))
+            if each.is_required()
+            else (name, _replaced(each.annotation), _kept(each.get_default(call_default_factory=True)))
+            for name, each in model.model_fields.items()
+        ]
+    else:
+        defaults = model._options.defaults
+        fields = [
+            (name, _replaced(kind | None if defaults.get(name, 0) is None else kind), _kept(defaults[name]))
+            if name in defaults
+            else (name, _replaced(kind))
+            for name, kind in model._options.fields.items()
+        ]
+    return msgspec.defstruct(model.__name__, fields)
+
+
+def _kept(default: Any) -> Any:
+    """A default that a Struct takes; one that can change is made anew for each."""
+    return (
+        default
+        if not default or not isinstance(default, list | dict | set)
+        else msgspec.field(default_factory=lambda: default)
+    )
+
+
+@functools.cache
+def _struct_of(model: Any) -> Any:
+    return as_struct(model)
+
+
+def _replaced(annotation: Any) -> Any:
+    """The annotation with Structs for models."""
+    if is_model(annotation):
+        return _struct_of(annotation)
+    inner = tuple(_replaced(each) for each in typing.get_args(annotation))
+    origin = typing.get_origin(annotation)
+    if not inner or inner == typing.get_args(annotation):
+        return annotation
+    if origin in (typing.Union, types.UnionType):
+        return functools.reduce(operator.or_, inner)
+    return origin[inner] if origin is not None else annotation

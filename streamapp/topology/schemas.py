@@ -1,0 +1,75 @@
+"""The schemas that a plan writes and reads, by their subjects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from streamapp.serdes.base import Serde
+from streamapp.serdes.registered import Registered
+from streamapp.topology.nodes import SinkNode, SourceNode
+from streamapp.topology.plan import Plan
+
+__all__ = ["PlannedSchema", "planned_schemas"]
+
+
+@dataclass(frozen=True)
+class PlannedSchema:
+    """One schema of an application; ``serde`` is bound to ``topic``."""
+
+    topic: str
+    serde: Serde[Any]
+    registered: Registered
+    writes: bool
+
+    @property
+    def subject(self) -> str:
+        return self.registered.subject
+
+
+def planned_schemas(plan: Plan) -> list[PlannedSchema]:
+    """What sources read, and what sinks and stores write, once for each subject and schema, in the plan's order.
+
+    Left out are topics that a function or a pattern names, and serdes inside operators (foreign-key joins).
+    """
+    found: dict[tuple[str, str], PlannedSchema] = {}
+    for each in _all(plan):
+        key = each.subject, str(each.registered.schema)
+        if key not in found or (each.writes and not found[key].writes):
+            found[key] = each
+    return list(found.values())
+
+
+def _all(plan: Plan) -> Iterator[PlannedSchema]:
+    for sub in plan.subtopologies:
+        for node in sub.nodes:
+            if isinstance(node, SourceNode):
+                for topic in node.topics:
+                    yield from _bound(topic, node.key_serde, node.value_serde, False)
+            elif isinstance(node, SinkNode) and isinstance(node.topic, str):
+                yield from _bound(node.topic, node.key_serde, node.value_serde, True)
+        for spec in sub.stores:
+            changelog = sub.changelog_topics.get(spec.name)
+            if changelog is not None:
+                for serde in (spec.key_serde, spec.value_serde):
+                    yield from _of(changelog.name, serde, True)
+    for store in plan.global_stores:
+        for serde in (store.spec.key_serde, store.spec.value_serde):
+            yield from _of(store.topic, serde, False)
+
+
+def _bound(topic: str, key: Serde[Any], value: Serde[Any], writes: bool) -> Iterator[PlannedSchema]:
+    yield from _of(topic, key.bind(topic, True), writes)
+    yield from _of(topic, value.bind(topic, False), writes)
+
+
+def _of(topic: str, serde: Any, writes: bool) -> Iterator[PlannedSchema]:
+    """The schemas of a serde, and of serdes inside it."""
+    registered = getattr(serde, "registered", None)
+    if isinstance(registered, Registered):
+        yield PlannedSchema(topic, serde, registered, writes)
+    elif isinstance(serde, Serde):
+        for inner in vars(serde).values():
+            if isinstance(inner, Serde):
+                yield from _of(topic, inner, writes)

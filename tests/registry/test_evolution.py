@@ -1,0 +1,124 @@
+"""Two versions of an application on one cluster: newer records, and rows of a store that an older version has written."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka, TopicSpec
+from streamapp.errors import StreamsError
+from streamapp.registry import ConfluentSchemaRegistry
+from streamapp.registry.apicurio import LocalRegistry
+from streamapp.serdes import AvroSerde
+from streamapp.testing import WorkerProcess
+from tests.processes import free_port, until
+
+pytestmark = pytest.mark.broker
+
+OLD = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
+NEW = {**OLD, "fields": [*OLD["fields"], {"name": "cents", "type": "long", "default": 0}]}
+SECONDS = 120.0
+
+
+def test_versions_follow_each_other_while_records_come(
+    local: LocalRegistry, registry: ConfluentSchemaRegistry, kafka: LocalKafka, topic: str, tmp_path: Path
+) -> None:
+    names = [f"{topic}-in", f"{topic}-out", f"{topic}-sums"]
+    admin = KafkaAdmin(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
+    admin.ensure_topics([TopicSpec(name, 1) for name in names])
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+
+    def write(schema: Any, key: str, value: Any) -> None:
+        serde = AvroSerde[Any](schema, registry=registry).bind(f"{topic}-in", False)
+        producer.produce(f"{topic}-in", serde.serialize(value), key)
+        assert producer.flush(60) == 0
+
+    def worker(change: str) -> WorkerProcess:
+        port = free_port()
+        environ = {
+            "STREAMAPP_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+            "STREAMAPP_SCHEMA_REGISTRY_URL": local.url,
+            "ORDERS_NAME": topic,
+            "ORDERS_CHANGE": change,
+            "ORDERS_DATADIR": str(tmp_path / f"worker-{change}"),
+            "ORDERS_WEB_PORT": str(port),
+            "PYTHONPATH": os.getcwd(),
+        }
+        log = tmp_path / f"worker-{change}.log"
+        return WorkerProcess("tests.registry.orders_app", web_port=port, log=log, environ=environ)
+
+    def latest(running: WorkerProcess, key: str) -> Any:
+        running.check()
+        try:
+            return running.get(f"/tables/latest/{key}")["value"]
+        except (OSError, StreamsError, KeyError):
+            return None
+
+    with ExitStack() as stack:
+        first = stack.enter_context(worker(""))
+        first.wait_until_ready()
+        write(OLD, "a", {"id": "1"})
+        until(lambda: latest(first, "a") == {"id": "1"}, SECONDS, first.log.read_text)
+
+        # A producer is ahead of the worker: its newer id is resolved in mid-stream.
+        write(NEW, "b", {"id": "2", "cents": 5})
+        until(lambda: latest(first, "b") == {"id": "2"}, SECONDS, first.log.read_text)
+
+        # The new version starts beside the old one, takes over, and reads the rows that the old one has written.
+        second = stack.enter_context(worker("compatible"))
+        second.wait_until_ready()
+        first.stop()
+        until(lambda: latest(second, "a") == {"id": "1", "cents": 0}, SECONDS, second.log.read_text)
+        write(NEW, "c", {"id": "3", "cents": 7})
+        until(lambda: latest(second, "c") == {"id": "3", "cents": 7}, SECONDS, second.log.read_text)
+        assert latest(second, "b") == {
+            "id": "2",
+            "cents": 0,
+        }  # the old version has written the row without cents
+
+
+def test_a_worker_survives_a_registry_that_is_away(
+    local: LocalRegistry, registry: ConfluentSchemaRegistry, kafka: LocalKafka, topic: str, tmp_path: Path
+) -> None:
+    """A worker that starts again while nobody answers works on with the schemas in its state folder."""
+    names = [f"{topic}-in", f"{topic}-out", f"{topic}-sums"]
+    admin = KafkaAdmin(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
+    admin.ensure_topics([TopicSpec(name, 1) for name in names])
+    serde = AvroSerde[Any](OLD, registry=registry).bind(f"{topic}-in", False)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    own = LocalRegistry(tmp_path / "own", port=0)
+    environ = {
+        "STREAMAPP_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+        "ORDERS_NAME": topic,
+        "ORDERS_DATADIR": str(tmp_path / "worker"),
+        "PYTHONPATH": os.getcwd(),
+    }
+
+    def run(key: str, name: str) -> None:
+        port = free_port()
+        producer.produce(f"{topic}-in", serde.serialize({"id": key}), key)
+        assert producer.flush(60) == 0
+        settings = {**environ, "ORDERS_WEB_PORT": str(port), "STREAMAPP_SCHEMA_REGISTRY_URL": own.url}
+        log = tmp_path / f"{name}.log"
+        with WorkerProcess("tests.registry.orders_app", web_port=port, log=log, environ=settings) as worker:
+            worker.wait_until_ready()
+
+            def there() -> bool:
+                worker.check()
+                try:
+                    return bool(worker.get(f"/tables/latest/{key}")["value"] == {"id": key})
+                except (OSError, StreamsError, KeyError):
+                    return False
+
+            until(there, SECONDS, log.read_text)
+
+    with own:
+        serde = AvroSerde[Any](OLD, registry=ConfluentSchemaRegistry(own.url)).bind(f"{topic}-in", False)
+        run("a", "with")
+    run("b", "without")
+    assert "going on with its earlier answer" in (tmp_path / "without.log").read_text()

@@ -1,0 +1,148 @@
+"""The bytes are those of others: Apicurio's Java serializers in Confluent mode, and Confluent's own for Python."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from streamapp import AvroSerde, JsonSchemaSerde, ProtobufSerde
+from streamapp.registry import ConfluentSchemaRegistry
+from streamapp.registry.apicurio import LocalRegistry
+from tests.unit.serdes.protos import shop
+
+from .conftest import JavaSerdes
+
+pytestmark = pytest.mark.broker
+
+FLIGHT: dict[str, Any] = {
+    "type": "record",
+    "name": "Flight",
+    "namespace": "air",
+    "fields": [
+        {"name": "carrier", "type": "string"},
+        {"name": "delay", "type": ["null", "int"], "default": None},
+        {
+            "name": "stops",
+            "type": {
+                "type": "array",
+                "items": {"type": "record", "name": "Stop", "fields": [{"name": "at", "type": "string"}]},
+            },
+        },
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["CARGO", "PEOPLE"]}},
+        {"name": "miles", "type": "double"},
+        {"name": "tags", "type": {"type": "map", "values": "long"}},
+    ],
+}
+VALUE = {
+    "carrier": "ÜA",
+    "delay": -3,
+    "stops": [{"at": "JFK"}],
+    "kind": "PEOPLE",
+    "miles": 2.5,
+    "tags": {"a": 2**40},
+}
+AVRO_JSON = {**VALUE, "delay": {"int": -3}}
+ORDER = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "title": "Order",
+    "type": "object",
+    "properties": {"id": {"type": "string"}, "cents": {"type": "integer", "minimum": 0}},
+    "required": ["id"],
+}
+
+
+@pytest.mark.parametrize("is_key", [False, True])
+def test_avro_and_java(java: JavaSerdes, registry: ConfluentSchemaRegistry, topic: str, is_key: bool) -> None:
+    serde = AvroSerde[Any](FLIGHT, registry=registry).bind(topic, is_key)
+    theirs = java.write("AVRO", topic, AVRO_JSON, FLIGHT, is_key)
+    assert serde.deserialize(theirs) == VALUE
+    assert serde.serialize(VALUE) == theirs  # the id is the same, too: the subject is
+    assert java.read("AVRO", topic, serde.serialize({**VALUE, "delay": None}), is_key)["delay"] is None
+
+
+def test_java_reads_what_python_has_registered(
+    java: JavaSerdes, registry: ConfluentSchemaRegistry, topic: str
+) -> None:
+    serde = AvroSerde[Any](FLIGHT, registry=registry).bind(topic, False)
+    ours = serde.serialize(VALUE)
+    assert java.read("AVRO", topic, ours) == VALUE
+    assert java.write("AVRO", topic, AVRO_JSON, FLIGHT) == ours
+
+
+@pytest.mark.parametrize("is_key", [False, True])
+def test_json_and_java(java: JavaSerdes, registry: ConfluentSchemaRegistry, topic: str, is_key: bool) -> None:
+    serde = JsonSchemaSerde[Any](ORDER, registry=registry).bind(topic, is_key)
+    ours = serde.serialize({"cents": 5, "id": "a"})
+    assert java.read("JSON", topic, ours, is_key) == {"cents": 5, "id": "a"}
+    assert java.write("JSON", topic, {"cents": 5, "id": "a"}, key=is_key) == ours
+    assert serde.deserialize(java.write("JSON", topic, {"id": "b"}, key=is_key)) == {"id": "b"}
+
+
+@pytest.mark.parametrize("field", [MessageField.VALUE, MessageField.KEY])
+def test_confluents_own_serializers(
+    local: LocalRegistry, registry: ConfluentSchemaRegistry, topic: str, field: str
+) -> None:
+    client, is_key = SchemaRegistryClient({"url": local.url}), field == MessageField.KEY
+    context = SerializationContext(topic, field)
+
+    avro = AvroSerde[Any](FLIGHT, registry=registry).bind(f"{topic}", is_key)
+    ours = avro.serialize(VALUE)
+    assert AvroSerializer(client, json.dumps(FLIGHT))(VALUE, context) == ours
+    assert AvroDeserializer(client)(ours, context) == VALUE
+
+    context = SerializationContext(f"{topic}-json", field)
+    in_json = JsonSchemaSerde[Any](ORDER, registry=registry).bind(f"{topic}-json", is_key)
+    ours = in_json.serialize({"id": "a"})
+    theirs = JSONSerializer(json.dumps(ORDER), client)({"id": "a"}, context)
+    assert theirs is not None
+    assert (theirs[:5], json.loads(theirs[5:])) == (ours[:5], {"id": "a"})
+    assert in_json.deserialize(theirs) == {"id": "a"}
+    assert JSONDeserializer(json.dumps(ORDER), schema_registry_client=client)(ours, context) == {"id": "a"}
+
+
+MESSAGES = [
+    shop.Item(name="cup", cents=-3),
+    shop.Order(id="a", lines=[shop.Order.Line(item=shop.Item(name="x"), count=2)], cash=True),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=["first of the file", "another"])
+@pytest.mark.parametrize("field", [MessageField.VALUE, MessageField.KEY])
+def test_confluents_protobuf(
+    local: LocalRegistry, registry: ConfluentSchemaRegistry, topic: str, field: str, message: Any
+) -> None:
+    client, is_key = SchemaRegistryClient({"url": local.url}), field == MessageField.KEY
+    serde = ProtobufSerde[Any](type(message), registry=registry).bind(topic, is_key)
+    ours = serde.serialize(message)
+    context = SerializationContext(f"{topic}-theirs", field)
+    settings = {"use.deprecated.format": False, "skip.known.types": True}
+    theirs = ProtobufSerializer(type(message), client, settings)(message, context)
+    assert theirs is not None
+    assert theirs[5:] == ours[5:]
+    assert serde.deserialize(theirs) == message
+    # Confluent's registry gives this client a descriptor whatever was registered, Apicurio what was.
+    read = ProtobufDeserializer(type(message), {"use.deprecated.format": False}, client)
+    assert read(theirs[:5] + ours[5:], context) == message
+
+
+def test_a_descriptor_that_confluents_serializer_has_registered(
+    local: LocalRegistry, registry: ConfluentSchemaRegistry, topic: str
+) -> None:
+    client, context = (
+        SchemaRegistryClient({"url": local.url}),
+        SerializationContext(topic, MessageField.VALUE),
+    )
+    settings = {"use.deprecated.format": False, "skip.known.types": True}
+    theirs = ProtobufSerializer(shop.Order, client, settings)(MESSAGES[1], context)
+    assert theirs is not None
+    assert (
+        ProtobufSerde[Any](shop.Order, registry=registry).bind(topic, False).deserialize(theirs)
+        == MESSAGES[1]
+    )

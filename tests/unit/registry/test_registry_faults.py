@@ -1,0 +1,290 @@
+"""Each fault of a schema registry has one outcome: docs/schemas.md has the table, in this order."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamapp import StreamsBuilder, StreamsConfig, StringSerde, TopologyTestDriver
+from streamapp.errors import SchemaRegistryError, SerializationError
+from streamapp.registry import ConfluentSchemaRegistry, RegistrySettings
+from streamapp.registry.rest import RestClient
+from streamapp.serdes import AvroSerde, Serde
+
+from .scripted import Refused, ScriptedRegistry
+
+FLIGHT = {"type": "record", "name": "Flight", "fields": [{"name": "delay", "type": "int"}]}
+LATER = {
+    "type": "record",
+    "name": "Flight",
+    "fields": [{"name": "delay", "type": "int"}, {"name": "dest", "type": "string"}],
+}
+
+
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.on_sleep: Any = lambda: None
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.on_sleep()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def client_of(
+    server: ScriptedRegistry, clock: Clock | None = None, **settings: Any
+) -> ConfluentSchemaRegistry:
+    clock = clock or Clock()
+    cache = settings.pop("cache", None)
+    made = RegistrySettings(url=settings.pop("url", server.url), **settings)
+    return ConfluentSchemaRegistry(cache=cache, client=RestClient(made, sleep=clock.sleep, clock=clock))
+
+
+def test_down_at_the_start_it_is_asked_again_until_it_answers(server: ScriptedRegistry) -> None:
+    server.stop()
+    clock = Clock()
+    clock.on_sleep = lambda: (
+        server.start() if 3 < clock.now < 20 and not server.requests and restarted() else None
+    )
+    starts: list[int] = []
+
+    def restarted() -> bool:
+        starts.append(1)
+        return len(starts) == 1
+
+    assert client_of(server, clock).id_of("flights-value", FLIGHT) == 1
+    assert clock.now > 3
+
+
+def test_down_for_longer_than_patience_is_an_error_that_names_the_registry(server: ScriptedRegistry) -> None:
+    server.stop()
+    clock = Clock()
+    with pytest.raises(SchemaRegistryError, match=f"registry {server.url} does not answer: .*refused"):
+        client_of(server, clock).id_of("flights-value", FLIGHT)
+    assert 50 < clock.now <= 60
+    server.start()
+
+
+def test_down_at_a_restart_the_answers_of_the_process_before_are_used(
+    server: ScriptedRegistry, tmp_path: Path
+) -> None:
+    first = client_of(server, cache=tmp_path)
+    schema_id = first.id_of("flights-value", FLIGHT)
+    assert first.version_of("flights-value").version == 1
+    assert client_of(server, cache=tmp_path).schema_of(schema_id) == FLIGHT
+    server.stop()
+
+    clock = Clock()
+    again = client_of(server, clock, cache=tmp_path)
+    assert again.id_of("flights-value", FLIGHT) == schema_id
+    assert again.version_of("flights-value").schema == FLIGHT
+    assert client_of(server, clock, cache=tmp_path).schema_of(schema_id) == FLIGHT
+    assert clock.now == 0
+    with pytest.raises(SchemaRegistryError, match="does not answer"):
+        again.id_of("flights-value", LATER)  # nobody has asked for this one before
+    server.start()
+
+
+def test_a_registry_that_answers_is_believed_more_than_the_folder(
+    server: ScriptedRegistry, tmp_path: Path
+) -> None:
+    client_of(server, cache=tmp_path).id_of("flights-value", FLIGHT)
+    server.ids.clear()
+    server.subjects.clear()
+    server.add("another", {"schema": '"long"'})
+    assert client_of(server, cache=tmp_path).id_of("flights-value", FLIGHT) == 2
+    assert client_of(server, cache=tmp_path).schema_of(1) == "long"
+
+
+def test_down_in_the_middle_known_schemas_go_on(server: ScriptedRegistry) -> None:
+    serde = AvroSerde[Any](FLIGHT, registry=client_of(server)).bind("flights", False)
+    data = serde.serialize({"delay": 3})
+    assert serde.deserialize(data) == {"delay": 3}
+    server.stop()
+    assert serde.deserialize(serde.serialize({"delay": 4})) == {"delay": 4}
+    server.start()
+
+
+@pytest.mark.parametrize("handler", ["fail", "continue"])
+def test_a_new_id_while_it_is_down_is_no_fault_of_the_record(server: ScriptedRegistry, handler: Any) -> None:
+    """With "continue" the record would be dropped if the handler were asked."""
+    registry = client_of(server)
+    serde = AvroSerde[Any](FLIGHT, registry=registry).bind("in", False)
+    data = serde.serialize({"delay": 3})
+    asked = StreamsConfig(
+        "app", deserialization_exception_handler=handler, production_exception_handler=handler
+    )
+    builder = StreamsBuilder(asked)
+    fresh: Serde[Any] = AvroSerde(FLIGHT, registry=client_of(server))
+    builder.stream("in", key_serde=StringSerde(), value_serde=fresh).to("out", value_serde=fresh)
+    with TopologyTestDriver(builder.build()) as driver:
+        server.stop()
+        with pytest.raises(SchemaRegistryError, match="does not answer"):
+            driver.pipe_raw("in", b"k", data, 0)
+        server.start()
+
+
+def test_slow_answers_are_given_up_and_asked_for_again(server: ScriptedRegistry) -> None:
+    release = threading.Event()
+
+    def slow(number: int) -> None:
+        if number == 1:
+            release.wait(30)
+
+    server.fault = slow
+    try:
+        assert client_of(server, request_timeout_ms=200).id_of("flights-value", FLIGHT) == 1
+    finally:
+        release.set()
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 429, 408])
+def test_a_server_in_trouble_is_asked_again(server: ScriptedRegistry, status: int) -> None:
+    def troubled(number: int) -> None:
+        if number <= 3:
+            raise Refused(status, 50002, "Operation timed out")
+
+    server.fault = troubled
+    clock = Clock()
+    assert client_of(server, clock).id_of("flights-value", FLIGHT) == 1
+    assert clock.now > 0
+
+
+def test_a_server_that_stays_in_trouble_is_an_error_with_its_words(server: ScriptedRegistry) -> None:
+    def troubled(number: int) -> None:
+        raise Refused(500, 50001, "Error in the backend data store")
+
+    server.fault = troubled
+    with pytest.raises(SchemaRegistryError, match="answers 500: Error in the backend data store"):
+        client_of(server).schema_of(1)
+
+
+def test_another_server_of_the_registry_answers(server: ScriptedRegistry) -> None:
+    clock = Clock()
+    both = client_of(server, clock, url=f"http://127.0.0.1:9,{server.url}/")
+    assert both.id_of("flights-value", FLIGHT) == 1
+    assert clock.now == 0
+
+
+def test_409_names_both_schemas_and_their_difference(server: ScriptedRegistry) -> None:
+    client_of(server).id_of("flights-value", FLIGHT)
+
+    def incompatible(number: int) -> None:
+        if server.requests[-1][:2] == ("POST", "/subjects/flights-value/versions"):
+            raise Refused(409, 409, "READER_FIELD_MISSING_DEFAULT_VALUE")
+
+    server.fault = incompatible
+    serde = AvroSerde[Any](LATER, registry=client_of(server)).bind("flights", False)
+    with pytest.raises(SchemaRegistryError) as raised:
+        serde.serialize({"delay": 1, "dest": "JFK"})
+    said = str(raised.value)
+    assert "new schema of flights-value" in said
+    assert "READER_FIELD_MISSING_DEFAULT_VALUE" in said
+    assert "Version 1 (id 1) and the new schema differ: fields.dest: new" in said
+
+
+def test_42201_shows_the_schema(server: ScriptedRegistry) -> None:
+    def invalid(number: int) -> None:
+        raise Refused(422, 42201, "Invalid schema")
+
+    server.fault = invalid
+    with pytest.raises(SchemaRegistryError, match=r'for invalid \(Invalid schema\): \{"type":"record"'):
+        client_of(server).id_of("flights-value", FLIGHT)
+
+
+def test_a_refused_schema_drops_no_result(server: ScriptedRegistry) -> None:
+    def invalid(number: int) -> None:
+        raise Refused(422, 42201, "Invalid schema")
+
+    builder = StreamsBuilder(StreamsConfig("app", production_exception_handler="continue"))
+    serde: Serde[Any] = AvroSerde(FLIGHT, registry=client_of(server))
+    builder.stream("in", key_serde=StringSerde(), value_serde=StringSerde()).map_values(
+        lambda v: {"delay": 1}
+    ).to("out", value_serde=serde)
+    server.fault = invalid
+    with (
+        TopologyTestDriver(builder.build()) as driver,
+        pytest.raises(SchemaRegistryError, match="Invalid schema"),
+    ):
+        driver.pipe_raw("in", b"k", b"v", 0)
+
+
+def test_without_auto_registration_a_new_schema_is_an_error_that_says_what_to_do(
+    server: ScriptedRegistry,
+) -> None:
+    closed = client_of(server, auto_register_schemas=False)
+    with pytest.raises(
+        SchemaRegistryError, match=r"streamapp schema register\). flights-value has no version yet"
+    ):
+        closed.id_of("flights-value", FLIGHT)
+    assert server.subjects == {}
+    client_of(server).id_of("flights-value", FLIGHT)
+    assert closed.id_of("flights-value", FLIGHT) == 1
+    with pytest.raises(SchemaRegistryError, match="fields.dest: new"):
+        closed.id_of("flights-value", LATER)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_wrong_credentials_are_said_at_once_and_not_shown(server: ScriptedRegistry, status: int) -> None:
+    def closed(number: int) -> None:
+        raise Refused(status, status, "Unauthorized")
+
+    server.fault = closed
+    clock = Clock()
+    with pytest.raises(SchemaRegistryError, match="lets nobody in") as raised:
+        client_of(server, clock, basic_auth_user_info="ada:lovelace").schema_of(1)
+    assert "lovelace" not in str(raised.value)
+    assert clock.now == 0
+
+
+def test_an_unknown_id_is_the_records_fault_and_is_not_asked_for_with_each_record(
+    server: ScriptedRegistry,
+) -> None:
+    registry = client_of(server)
+    for _ in range(3):
+        with pytest.raises(SerializationError, match="has no schema with id 77"):
+            registry.schema_of(77)
+    assert len(server.requests) == 2  # the second one for followers that lag behind
+
+
+def test_many_unknown_ids_are_asked_for_once(server: ScriptedRegistry) -> None:
+    """Bytes of something else that begin with 0 must not cost half a second each."""
+    clock = Clock()
+    registry = client_of(server, clock)
+    for number in range(100, 120):
+        with pytest.raises(SerializationError):
+            registry.schema_of(number)
+    assert len(server.requests) == 5 * 2 + 15
+    assert clock.now == 5 * 0.5
+    clock.now += 11
+    with pytest.raises(SerializationError):
+        registry.schema_of(100)
+    assert len(server.requests) == 5 * 2 + 15 + 2
+
+
+def test_an_id_of_another_format_is_said(server: ScriptedRegistry) -> None:
+    server.add("a", {"schema": "{}", "schemaType": "JSON"})
+    with pytest.raises(SerializationError, match="id 1 is JSON, not AVRO"):
+        client_of(server).schema_of(1)
+
+
+@pytest.mark.parametrize("body", [b"<html>welcome</html>", b"[" * 100_000])
+def test_what_is_no_registry_is_said_at_once(server: ScriptedRegistry, monkeypatch: Any, body: bytes) -> None:
+    monkeypatch.setattr(server, "_answered", lambda *_: body)
+    with pytest.raises(SchemaRegistryError, match="Is the path right"):
+        client_of(server).schema_of(1)
+
+
+@pytest.mark.parametrize("body", [{}, {"schema": 7}, {"schema": "{"}, ["x"], {"schema": "[" * 100_000}])
+def test_an_answer_without_schema_is_an_error(server: ScriptedRegistry, monkeypatch: Any, body: Any) -> None:
+    monkeypatch.setattr(server, "_answered", lambda *_: body)
+    with pytest.raises(SerializationError, match="is no schema"):
+        client_of(server).schema_of(1)

@@ -1,0 +1,108 @@
+"""Values of other libraries' classes: pydantic's models and Faust's Records."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime
+from typing import Any
+
+import faust
+import pydantic
+import pytest
+
+from streamapp import AvroSerde, JsonSchemaSerde, Serde
+from streamapp.errors import ConfigError, SerializationError
+
+
+class Stop(pydantic.BaseModel):
+    at: str
+
+
+class Flight(pydantic.BaseModel):
+    carrier: str
+    delay: int | None = None
+    stops: list[Stop] = []
+    last: Stop | None = None
+    moment: datetime | None = None
+
+
+class Halt(faust.Record):
+    at: str
+
+
+class Train(faust.Record):
+    line: str
+    delay: int = None  # type: ignore[assignment]
+    halts: list[Halt] = []  # noqa: RUF012
+    last: Halt | None = None
+
+
+MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+FLIGHT = Flight(carrier="UA", stops=[Stop(at="JFK")], last=Stop(at="IAH"), moment=MOMENT)
+TRAIN = Train(line="S1", delay=3, halts=[Halt(at="Hbf")], last=Halt(at="Ost"))
+
+
+@pytest.mark.parametrize("serde", [AvroSerde(type=Flight), JsonSchemaSerde(type=Flight)])
+def test_pydantic(serde: Serde[Any]) -> None:
+    for value in (FLIGHT, Flight(carrier="AA")):
+        assert serde.deserialize(serde.serialize(value)) == value
+    assert pickle.loads(pickle.dumps(serde)).serialize(FLIGHT) == serde.serialize(FLIGHT)
+
+
+@pytest.mark.parametrize("serde", [AvroSerde(type=Train), JsonSchemaSerde(type=Train)])
+def test_faust(serde: Serde[Any]) -> None:
+    read = serde.deserialize(serde.serialize(TRAIN))
+    assert isinstance(read, Train)
+    assert (read.line, read.delay, read.halts[0].at, read.last.at) == ("S1", 3, "Hbf", "Ost")
+    short = serde.deserialize(serde.serialize(Train(line="S2")))
+    assert (short.line, short.delay, short.last) == ("S2", None, None)
+
+
+def test_the_avro_schema_of_both() -> None:
+    of_flight = {field["name"]: field for field in AvroSerde[Any](type=Flight).schema["fields"]}
+    of_train = {field["name"]: field for field in AvroSerde[Any](type=Train).schema["fields"]}
+    assert (
+        of_flight["delay"]
+        == of_train["delay"]
+        == {"name": "delay", "type": ["null", "long"], "default": None}
+    )
+    assert of_flight["stops"]["type"]["items"]["name"] == "Stop"
+    assert of_flight["last"]["type"] == ["null", "Stop"]
+    assert of_train["halts"]["type"]["items"]["fields"] == [{"name": "at", "type": "string"}]
+
+
+@pytest.mark.parametrize(
+    "serde",
+    [
+        AvroSerde(type=Flight),
+        JsonSchemaSerde(type=Flight),
+        AvroSerde(type=Train),
+        JsonSchemaSerde(type=Train),
+    ],
+)
+@pytest.mark.parametrize("value", [None, 7, {"carrier": 7}, Stop(at="x"), Halt(at="x")])
+def test_another_value_is_refused(serde: Serde[Any], value: Any) -> None:
+    with pytest.raises(SerializationError):
+        serde.serialize(value)
+
+
+@pytest.mark.parametrize("serde", [AvroSerde, JsonSchemaSerde])
+def test_a_value_that_the_model_refuses(serde: Any) -> None:
+    class Late(pydantic.BaseModel):
+        delay: int = pydantic.Field(gt=0)
+
+    class Any_(pydantic.BaseModel):
+        delay: int
+
+    schema = serde(type=Any_).schema
+    data = serde(schema).serialize({"delay": -1})
+    with pytest.raises(SerializationError, match="greater than 0"):
+        serde(schema, type=Late).deserialize(data)
+
+
+def test_a_model_without_one_schema() -> None:
+    class Odd(pydantic.BaseModel):
+        either: int | str
+
+    with pytest.raises(ConfigError, match="Odd.either"):
+        AvroSerde(type=Odd)
