@@ -62,8 +62,9 @@ class RestClient:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.settings = settings
-        self.sleep, self.clock = sleep, clock
+        self.settings: RegistrySettings = settings
+        self.sleep: Callable[[float], None] = sleep
+        self.clock: Callable[[], float] = clock
         self._pool: urllib3.PoolManager | None = None
         self._lock = threading.Lock()
         self._first = 0
