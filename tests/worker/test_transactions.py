@@ -14,6 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from streamapp.broker import LocalKafka
 from streamapp.broker.consumer import committed_metadata
+from streamapp.broker.transacting import open_transactions
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.membership import Member, Position, StaleMemberError
@@ -22,7 +23,6 @@ from streamapp.runners.worker.transactions import (
     OffsetsNotAnswered,
     TransactionAborted,
     commit_transaction,
-    open_transactions,
 )
 
 
