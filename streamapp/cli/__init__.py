@@ -11,7 +11,9 @@ from streamapp.broker.cli import broker_group
 from streamapp.cli.backfill import backfill
 from streamapp.cli.compat import compat
 from streamapp.cli.describe import describe
+from streamapp.cli.outbox import outbox_group
 from streamapp.cli.pause import pause, resume
+from streamapp.cli.reconcile import reconcile_command
 from streamapp.cli.replay import replay
 from streamapp.cli.reset import reset
 from streamapp.cli.spark import spark_group
@@ -34,7 +36,9 @@ for _command in (
     broker_group,
     compat,
     describe,
+    outbox_group,
     pause,
+    reconcile_command,
     replay,
     reset,
     resume,

@@ -34,19 +34,19 @@ class ProducerOptions:
     """All settings of a producer; `ReliableProducer` describes them. Raises `ConfigError`."""
 
     name: str
-    bootstrap_servers: str | None
-    client_properties: Mapping[str, Any] = field(repr=False)
-    linger_ms: int
-    batch_size: int
-    compression_type: str
-    delivery_timeout_ms: int
-    buffer_records: int
-    buffer_bytes: int
-    when_full: WhenFull
-    spill_dir: str | os.PathLike[str] | None
-    spill_after_ms: int
-    spill_max_bytes: int
-    transactions: bool
+    bootstrap_servers: str | None = None
+    client_properties: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    linger_ms: int = 5
+    batch_size: int = 1_000_000
+    compression_type: str = "lz4"
+    delivery_timeout_ms: int = 120_000
+    buffer_records: int = 100_000
+    buffer_bytes: int = 32 << 20
+    when_full: WhenFull = "wait"
+    spill_dir: str | os.PathLike[str] | None = None
+    spill_after_ms: int = 5_000
+    spill_max_bytes: int = 1 << 30
+    transactions: bool = False
 
     def __post_init__(self) -> None:
         try:

@@ -72,16 +72,7 @@ class OutboxRelay:
             bootstrap_servers=bootstrap_servers,
             client_properties=client_properties or {},
             linger_ms=0,
-            batch_size=1_000_000,
             compression_type=compression_type,
-            delivery_timeout_ms=_TRANSACTION_TIMEOUT_MS,
-            buffer_records=_MOST_ROWS,
-            buffer_bytes=1 << 30,
-            when_full="wait",
-            spill_dir=None,
-            spill_after_ms=1,
-            spill_max_bytes=1,
-            transactions=True,
         )
         self._database = database
         self._poll_seconds = poll_interval_ms / 1000

@@ -32,7 +32,8 @@ __all__ = ["CLIENT_LOGGER", "Bookmark", "RecordsRefused", "TransactionSession", 
 CLIENT_LOGGER = logging.getLogger("streamapp.kafka")
 """Where librdkafka logs to."""
 _STEP_SECONDS = 0.05
-_UNKNOWN_TOPIC_MS = 10_000
+_UNKNOWN_TOPIC_MS = 4_000
+"""A topic that brokers do not know for so long does not exist: less than an attempt lasts."""
 
 
 class Bookmark(NamedTuple):
@@ -76,7 +77,7 @@ class TransactionSession:
             **settings,
             "transactional.id": name,
             "transaction.timeout.ms": transaction_timeout_ms,
-            "topic.metadata.propagation.max.ms": min(_UNKNOWN_TOPIC_MS, transaction_timeout_ms // 2),
+            "topic.metadata.propagation.max.ms": _UNKNOWN_TOPIC_MS,
             **count_retries(retried),
             "logger": CLIENT_LOGGER,
         }

@@ -41,7 +41,7 @@ def server() -> Iterator[PostgreSQL]:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty outbox."""
     if request.param == "sqlite":
         address = str(tmp_path / "orders.db")
@@ -53,7 +53,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     database.create()
     database.create()  # as every start of an application may do
     database.close()
-    yield address
+    return address
 
 
 def connect(address: str) -> Any:
