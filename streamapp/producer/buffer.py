@@ -30,9 +30,11 @@ class Buffer:
         self._lock = threading.Lock()
 
     @property
-    def waiting(self) -> bool:
-        """Somebody waits for room."""
-        return bool(self._line)
+    def pressed(self) -> bool:
+        """Somebody waits for room, or a quarter of it is left."""
+        return bool(
+            self._line or 4 * self.records > 3 * self._most_records or 4 * self.bytes > 3 * self._most_bytes
+        )
 
     def reserve(self, records: int, size: int) -> Future[None]:
         """Takes room; the future is done when there is some. Raises `BufferFull` for what never has room."""

@@ -8,8 +8,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from confluent_kafka import Producer
+
 from streamapp._base.names import check_topic_name
 from streamapp._base.prometheus import exposition
+from streamapp.broker.librdkafka import opening
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.producer.buffer import Buffer
 from streamapp.producer.counts import Counts, ProducerMetrics, described
@@ -51,7 +54,9 @@ class Core:
         if not options.transactional:
             self._channel = IdempotentChannel(options, self._buffer, self._counts)
             return
-        options.client()  # what is wrong with the settings shows before the log is there
+        # The sender opens its client in a thread of its own: wrong settings show here, and before the log is there.
+        with opening(options.producer()):
+            Producer(options.producer())
         name = f"{options.name}-{uuid.uuid4().hex[:12]}"
         if options.spill_dir is not None:
             self._log = SpillLog(options.spill_dir, options.name, most_bytes=options.spill_max_bytes)

@@ -22,6 +22,7 @@ from streamapp.records import create_time
 __all__ = ["IdempotentChannel"]
 
 _POLL_SECONDS = 0.1
+_PURGE_SECONDS = 5.0
 _NOT_WRITTEN = (
     *REMEDIES,
     KafkaError._PURGE_QUEUE,
@@ -90,7 +91,7 @@ class IdempotentChannel:
         self._closed = True
         if lost:
             self._client.purge()
-            self._client.flush(_POLL_SECONDS)
+            self._client.flush(_PURGE_SECONDS)
         self._poller.join()
         if lost:
             raise UnsentRecords(

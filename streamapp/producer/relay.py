@@ -79,6 +79,7 @@ class OutboxRelay:
         self._passing: tuple[type[Exception], ...] = (BrokerError, *database.errors)
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self._failure: Exception | None = None
         self._alone_through = 0
         self._relayed = self._found_sent = self._refused = self._failures = 0
 
@@ -96,7 +97,7 @@ class OutboxRelay:
         return exposition(families, {"relay": self._options.name})
 
     def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self.run, name="outbox-relay", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="outbox-relay", daemon=True)
         self._thread.start()
         return self
 
@@ -106,6 +107,15 @@ class OutboxRelay:
         self.stop()
         if self._thread is not None:
             self._thread.join()
+        if self._failure is not None and error is None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            self.run()
+        except Exception as exc:
+            logger.exception("relay %s has ended", self._options.name)
+            self._failure = exc
 
     def stop(self) -> None:
         """Ends `run` after its transaction; from any thread."""
@@ -144,6 +154,7 @@ class OutboxRelay:
                 if rows:
                     self._send(session, rows)
                 else:
+                    session.idle()
                     self._stopping.wait(self._poll_seconds)
         finally:
             session.abandon()

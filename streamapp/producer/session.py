@@ -196,6 +196,10 @@ class TransactionSession:
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
                 self._client.poll(_STEP_SECONDS)
 
+    def idle(self) -> None:
+        """To be called now and then while nothing is sent: librdkafka keeps what it has to say until somebody asks."""
+        self._client.poll(0)
+
     def abandon(self) -> None:
         """Gives the session up, with the transaction that may be open."""
         with suppress(NotBack):

@@ -34,6 +34,7 @@ _ATTEMPT_SECONDS = 10.0
 _TRANSACTION_TIMEOUT_MS = 30_000
 _PAUSE_SECONDS = 0.2
 _LOOK_SECONDS = 0.02
+_IDLE_SECONDS = 1.0
 _MOST_PARCELS = 10_000
 _MOST_BYTES = 8 << 20
 _LEAST_PARCELS = 10
@@ -71,6 +72,7 @@ class TransactionalChannel:
         """Parcels up to this number go one by one, to find the one that brokers refuse."""
         self._limit = _MOST_PARCELS
         self._closing = self._closed = False
+        self._ending = threading.Event()
         if log is not None:
             counts.inherited(log.records)
         self._sender = threading.Thread(target=self._send_all, name="producer-sender", daemon=True)
@@ -90,7 +92,9 @@ class TransactionalChannel:
             else:
                 parcel.number = self._log.take_number()
             self._pending.append(parcel)
-            self._work.notify_all()
+            # The sender waits for the first parcel, and lingers for a full batch.
+            if len(self._pending) in (1, self._limit):
+                self._work.notify_all()
 
     def close(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -100,6 +104,7 @@ class TransactionalChannel:
         while self._sender.is_alive() and time.monotonic() < deadline and not (self._log and self._away):
             self._sender.join(_LOOK_SECONDS)
         self._closed = True
+        self._ending.set()
         with self._work:
             self._work.notify_all()
         if self._log is not None:
@@ -150,14 +155,15 @@ class TransactionalChannel:
                 self._send(batch)
             except RecordsRefused as exc:
                 self._blame(batch, exc)
-            except BrokerError as exc:
+            except Exception as exc:  # without this thread, records would wait for ever
+                if self._closed:
+                    break
                 self._session = None
                 self._limit = max(_LEAST_PARCELS, self._limit // 2)
                 self._counts.retried(1)
-                logger.warning("%s: %s; it tries again", self._options.name, exc)
-                with self._work:
-                    if not self._closed:
-                        self._work.wait(_PAUSE_SECONDS)
+                unforeseen = None if isinstance(exc, BrokerError) else exc
+                logger.warning("%s: %s; it tries again", self._options.name, exc, exc_info=unforeseen)
+                self._ending.wait(_PAUSE_SECONDS)
             else:
                 self._limit = min(_MOST_PARCELS, self._limit * 2)
         if self._session is not None:
@@ -170,7 +176,9 @@ class TransactionalChannel:
                 self._waiting_since = None
                 if self._closing:
                     return ()
-                self._work.wait()
+                self._work.wait(_IDLE_SECONDS)
+                if self._session is not None:
+                    self._session.idle()
             if self._waiting_since is None:
                 self._waiting_since = time.monotonic()
         if self._log is None or not self._log.records:
@@ -307,9 +315,7 @@ class TransactionalChannel:
                 if not told:
                     logger.error("%s cannot spill: %s. Records wait in memory", self._options.name, exc)
                 told = True
-            with self._work:
-                if not self._closed:
-                    self._work.wait_for(lambda: self._closed, _LOOK_SECONDS)
+            self._ending.wait(_LOOK_SECONDS)
 
     def _spill(self, log: SpillLog, *, everything: bool) -> bool:
         """Moves parcels into the log, all of those in memory, where brokers take too long."""
@@ -318,7 +324,7 @@ class TransactionalChannel:
         if not parcels or (log.full and not everything):
             return False
         late = time.monotonic() - parcels[0].born > self._options.spill_after_ms / 1000
-        pressed = self._options.when_full == "spill" and self._buffer.waiting
+        pressed = self._options.when_full == "spill" and self._buffer.pressed
         if not (everything or late or pressed or self._away):
             return False
         log.append(parcels)

@@ -236,6 +236,26 @@ def test_what_cannot_be_right_is_refused_early() -> None:
     assert not Path("orders.db").exists()
 
 
+def test_the_commands(topics: Topics, tmp_path: Path) -> None:
+    topic = topics.create(1)
+    address = str(tmp_path / "orders.db")
+    environment = {**os.environ, "STREAMAPP_OUTBOX": address, "STREAMAPP_BOOTSTRAP_SERVERS": topics.bootstrap}
+    command = [sys.executable, "-c", "from streamapp.cli import main; main()", "outbox"]
+    subprocess.run([*command, "create"], env=environment, check=True)
+    add(address, topic, range(COUNT))
+    relaying = subprocess.Popen(
+        [*command, "relay", "orders"], env=environment, stderr=subprocess.PIPE, text=True
+    )
+    waiting = SqliteOutbox(address)
+    until(lambda: not waiting.count(), 60, waiting.count)
+    relaying.terminate()
+    _, said = relaying.communicate(timeout=60)
+    assert (relaying.returncode, said) == (0, f"orders relays streamapp_outbox\n{COUNT} rows relayed\n")
+    assert topics.values(topic) == [b"%d" % number for number in range(COUNT)]
+    missing = subprocess.run([*command, "relay", "orders"], env=os.environ, capture_output=True, text=True)
+    assert "STREAMAPP_OUTBOX is not set" in missing.stderr
+
+
 def test_ids_survive_as_text() -> None:
     ids = [1, 2, 3, 9, 11, 12, 500]
     assert of_ranges(as_ranges(ids)) == ids

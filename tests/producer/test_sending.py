@@ -218,6 +218,12 @@ async def test_what_cannot_be_sent_is_refused_early(tmp_path: Path) -> None:
         ReliableProducer("orders", compression_type="zip")
     with pytest.raises(ConfigError, match="linger_ms"):
         ReliableProducer("orders", linger_ms=-1)
+    with pytest.raises(ConfigError, match="no.such.property"):
+        async with ReliableProducer(
+            "orders", client_properties={"no.such.property": "1"}, spill_dir=tmp_path / "spill"
+        ):
+            pass
+    assert not (tmp_path / "spill").exists()
     with pytest.raises(ConfigError, match="producer's name"):
         ReliableProducer("my orders")
     closed = ReliableProducer("orders", key_serde=StringSerde(), bootstrap_servers=NOWHERE)
