@@ -18,7 +18,7 @@ from streamapp.errors import ConfigError
 from streamapp.producer.ledger import Ledger
 from streamapp.producer.options import ProducerOptions
 from streamapp.producer.reconciliation import account, count_of, identity_of, reconcile, republish
-from streamapp.producer.session import TransactionSession
+from streamapp.producer.session import TransactionSession, UnknownTopics
 from streamapp.records import OutputRecord
 
 __all__ = ["reconcile_command"]
@@ -108,7 +108,12 @@ def reconcile_command(
 def _session(topic: str) -> TransactionSession:
     options = ProducerOptions(name=f"streamapp-reconcile-{topic}", linger_ms=0)
     return TransactionSession(
-        options.name, options.producer(), options.client(), seconds=_SECONDS, transaction_timeout_ms=30_000
+        options.name,
+        options.producer(),
+        options.client(),
+        seconds=_SECONDS,
+        transaction_timeout_ms=30_000,
+        unknown=UnknownTopics(),
     )
 
 

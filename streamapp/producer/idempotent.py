@@ -24,7 +24,7 @@ __all__ = ["IdempotentChannel"]
 _POLL_SECONDS = 0.1
 _PURGE_SECONDS = 5.0
 _NOT_WRITTEN = (
-    *REMEDIES,
+    *(REMEDIES.keys() - {KafkaError._UNKNOWN_TOPIC}),  # records that are on their way fail with this one, too
     KafkaError._PURGE_QUEUE,
     KafkaError._INVALID_DIFFERENT_RECORD,
     KafkaError._UNKNOWN_PARTITION,

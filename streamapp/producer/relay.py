@@ -18,7 +18,7 @@ from streamapp._base.prometheus import Metric, exposition
 from streamapp.errors import BrokerError
 from streamapp.producer.databases import OutboxDatabase, OutboxRow, as_ranges, of_ranges
 from streamapp.producer.options import ProducerOptions
-from streamapp.producer.session import Bookmark, RecordsRefused, TransactionSession
+from streamapp.producer.session import Bookmark, RecordsRefused, TransactionSession, UnknownTopics
 
 __all__ = ["OutboxRelay", "RelayMetrics"]
 
@@ -80,6 +80,7 @@ class OutboxRelay:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
+        self._unknown = UnknownTopics()
         self._alone_through = 0
         self._relayed = self._found_sent = self._refused = self._failures = 0
 
@@ -144,6 +145,7 @@ class OutboxRelay:
             self._options.client(),
             seconds=_ATTEMPT_SECONDS,
             transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+            unknown=self._unknown,
         )
         try:
             marks = session.bookmarks(database.topics(), _ATTEMPT_SECONDS)

@@ -27,13 +27,18 @@ from streamapp.errors import BrokerError
 from streamapp.producer.retries import count_retries
 from streamapp.records import OutputRecord, TopicPartition, create_time
 
-__all__ = ["CLIENT_LOGGER", "Bookmark", "RecordsRefused", "TransactionSession", "Unsettled"]
+__all__ = ["CLIENT_LOGGER", "Bookmark", "RecordsRefused", "TransactionSession", "UnknownTopics", "Unsettled"]
 
 CLIENT_LOGGER = logging.getLogger("streamapp.kafka")
 """Where librdkafka logs to."""
 _STEP_SECONDS = 0.05
 _UNKNOWN_TOPIC_MS = 4_000
-"""A topic that brokers do not know for so long does not exist: less than an attempt lasts."""
+"""So long an attempt waits for a topic that brokers do not know."""
+_UNKNOWN_SECONDS = 30.0
+"""A topic that brokers do not know for so long does not exist."""
+_CONSEQUENCES = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+"""Errors of records whose transaction has failed for another one."""
+_UNKNOWN = (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 
 class Bookmark(NamedTuple):
@@ -55,6 +60,25 @@ class RecordsRefused(BrokerError):
         self.errors = errors
 
 
+class UnknownTopics:
+    """How long topics are unknown to brokers, over all sessions of a name.
+
+    A broker that has just started knows no topic for a moment, and librdkafka then believes that there is none.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def known(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            self._since.pop(topic, None)
+
+    def missing(self, topic: str) -> bool:
+        """Brokers say that there is no such topic, and have said so for long enough."""
+        now = time.monotonic()
+        return now - self._since.setdefault(topic, now) > _UNKNOWN_SECONDS
+
+
 class TransactionSession:
     """A client for the transactions of a name. It fences every other one of the name. For one thread.
 
@@ -70,9 +94,10 @@ class TransactionSession:
         *,
         seconds: float,
         transaction_timeout_ms: int,
+        unknown: UnknownTopics,
         retried: Callable[[int], None] = lambda times: None,
     ) -> None:
-        self.name = name
+        self.name, self._unknown = name, unknown
         producer_settings = {
             **settings,
             "transactional.id": name,
@@ -156,11 +181,16 @@ class TransactionSession:
             except KafkaException as exc:
                 errors[index] = exc.args[0]
                 break
-        while self._client.flush(_STEP_SECONDS) and not errors:
+        # What follows from another error comes before the error, sometimes.
+        while self._client.flush(_STEP_SECONDS) and not any(
+            error.code() not in _CONSEQUENCES for error in errors.values()
+        ):
             if time.monotonic() > deadline:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         if errors:
-            refused = {index: error for index, error in errors.items() if is_refusal(error)}
+            refused = {
+                index: error for index, error in errors.items() if self._refuses(records[index].topic, error)
+            }
             if not refused:
                 raise KafkaException(next(iter(errors.values())))
             self._client.purge()
@@ -168,6 +198,7 @@ class TransactionSession:
             errors.clear()
             errors.update(refused)
             return
+        self._unknown.known({record.topic for record in records})
         hit("producer-sent")
         position = KafkaPartition(records[0].topic, 0, bookmark.number, bookmark.note)
         retrying(
@@ -176,6 +207,9 @@ class TransactionSession:
         hit("producer-bookmarked")
         retrying(self._client.commit_transaction, seconds)
         hit("producer-committed")
+
+    def _refuses(self, topic: str, error: KafkaError) -> bool:
+        return self._unknown.missing(topic) if error.code() in _UNKNOWN else is_refusal(error)
 
     def _produce(self, record: OutputRecord, delivered: Callable[..., None], deadline: float) -> None:
         partition = -1 if record.partition is None else record.partition

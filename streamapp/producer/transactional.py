@@ -22,7 +22,7 @@ from streamapp.producer.counts import Counts
 from streamapp.producer.options import ProducerOptions
 from streamapp.producer.parcel import Parcel
 from streamapp.producer.report import DeliveryError, UnsentRecords
-from streamapp.producer.session import Bookmark, RecordsRefused, TransactionSession, Unsettled
+from streamapp.producer.session import Bookmark, RecordsRefused, TransactionSession, UnknownTopics, Unsettled
 from streamapp.producer.spill_log import SpillLog
 from streamapp.records import OutputRecord
 
@@ -66,6 +66,7 @@ class TransactionalChannel:
         """Held while parcels move: into the log, or to their end. Taken before `_work`."""
         self._next = 1
         self._session: TransactionSession | None = None
+        self._unknown = UnknownTopics()
         self._waiting_since: float | None = None
         """The time of the last progress while there was work."""
         self._alone_through = 0
@@ -235,6 +236,7 @@ class TransactionalChannel:
             self._group_settings,
             seconds=_ATTEMPT_SECONDS,
             transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+            unknown=self._unknown,
             retried=self._counts.retried,
         )
 

@@ -20,7 +20,6 @@ from streamapp.producer.parcel import Parcel, record_bytes
 from streamapp.producer.spill_log import SpillLog
 from streamapp.records import OutputRecord
 
-from ..brokers import SteadyKafka
 from ..processes import until
 from .topics import Topics
 
@@ -33,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """A broker that tests of this module may kill."""
-    with SteadyKafka(tmp_path_factory.mktemp("mortal"), brokers=1, port=0) as broker:
+    with LocalKafka(tmp_path_factory.mktemp("mortal"), brokers=1, port=0) as broker:
         yield broker
 
 

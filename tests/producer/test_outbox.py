@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ import psycopg
 import pytest
 
 from streamapp import ConfigError, SerializationError, StringSerde
+from streamapp.broker import LocalKafka
 from streamapp.producer import Outbox, OutboxRelay, PostgresOutbox, SqliteOutbox
 from streamapp.producer.databases import as_ranges, of_ranges
 
-from ..brokers import SteadyKafka
 from ..processes import until
 from .postgres import PostgreSQL
 from .relaying import database_at
@@ -66,6 +66,16 @@ def add(address: str, topic: str, numbers: range) -> None:
         for number in numbers:
             outbox.add(connection, topic, key="k", value=b"%d" % number)
             connection.commit()
+
+
+@contextmanager
+def ending(enough: threading.Event, writer: threading.Thread) -> Iterator[None]:
+    """However the block ends, the writer does too."""
+    try:
+        yield
+    finally:
+        enough.set()
+        writer.join()
 
 
 def relay(bootstrap: str, address: str, failpoint: str = "") -> subprocess.Popen[str]:
@@ -147,7 +157,7 @@ def test_database_and_brokers_are_killed_while_rows_are_written_and_relayed(
         connection.execute("DROP TABLE IF EXISTS streamapp_outbox, streamapp_outbox_identity")
     database = PostgresOutbox(server.conninfo)
     database.create()
-    with SteadyKafka(tmp_path / "kafka", brokers=1, port=0) as mortal:
+    with LocalKafka(tmp_path / "kafka", brokers=1, port=0) as mortal:
         topics = Topics(mortal.bootstrap_servers)
         topic = topics.create(1)
         committed: list[int] = []
@@ -165,9 +175,12 @@ def test_database_and_brokers_are_killed_while_rows_are_written_and_relayed(
                 number += 1
 
         writer = threading.Thread(target=write)
-        with OutboxRelay(
-            "orders", PostgresOutbox(server.conninfo), bootstrap_servers=topics.bootstrap
-        ) as running:
+        with (
+            OutboxRelay(
+                "orders", PostgresOutbox(server.conninfo), bootstrap_servers=topics.bootstrap
+            ) as running,
+            ending(enough, writer),
+        ):
             writer.start()
             for kill in ("database", "broker", "database"):
                 before = running.metrics.relayed
