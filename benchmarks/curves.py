@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
 from rich.table import Table
 
 from benchmarks import data
+from benchmarks.many_keys import even_topic
 from benchmarks.peers import PEERS
 from benchmarks.programs.meter import Job
 from benchmarks.throughput import Run, measure_process
 from streamapp.broker import KafkaAdmin, KafkaSettings
 
-__all__ = ["VALUES", "even_topic", "measure", "table"]
+__all__ = ["VALUES", "measure", "table"]
 
 VALUES = {"keys": (10_000, 1_000_000, 10_000_000), "partitions": (4, 40, 400)}
 KEYS, PARTITIONS = 10_000, 4
 """Of the dimension that stays."""
-STEP = 7_368_787
-"""A prime: number * STEP % keys visits the keys in no order that a cache could like."""
 
 
 def measure(
@@ -49,17 +47,6 @@ def measure(
         tell(f"{at:,} {dimension}: {run.cpu_us:.2f} µs")
         yield at, run
         admin.delete_topics([name for name in data.topics(kafka) if app in name])
-
-
-def even_topic(kafka: KafkaSettings, keys: int, partitions: int, count: int) -> str:
-    """A topic with so many flights, whose keys and partitions come about equally often."""
-    admin, value = KafkaAdmin(kafka), msgspec.json.encode(data.flights()[0][0])
-    topic = f"bench-curve-{keys}-{partitions}-{count}"
-    if topic not in admin.partition_counts([topic]):
-        data.create(admin, topic, partitions=partitions)
-        rows = ((f"key-{n * STEP % keys:08d}", value, data.BEFORE_ALL + n) for n in range(count))
-        data.publish(kafka, topic, rows)
-    return topic
 
 
 def table(dimension: str, found: list[tuple[int, Run]]) -> Table:

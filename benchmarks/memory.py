@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.table import Table
 
 from benchmarks import data
-from benchmarks.curves import even_topic
+from benchmarks.many_keys import even_topic
 from benchmarks.peers import PEERS
 from benchmarks.programs.meter import Job
 from benchmarks.throughput import Run, measure_process

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from benchmarks.many_keys import WORKLOADS
 from benchmarks.programs.meter import Job
 from streamapp.broker.distribution import KAFKA_VERSION, find_java, maven_jars
 
@@ -85,7 +86,7 @@ def _quix(build: Path) -> list[str]:
     return [str(python), str(PROGRAMS / "quix.py")]
 
 
-_ALL = ("w1", "w2", "w3", "w4", "sessions")
+_ALL = ("w1", "w2", "w3", "w4", *WORKLOADS)
 
 PEERS = {
     peer.name: peer

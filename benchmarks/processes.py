@@ -10,7 +10,8 @@ from statistics import median
 from rich.table import Table
 
 from benchmarks import data
-from benchmarks.curves import KEYS, even_topic
+from benchmarks.curves import KEYS
+from benchmarks.many_keys import even_topic
 from benchmarks.peers import PEERS
 from benchmarks.programs.meter import Job
 from benchmarks.throughput import RunFailed, measure_process

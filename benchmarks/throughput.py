@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from benchmarks import data
+from benchmarks import data, many_keys
 from benchmarks.peers import PEERS, Peer
 from benchmarks.programs.meter import Job
+from benchmarks.reading import records
 from benchmarks.schema import Delays
 from streamapp.broker import KafkaAdmin, KafkaSettings
 from streamapp.records import TopicPartition as Partition
 
-__all__ = ["Run", "RunFailed", "Throughput", "measure_process", "records"]
+__all__ = ["Run", "RunFailed", "Throughput", "measure_process"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,8 @@ class Run:
     """The largest resident size."""
     correct: bool | None
     """None: the run was ended before its last event."""
+    digest: str = ""
+    """Stands for the result of a workload of `many_keys`."""
 
     @property
     def cpu_us(self) -> float:
@@ -73,6 +75,8 @@ class Throughput:
         slow_rows: int = 30_000,
     ) -> None:
         self._kafka, self._folder, self._admin = kafka, folder, KafkaAdmin(kafka)
+        self._rows = rows
+        self._digests: dict[str, str] = {}
         self._inputs = {
             False: (data.load(kafka, years, rows), data.truth(years, rows)),
             True: (data.load(kafka, 1, slow_rows), data.truth(1, slow_rows)),
@@ -92,6 +96,11 @@ class Throughput:
 
     def run(self, peer: Peer, workload: str) -> Run:
         (flights, carriers), truth = self._inputs[peer.slow]
+        many = many_keys.WORKLOADS.get(workload)
+        if many is not None:
+            inputs = many.prepare(self._kafka, self._rows)
+        else:
+            inputs = many_keys.Inputs(carriers if workload == "w2" else flights, data.PLANES, truth.events)
         tag = f"bench-{peer.name}-{workload}-{os.getpid()}-{time.monotonic_ns() % 10**9}"
         folder = self._folder / tag
         folder.mkdir(parents=True)
@@ -101,10 +110,10 @@ class Throughput:
             workload,
             self._kafka.bootstrap_servers,
             tag,
-            carriers if workload == "w2" else flights,
+            inputs.first,
             output,
-            data.PLANES,
-            truth.events,
+            inputs.second,
+            inputs.events,
             str(folder / "state"),
             peer.variant,
         )
@@ -112,9 +121,15 @@ class Throughput:
             measured = measure_process(
                 peer.start(job, self._folder / "build", folder / "log"), folder / "log"
             )
-            complete = measured["events"] >= truth.events
-            correct = CHECKS[workload](self._kafka, tag, truth) if complete else None
-            return Run(peer.name, workload, correct=correct, **measured)
+            if measured["events"] < inputs.events:
+                return Run(peer.name, workload, correct=None, **measured)
+            if many is None:
+                return Run(peer.name, workload, correct=CHECKS[workload](self._kafka, tag, truth), **measured)
+            total, digest = many.result(self._kafka, tag)
+            # The peers must agree: every run has the digest of the first one.
+            same = self._digests.setdefault(workload, digest) == digest
+            correct = same and total == many.times * inputs.events
+            return Run(peer.name, workload, correct=correct, digest=digest, **measured)
         finally:
             self._admin.delete_topics([topic for topic in data.topics(self._kafka) if tag in topic])
             shutil.rmtree(folder)
@@ -134,28 +149,6 @@ def measure_process(process: subprocess.Popen[str], log: Path) -> dict[str, Any]
     measured: dict[str, Any] = {"second_half_cpu_us": None} | json.loads(lines[-1])
     measured["process_cpu_seconds"] = usage.ru_utime + usage.ru_stime
     return measured
-
-
-def records(kafka: KafkaSettings, topic: str) -> Iterator[tuple[bytes, Any]]:
-    """Key and value of all committed records, in the order of their partition."""
-    consumer = Consumer(
-        {
-            **kafka.librdkafka(),
-            "group.id": "bench-check",
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "fetch.queue.backoff.ms": 5,
-        }
-    )
-    partitions = set(consumer.list_topics(topic).topics[topic].partitions)
-    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-    while partitions:
-        for message in consumer.consume(10_000, 1.0):
-            if message.error() is None:
-                yield message.key(), message.value()
-            elif message.error().code() == KafkaError._PARTITION_EOF:
-                partitions.discard(message.partition())
-    consumer.close()
 
 
 def _sizes(kafka: KafkaSettings, topic: str) -> int:
@@ -188,9 +181,7 @@ def _check_w3(kafka: KafkaSettings, tag: str, truth: data.Truth) -> bool:
     return (count, delay, len(windows)) == (truth.events, truth.delay, truth.windows)
 
 
-def _number(value: bytes | None) -> int:
-    if value is None:  # the end of a session that has grown
-        return 0
+def _number(value: bytes) -> int:
     if len(value) == 8 and value[0] == 0:
         return int(struct.unpack(">q", value)[0])
     decoded = msgspec.json.decode(value)
@@ -202,5 +193,4 @@ CHECKS: dict[str, Callable[[KafkaSettings, str, data.Truth], bool]] = {
     "w2": _check_counts,
     "w3": _check_w3,
     "w4": _check_w4,
-    "sessions": _check_counts,
 }

@@ -22,6 +22,15 @@ from typing import Any
 
 from streamapp.errors import InvalidStoreError
 from streamapp.records import Windowed
+from streamapp.state.row_shape import (
+    BY_KEY,
+    BY_KEY_TIMESTAMPED,
+    SESSIONS,
+    VERSIONS,
+    WINDOWS,
+    WINDOWS_TIMESTAMPED,
+    RowShape,
+)
 
 __all__ = [
     "KeyQuery",
@@ -138,23 +147,20 @@ Query = (
 
 def execute(store: Any, query: Query) -> QueryResult:
     """Asks one store. Range results are iterators, valid until the task goes on."""
-    answer = _ANSWERS.get((type(query), store.kind))
+    spec, shape = store.spec, store.spec.kind.shape
+    answer = _ANSWERS.get((type(query), shape))
     if answer is None:
         return QueryResult(
             failure="UNKNOWN_QUERY_TYPE",
-            message=f"store {store.name} of kind {store.kind} cannot answer a {type(query).__name__}",
+            message=f"store {store.name} of kind {spec.kind} cannot answer a {type(query).__name__}",
         )
-    if isinstance(query, WindowRangeQuery) and (query.key is None) is (store.kind == "session"):
-        wanted = (
-            "a key, and gives its sessions"
-            if store.kind == "session"
-            else "time_from and time_to, and no key"
-        )
+    if isinstance(query, WindowRangeQuery) and (query.key is None) is (shape is SESSIONS):
+        wanted = "a key, and gives its sessions" if shape is SESSIONS else "time_from and time_to, and no key"
         return QueryResult(
             failure="UNKNOWN_QUERY_TYPE",
             message=f"store {store.name}: a WindowRangeQuery of it takes {wanted}",
         )
-    if store.spec.persistent and (store.spec.headers_format or store.spec.keeps_headers):
+    if spec.persistent and (spec.headers_format or spec.kind.keeps_headers):
         return QueryResult(
             failure="UNKNOWN_QUERY_TYPE",
             message=f'store {store.name} has the format of dsl_store_format="headers", which cannot answer queries (nor can it in '
@@ -196,29 +202,29 @@ def _versions(store: Any, query: MultiVersionedKeyQuery) -> Any:
     return (version for version in found if version[2] is None or version[2] // segment_ms <= last)
 
 
-_KEY_VALUE = ("key_value", "lru")
-_WINDOW = ("window", "timestamped_window")
+_WINDOWS = (WINDOWS, WINDOWS_TIMESTAMPED)
 
-_ANSWERS: dict[tuple[type, str], Callable[[Any, Any], Any]] = {
-    **{(KeyQuery, kind): lambda s, q: s.get(q.key) for kind in _KEY_VALUE},
-    (KeyQuery, "timestamped"): lambda s, q: _value_only(s.get(q.key)),
-    (TimestampedKeyQuery, "timestamped"): lambda s, q: s.get(q.key),
+_ANSWERS: dict[tuple[type, RowShape | None], Callable[[Any, Any], Any]] = {
+    (KeyQuery, BY_KEY): lambda s, q: s.get(q.key),
+    (KeyQuery, BY_KEY_TIMESTAMPED): lambda s, q: _value_only(s.get(q.key)),
+    (TimestampedKeyQuery, BY_KEY_TIMESTAMPED): lambda s, q: s.get(q.key),
+    (RangeQuery, BY_KEY): lambda s, q: s.below_cache.range(q.low, q.high, q.descending),
+    (RangeQuery, BY_KEY_TIMESTAMPED): lambda s, q: _values_only(
+        s.below_cache.range(q.low, q.high, q.descending)
+    ),
+    (TimestampedRangeQuery, BY_KEY_TIMESTAMPED): lambda s, q: s.below_cache.range(
+        q.low, q.high, q.descending
+    ),
     **{
-        (RangeQuery, kind): lambda s, q: s.below_cache.range(q.low, q.high, q.descending)
-        for kind in _KEY_VALUE
-    },
-    (RangeQuery, "timestamped"): lambda s, q: _values_only(s.below_cache.range(q.low, q.high, q.descending)),
-    (TimestampedRangeQuery, "timestamped"): lambda s, q: s.below_cache.range(q.low, q.high, q.descending),
-    **{
-        (WindowKeyQuery, kind): lambda s, q: s.below_cache.fetch(q.key, q.time_from, q.time_to)
-        for kind in _WINDOW
+        (WindowKeyQuery, shape): lambda s, q: s.below_cache.fetch(q.key, q.time_from, q.time_to)
+        for shape in _WINDOWS
     },
     **{
-        (WindowRangeQuery, kind): lambda s, q: s.below_cache.fetch_all(q.time_from, q.time_to)
-        for kind in _WINDOW
+        (WindowRangeQuery, shape): lambda s, q: s.below_cache.fetch_all(q.time_from, q.time_to)
+        for shape in _WINDOWS
     },
-    (WindowRangeQuery, "session"): _sessions_of,
-    **{(kind, "versioned"): _refuse for kind in (KeyQuery, RangeQuery)},
-    (VersionedKeyQuery, "versioned"): _version,
-    (MultiVersionedKeyQuery, "versioned"): _versions,
+    (WindowRangeQuery, SESSIONS): _sessions_of,
+    **{(query, VERSIONS): _refuse for query in (KeyQuery, RangeQuery)},
+    (VersionedKeyQuery, VERSIONS): _version,
+    (MultiVersionedKeyQuery, VERSIONS): _versions,
 }

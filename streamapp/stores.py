@@ -8,6 +8,7 @@ from streamapp._base.durations import Duration, to_ms
 from streamapp._base.names import check_name
 from streamapp.errors import ConfigError
 from streamapp.serdes.base import Serde, check_serde
+from streamapp.state import kinds
 from streamapp.state.protocols import (
     KeyValueStore,
     SessionStore,
@@ -16,7 +17,8 @@ from streamapp.state.protocols import (
     VersionedStore,
     WindowStore,
 )
-from streamapp.state.spec import StoreKind, StoreSpec
+from streamapp.state.spec import StoreSpec
+from streamapp.state.store_kind import StoreKind
 
 __all__ = ["Stores"]
 
@@ -30,7 +32,7 @@ class Stores:
     """Makes `StoreSpec` objects, as Kafka Streams' ``Stores`` makes store builders. Durations are timedelta or ms.
 
     >>> from streamapp import LongSerde, StringSerde
-    >>> Stores.key_value("seen", StringSerde(), LongSerde(), store_type="in_memory").kind
+    >>> str(Stores.key_value("seen", StringSerde(), LongSerde(), store_type="in_memory").kind)
     'key_value'
     """
 
@@ -50,7 +52,7 @@ class Stores:
         >>> Stores.key_value("seen", StringSerde(), LongSerde()).persistent
         True
         """
-        return _spec("key_value", name, key_serde, value_serde, store_type, logging, caching)
+        return _spec(kinds.KeyValue(), name, key_serde, value_serde, store_type, logging, caching)
 
     @staticmethod
     def timestamped_key_value(
@@ -65,10 +67,10 @@ class Stores:
         """Values with the timestamp of their last update by key. (``Stores.timestampedKeyValueStoreBuilder``)
 
         >>> from streamapp import LongSerde, StringSerde
-        >>> Stores.timestamped_key_value("seen", StringSerde(), LongSerde()).kind
+        >>> str(Stores.timestamped_key_value("seen", StringSerde(), LongSerde()).kind)
         'timestamped'
         """
-        return _spec("timestamped", name, key_serde, value_serde, store_type, logging, caching)
+        return _spec(kinds.Table(), name, key_serde, value_serde, store_type, logging, caching)
 
     @staticmethod
     def lru(
@@ -83,16 +85,15 @@ class Stores:
         """Plain values of the keys that were used last, in memory. (``Stores.lruMap``)
 
         >>> from streamapp import LongSerde, StringSerde
-        >>> Stores.lru("hot", 1000, StringSerde(), LongSerde()).max_entries
-        1000
+        >>> Stores.lru("hot", 1000, StringSerde(), LongSerde()).kind
+        Lru(max_entries=1000)
         """
         if not isinstance(max_entries, int) or max_entries < 0:
             raise ConfigError(
                 f"max_entries of store {name} has to be an int, not negative, but is {max_entries!r}"
             )
-        return _spec(
-            "lru", name, key_serde, value_serde, "in_memory", logging, caching, max_entries=max_entries
-        )
+        kind = kinds.Lru(max_entries=max_entries)
+        return _spec(kind, name, key_serde, value_serde, "in_memory", logging, caching)
 
     @overload
     @staticmethod
@@ -145,7 +146,7 @@ class Stores:
         >>> from datetime import timedelta
         >>> from streamapp import LongSerde, StringSerde
         >>> day = timedelta(days=1)
-        >>> Stores.window("days", StringSerde(), LongSerde(), retention=7 * day, window_size=day).window_size_ms
+        >>> Stores.window("days", StringSerde(), LongSerde(), retention=7 * day, window_size=day).kind.window_size_ms
         86400000
         """
         retention_ms, size_ms = to_ms(retention, "retention"), to_ms(window_size, "window_size")
@@ -155,18 +156,9 @@ class Stores:
             raise ConfigError(
                 f"retention of store {name} is {retention_ms} ms, shorter than its window size of {size_ms} ms; make it at least as long"
             )
-        return _spec(
-            "timestamped_window" if timestamped else "window",
-            name,
-            key_serde,
-            value_serde,
-            store_type,
-            logging,
-            caching,
-            retention_ms=retention_ms,
-            window_size_ms=size_ms,
-            retain_duplicates=retain_duplicates,
-        )
+        kind_class = kinds.TimestampedWindow if timestamped else kinds.Window
+        kind = kind_class(retention_ms=retention_ms, size_ms=size_ms, retain_duplicates=retain_duplicates)
+        return _spec(kind, name, key_serde, value_serde, store_type, logging, caching)
 
     @staticmethod
     def session(
@@ -182,22 +174,14 @@ class Stores:
         """Values by key and session (start, end), kept for ``retention`` of stream time after their end. (``Stores.sessionStoreBuilder``)
 
         >>> from streamapp import LongSerde, StringSerde
-        >>> Stores.session("visits", StringSerde(), LongSerde(), retention=60_000).retention_ms
+        >>> Stores.session("visits", StringSerde(), LongSerde(), retention=60_000).kind.segment_ms
         60000
         """
         retention_ms = to_ms(retention, "retention")
         if retention_ms < 0:
             raise ConfigError(f"retention of store {name} must not be negative, but is {retention_ms} ms")
-        return _spec(
-            "session",
-            name,
-            key_serde,
-            value_serde,
-            store_type,
-            logging,
-            caching,
-            retention_ms=retention_ms,
-        )
+        kind = kinds.Session(retention_ms=retention_ms)
+        return _spec(kind, name, key_serde, value_serde, store_type, logging, caching)
 
     @staticmethod
     def versioned(
@@ -213,8 +197,8 @@ class Stores:
         (``Stores.versionedKeyValueStoreBuilder``)
 
         >>> from streamapp import LongSerde, StringSerde
-        >>> Stores.versioned("prices", StringSerde(), LongSerde(), history_retention=60_000).kind
-        'versioned'
+        >>> Stores.versioned("prices", StringSerde(), LongSerde(), history_retention=60_000).kind.history_ms
+        60000
         """
         retention_ms = to_ms(history_retention, "history_retention")
         if retention_ms < 0:
@@ -228,17 +212,8 @@ class Stores:
                 raise ConfigError(
                     f"segment_interval of store {name} has to be at least 1 ms, not {segment_ms}"
                 )
-        return _spec(
-            "versioned",
-            name,
-            key_serde,
-            value_serde,
-            "rocksdb",
-            logging,
-            False,
-            retention_ms=retention_ms,
-            segment_interval_ms=segment_ms,
-        )
+        kind = kinds.Versioned(retention_ms=retention_ms, segment_interval_ms=segment_ms)
+        return _spec(kind, name, key_serde, value_serde, "rocksdb", logging, False)
 
 
 def _spec(
@@ -249,7 +224,6 @@ def _spec(
     store_type: StoreType,
     logging: bool,
     caching: bool,
-    **more: Any,
 ) -> StoreSpec:
     check_name(name, "store name")
     check_serde(key_serde, f"key_serde of store {name}")
@@ -264,5 +238,4 @@ def _spec(
         persistent=store_type == "rocksdb",
         logged=logging,
         cached=caching,
-        **more,
     )

@@ -24,12 +24,14 @@ import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.SessionWindows;
+import org.apache.kafka.streams.kstream.StreamJoined;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.processor.StateRestoreListener;
 import org.apache.kafka.streams.state.KeyValueStore;
@@ -54,7 +56,14 @@ public class KafkaStreams {
     public int flight, dep_delay;
 
     LateFlight(Flight f) {
-      carrier = f.carrier; origin = f.origin; dest = f.dest; flight = f.flight; dep_delay = f.dep_delay;
+      carrier = f.carrier; origin = f.origin; dest = f.dest; flight = f.flight; dep_delay = f.dep_delay == null ? 0 : f.dep_delay;
+    }
+
+    static LateFlight landed(Flight departure, Flight landing) {
+      LateFlight both = new LateFlight(departure);
+      both.dest = landing.dest;
+      both.flight = landing.flight;
+      return both;
     }
   }
 
@@ -103,7 +112,7 @@ public class KafkaStreams {
     volatile long seen, began, beganCpu, halfCpu, halfSeen;
 
     Meter(Map<String, String> job) {
-      stages = job.get("workload").equals("w3") ? 2 : 1;
+      stages = switch (job.get("workload")) { case "w3", "foreign-key", "stream-join" -> 2; default -> 1; };
       records = stages * Long.parseLong(job.get("events"));
     }
 
@@ -178,6 +187,7 @@ public class KafkaStreams {
     settings.put("topic.segment.ms", Long.toString(Long.MAX_VALUE));
     if (job.get("variant").equals("exactly-once")) settings.put("processing.guarantee", "exactly_once_v2");
     if (job.get("variant").equals("no-linger")) settings.put("linger.ms", "0");
+    if (job.get("workload").equals("foreign-key")) settings.put("statestore.cache.max.bytes", "0");
     if (job.get("workload").equals("restore")) settings.put("topology.optimization", "all");
     return settings;
   }
@@ -188,18 +198,37 @@ public class KafkaStreams {
       builder.table(job.get("input"), Consumed.with(KEY, Serdes.ByteArray()), Materialized.as("big"));
       return;
     }
+    if (workload.equals("foreign-key")) {
+      KTable<String, Flight> flights = builder.stream(job.get("input"), Consumed.with(KEY, FLIGHT))
+          .peek((key, flight) -> { meter.begin(); meter.add(); }).toTable(Materialized.with(KEY, FLIGHT));
+      KTable<String, Plane> planes = builder.table(job.get("planes"), Consumed.with(KEY, new Json<>(Plane.class)));
+      flights.join(planes, (Flight flight) -> flight.tailnum, FlightWithPlane::new,
+              Materialized.<String, FlightWithPlane, KeyValueStore<Bytes, byte[]>>as("joined").withKeySerde(KEY).withValueSerde(new Json<>(FlightWithPlane.class)))
+          .toStream().peek((key, joined) -> meter.add()).to(output, Produced.with(KEY, new Json<>(FlightWithPlane.class)));
+      return;
+    }
     KStream<String, Flight> flights = builder.stream(job.get("input"), Consumed.with(KEY, FLIGHT)).peek((key, flight) -> meter.begin());
     switch (workload) {
       case "w1", "latency" -> flights.peek((key, flight) -> meter.add())
           .filter((key, flight) -> flight.dep_delay != null && flight.dep_delay > 15)
           .mapValues(LateFlight::new)
           .to(output, Produced.with(KEY, new Json<>(LateFlight.class)));
-      case "w2" -> flights.groupByKey(Grouped.with(KEY, FLIGHT))
+      case "w2", "keys" -> flights.groupByKey(Grouped.with(KEY, FLIGHT))
           .aggregate(() -> 0L, (key, flight, count) -> { meter.add(); return count + 1; },
               Materialized.<String, Long, KeyValueStore<Bytes, byte[]>>as("counts").withKeySerde(KEY).withValueSerde(Serdes.Long()));
       case "sessions" -> flights.peek((key, flight) -> meter.add()).groupByKey(Grouped.with(KEY, FLIGHT))
           .windowedBy(SessionWindows.ofInactivityGapAndGrace(Duration.ofHours(4), Duration.ofDays(1)))
           .count(Materialized.<String, Long, SessionStore<Bytes, byte[]>>as("sessions").withKeySerde(KEY).withValueSerde(Serdes.Long()));
+      case "hopping" -> flights.peek((key, flight) -> meter.add()).groupByKey(Grouped.with(KEY, FLIGHT))
+          .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofDays(1), Duration.ofHours(1)).advanceBy(Duration.ofMinutes(5)))
+          .count(Materialized.<String, Long, WindowStore<Bytes, byte[]>>as("windows").withKeySerde(KEY).withValueSerde(Serdes.Long()));
+      case "stream-join" -> {
+        KStream<String, Flight> landings = builder.stream(job.get("planes"), Consumed.with(KEY, FLIGHT)).peek((key, flight) -> meter.add());
+        flights.peek((key, flight) -> meter.add())
+            .join(landings, LateFlight::landed, JoinWindows.ofTimeDifferenceAndGrace(Duration.ofDays(1), Duration.ofHours(1)),
+                StreamJoined.with(KEY, FLIGHT, FLIGHT))
+            .to(output, Produced.with(KEY, new Json<>(LateFlight.class)));
+      }
       case "w3" -> flights.peek((key, flight) -> meter.add()).groupBy((key, flight) -> flight.origin, Grouped.with(KEY, FLIGHT))
           .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofHours(1), Duration.ofDays(1500)))
           .aggregate(Delays::new, (key, flight, delays) -> {

@@ -52,8 +52,9 @@ def _largest_memory_mib() -> int:
     return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM:"))
 
 
-STAGES = {"w3": 2}
-"""How often each event is processed, where it is more than once: its record in a repartition topic as well."""
+STAGES = {"w3": 2, "foreign-key": 3, "stream-join": 2}
+"""The records that are processed for each event, where they are more than one: in repartition topics, as a subscription and
+its answer, on both sides of a join."""
 
 
 class Meter:

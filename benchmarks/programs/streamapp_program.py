@@ -17,6 +17,7 @@ from benchmarks.schema import Delays, Flight, Joined, LateFlight, Plane
 from streamapp import (
     App,
     BytesSerde,
+    JoinWindows,
     JsonSerde,
     LongSerde,
     Materialized,
@@ -39,8 +40,22 @@ JOINED: Serde[Joined] = JsonSerde(Joined)
 YEARS = timedelta(days=1500)
 
 
+def join_plane(f: Flight, plane: Plane) -> Joined:
+    return Joined(
+        f.carrier,
+        f.tailnum,
+        f.origin,
+        f.dest,
+        f.flight,
+        f.dep_delay,
+        plane.manufacturer,
+        plane.model,
+        plane.seats,
+    )
+
+
 def describe(builder: StreamsBuilder, job: Job) -> None:
-    globals()[f"describe_{job.workload}"](builder, job)
+    globals()[f"describe_{job.workload.replace('-', '_')}"](builder, job)
 
 
 def describe_w1(builder: StreamsBuilder, job: Job) -> None:
@@ -87,24 +102,10 @@ def describe_w3(builder: StreamsBuilder, job: Job) -> None:
 
 def describe_w4(builder: StreamsBuilder, job: Job) -> None:
     """Join with a table of planes."""
-
-    def join(f: Flight, plane: Plane) -> Joined:
-        return Joined(
-            f.carrier,
-            f.tailnum,
-            f.origin,
-            f.dest,
-            f.flight,
-            f.dep_delay,
-            plane.manufacturer,
-            plane.model,
-            plane.seats,
-        )
-
     flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
     kept = Materialized("planes", key_serde=KEY, value_serde=PLANE)
     planes = builder.table(job.planes, key_serde=KEY, value_serde=PLANE, materialized=kept)
-    flights.join(planes, join, key_serde=KEY, value_serde=FLIGHT).to(
+    flights.join(planes, join_plane, key_serde=KEY, value_serde=FLIGHT).to(
         job.output, key_serde=KEY, value_serde=JOINED
     )
 
@@ -123,6 +124,52 @@ def describe_sessions(builder: StreamsBuilder, job: Job) -> None:
     flights.group_by_key().windowed_by(sessions).count(materialized=kept)
 
 
+def describe_keys(builder: StreamsBuilder, job: Job) -> None:
+    """Count by key, as W2, over a million keys that come equally often."""
+    describe_w2(builder, job)
+
+
+def describe_hopping(builder: StreamsBuilder, job: Job) -> None:
+    """Count by key in windows of a day that begin every five minutes: 288 updates for each flight."""
+    flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
+    windows = TimeWindows.of_size_and_grace(timedelta(days=1), timedelta(hours=1))
+    kept = Materialized("windows", key_serde=KEY, value_serde=LongSerde())
+    (flights.group_by_key().windowed_by(windows.advance_by(timedelta(minutes=5))).count(materialized=kept))
+
+
+def describe_foreign_key(builder: StreamsBuilder, job: Job) -> None:
+    """A table of numbered flights that finds its planes by their tail numbers."""
+    flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT).to_table(
+        materialized=Materialized("flights", key_serde=KEY, value_serde=FLIGHT)
+    )
+    planes = builder.table(job.planes, key_serde=KEY, value_serde=PLANE)
+    kept = Materialized("joined", key_serde=KEY, value_serde=JOINED)
+    flights.join(
+        planes, join_plane, foreign_key=lambda flight: flight.tailnum, materialized=kept
+    ).to_stream().to(job.output, key_serde=KEY, value_serde=JOINED)
+
+
+def describe_stream_join(builder: StreamsBuilder, job: Job) -> None:
+    """Departures joined with landings of the same number within a day."""
+
+    def both(departure: Flight, landing: Flight) -> LateFlight:
+        return LateFlight(
+            departure.carrier, departure.origin, landing.dest, landing.flight, departure.dep_delay or 0
+        )
+
+    departures = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
+    landings = builder.stream(job.planes, key_serde=KEY, value_serde=FLIGHT)
+    joined = departures.join(
+        landings,
+        both,
+        JoinWindows.of_time_difference_and_grace(timedelta(days=1), timedelta(hours=1)),
+        key_serde=KEY,
+        value_serde=FLIGHT,
+        other_value_serde=FLIGHT,
+    )
+    joined.to(job.output, key_serde=KEY, value_serde=LATE)
+
+
 def describe_values(builder: StreamsBuilder, job: Job) -> None:
     """The last value of each key, read and written with each record."""
     values = builder.stream(job.input, key_serde=KEY, value_serde=BytesSerde())
@@ -139,6 +186,7 @@ def make_app(job: Job) -> App:
         job.app,
         bootstrap_servers=job.bootstrap,
         processing_guarantee="exactly_once_v2" if exactly_once else "at_least_once",
+        statestore_cache_max_bytes=0 if job.workload == "foreign-key" else 10 * 2**20,
         topology_optimization="all" if job.workload == "restore" else "none",
     )
     if job.memory:
@@ -156,7 +204,7 @@ def watch(app: App, job: Job) -> None:
     """Ends the worker with a commit once everything is processed; measures until that is done."""
     meter = Meter(job)
     streams, before = app.streams, 0
-    if job.workload == "w4":
+    if job.workload in ("w4", "foreign-key"):
         while streams.processed < PLANES:
             time.sleep(0.001)
         before = PLANES

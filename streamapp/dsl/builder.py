@@ -120,7 +120,7 @@ class StreamsBuilder:
         node = TableSourceNode(
             node_name, source, topic, step, spec.key_serde, spec.value_serde, timestamp_extractor
         )
-        node.output_versioned = spec.kind == "versioned"
+        node.output_versioned = spec.kind.history_ms is not None
         self._context.graph.add(node)
         queryable = materialized.name if materialized is not None else None
         return KTable(

@@ -33,6 +33,7 @@ from streamapp.engine.operators.foreign_key import (
     response_partition,
 )
 from streamapp.serdes import BytesSerde
+from streamapp.state import operator_kinds
 from streamapp.state.spec import StoreSpec
 
 if TYPE_CHECKING:
@@ -103,14 +104,14 @@ def join_on_foreign_key(
     graph.add(registration_source, registration_sink)
     graph.copartitions.append(right._sources | {registration_source.name})
 
+    with_headers = keeps_headers(context.config, context.config.dsl_store_type)
     subscriptions = StoreSpec(
         name=named("-subscription-store", _STORE),
-        kind="subscription",
+        kind=operator_kinds.HeadersSubscriptions() if with_headers else operator_kinds.Subscriptions(),
         key_serde=BytesSerde(),
         value_serde=subscription_serde,
         serde_topic=registration_topic,
         persistent=context.config.dsl_store_type == "rocksdb",
-        keeps_headers=keeps_headers(context.config, context.config.dsl_store_type),
     )
     context.stores[subscriptions.name] = subscriptions
     receive = ProcessorNode(

@@ -148,7 +148,7 @@ class TableSourceNode(Node):
     ) -> None:
         super().__init__(name)
         self._source, self._topic, self._step = source, topic, step
-        self.expires = step.spec.ttl_ms > 0
+        self.expires = step.spec.kind.ttl_ms > 0
         """The topic has no tombstones of rows that expire, so that it cannot stand for their changelog."""
         self._key_serde, self._value_serde, self._extractor = key_serde, value_serde, timestamp_extractor
 

@@ -18,6 +18,7 @@ from streamapp.engine.operators.stream_table_join import StreamGlobalTableJoin, 
 from streamapp.engine.operators.views import StoreView
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.serdes.base import Serde
+from streamapp.state import kinds, operator_kinds
 from streamapp.state.formats import LeftOrRightSerde
 from streamapp.state.spec import StoreSpec
 from streamapp.windows import JoinWindows
@@ -187,25 +188,24 @@ class _Stores:
     keeps_headers: bool
 
     def window(self, name: str, value_serde: Serde[Any]) -> StoreSpec:
-        retention_ms = self.windows.size_ms + self.windows.grace_ms
+        size_ms = self.windows.size_ms
+        kind_class = operator_kinds.HeadersWindow if self.keeps_headers else kinds.Window
         return StoreSpec(
             name=f"{name}-store",
-            kind="timestamped_window" if self.keeps_headers else "window",
+            kind=kind_class(
+                retention_ms=size_ms + self.windows.grace_ms, size_ms=size_ms, retain_duplicates=True
+            ),
             key_serde=self.key_serde,
             value_serde=value_serde,
             persistent=self.store_type == "rocksdb",
             logged=self.given.logging,
-            retention_ms=retention_ms,
-            window_size_ms=self.windows.size_ms,
-            retain_duplicates=True,
-            keeps_headers=self.keeps_headers,
             topic_config={**self.given.topic_config, "cleanup.policy": "delete"},
         )
 
     def outer(self, name: str, left_serde: Serde[Any], right_serde: Serde[Any]) -> StoreSpec:
         return StoreSpec(
             name=f"{name}-store",
-            kind="list",
+            kind=operator_kinds.OuterJoin(),
             key_serde=self.key_serde,
             value_serde=LeftOrRightSerde(left_serde, right_serde),
             persistent=self.store_type == "rocksdb",
@@ -241,10 +241,9 @@ def join_table(
         _check_grace(stream, table, grace_ms, view.store_names)
         buffer = StoreSpec(
             name=f"{node_name}-Buffer",
-            kind="time_ordered_buffer",
+            kind=operator_kinds.TimeOrdered(grace_ms=grace_ms),
             key_serde=context.key_serde(key_serde, node_name),
             value_serde=context.value_serde(value_serde or stream.value_serde, node_name),
-            retention_ms=grace_ms,
         )
         context.stores[buffer.name] = buffer
         if name is None:
@@ -269,15 +268,15 @@ def _check_grace(
     if grace_ms < 0:
         raise ConfigError(f"{join}: the grace period must not be negative, got {grace_ms} ms")
     for store in store_names:
-        spec = stream._context.stores[store]
-        if spec.kind != "versioned":
+        history_ms = stream._context.stores[store].kind.history_ms
+        if history_ms is None:
             raise TopologyError(
                 f"{join} needs a versioned table; give it Materialized(history_retention=...), or leave "
                 "grace out"
             )
-        if spec.retention_ms < grace_ms:
+        if history_ms < grace_ms:
             raise ConfigError(
-                f"{join}: the table's history of {spec.retention_ms} ms has to reach back at least the "
+                f"{join}: the table's history of {history_ms} ms has to reach back at least the "
                 "grace period of "
                 f"{grace_ms} ms; make history_retention larger"
             )

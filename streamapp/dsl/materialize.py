@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from types import NoneType
 from typing import Any, Literal
@@ -13,7 +13,9 @@ from streamapp.config import StreamsConfig
 from streamapp.dsl.context import Context
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.serdes.base import Serde, check_serde
-from streamapp.state.spec import StoreKind, StoreSpec
+from streamapp.state import kinds
+from streamapp.state.spec import StoreSpec
+from streamapp.state.store_kind import StoreKind
 
 __all__ = [
     "DERIVED_TTL",
@@ -71,8 +73,8 @@ class Materialized:
         if self.name is not None:
             check_name(self.name, "store name")
         check_serdes(self, "Materialized")
-        for what, kinds in (("caching", (bool, NoneType)), ("logging", bool), ("timestamped", bool)):
-            if not isinstance(getattr(self, what), kinds):
+        for what, types in (("caching", (bool, NoneType)), ("logging", bool), ("timestamped", bool)):
+            if not isinstance(getattr(self, what), types):
                 raise ConfigError(
                     f"{what} of Materialized has to be True or False, not {getattr(self, what)!r}"
                 )
@@ -138,12 +140,7 @@ def key_value_spec(
 ) -> StoreSpec:
     """The store of a table by key."""
     m = materialized or Materialized()
-    kind: StoreKind = "timestamped"
-    retention_ms = segment_ms = 0
-    if m.history_retention is not None:
-        kind = "versioned"
-        retention_ms = to_ms(m.history_retention, "history_retention")
-        segment_ms = _given_segment_ms(m)
+    kind = _table_kind(context, m)
     spec = StoreSpec(
         name=name,
         kind=kind,
@@ -151,17 +148,23 @@ def key_value_spec(
         value_serde=m.value_serde or value_serde or context.config.default_value_serde,
         persistent=_persistent(context, m),
         logged=m.logging,
-        cached=kind != "versioned" and m.ttl is None and _cached(context, m),
-        retention_ms=retention_ms,
-        segment_interval_ms=segment_ms,
-        ttl_ms=0 if m.ttl is None else to_ms(m.ttl, "ttl"),
-        max_entries=m.max_entries or 0,
-        keeps_timestamps=m.timestamped or not _persistent(context, m),
-        headers_format=kind != "versioned" and m.timestamped and _headers_format(context, m),
+        cached=kind.cached_class is not None and _cached(context, m),
+        headers_format=kind.headers_format and _headers_format(context, m),
         topic_config=dict(m.topic_config),
     )
     context.stores[name] = spec
     return spec
+
+
+def _table_kind(context: Context, m: Materialized) -> StoreKind:
+    if m.history_retention is not None:
+        retention_ms = to_ms(m.history_retention, "history_retention")
+        return kinds.Versioned(retention_ms=retention_ms, segment_interval_ms=_given_segment_ms(m))
+    if m.max_entries is not None:
+        return kinds.LruTable(max_entries=m.max_entries)
+    if m.ttl is not None:
+        return kinds.ExpiringTable(expires_after_ms=to_ms(m.ttl, "ttl"))
+    return kinds.Table() if m.timestamped or not _persistent(context, m) else kinds.PlainTable()
 
 
 def refuse_ttl(materialized: Materialized | None, table: str, remedy: str) -> None:
@@ -182,16 +185,15 @@ def _check_windowed(m: Materialized, name: str) -> None:
 class WindowLayout:
     """The store of a kind of window. ``needed_ms`` is the least retention, ``needed_for`` the reason.
 
-    ``final_cached`` and ``final_indexed`` say whether a store of final results has a record cache, and an index by key.
+    ``kind`` makes the kind of store from the parameters ``retention_ms``, ``segment_interval_ms`` and ``time_ordered``.
+    ``final_cached`` says whether a store of final results has a record cache.
     """
 
-    kind: StoreKind
+    kind: Callable[..., StoreKind]
     needed_ms: int
     needed_for: str
     _: KW_ONLY
-    window_size_ms: int = 0
     final_cached: bool = False
-    final_indexed: bool = False
 
 
 def windowed_spec(
@@ -206,21 +208,20 @@ def windowed_spec(
     """The store of a windowed aggregation."""
     m = materialized or Materialized()
     _check_windowed(m, name)
-    retention_ms = _retention_ms(m, name, layout.needed_ms, layout.needed_for)
+    kind = layout.kind(
+        retention_ms=_retention_ms(m, name, layout.needed_ms, layout.needed_for),
+        segment_interval_ms=_given_segment_ms(m),
+        time_ordered=emit_final,
+    )
     spec = StoreSpec(
         name=name,
-        kind=layout.kind,
+        kind=kind,
         key_serde=key_serde,
         value_serde=value_serde,
         persistent=_persistent(context, m),
         logged=m.logging,
         cached=_cached(context, m) and (layout.final_cached or not emit_final),
-        retention_ms=retention_ms,
-        window_size_ms=layout.window_size_ms,
-        segment_interval_ms=_given_segment_ms(m),
-        time_ordered=emit_final,
-        indexed=emit_final and layout.final_indexed and _persistent(context, m),
-        headers_format=_headers_format(context, m),
+        headers_format=kind.headers_format and _headers_format(context, m),
         topic_config=dict(m.topic_config),
     )
     context.stores[name] = spec

@@ -107,7 +107,7 @@ class SourceStep(TableStep):
 
     def __init__(self, spec: StoreSpec, materialized: bool) -> None:
         super().__init__()
-        self.spec, self.materialized = spec, materialized or spec.ttl_ms > 0
+        self.spec, self.materialized = spec, materialized or spec.kind.ttl_ms > 0
 
     def enable_old_values(self, force: bool) -> bool:
         if not force and not self.materialized:
@@ -211,7 +211,8 @@ class CogroupStep(TableStep):
 
 
 def _expiring(operator: Operator, spec: StoreSpec, send_old: bool) -> Operator:
-    return Expiring(operator, spec.name, spec.ttl_ms, send_old) if spec.ttl_ms else operator
+    ttl_ms = spec.kind.ttl_ms
+    return Expiring(operator, spec.name, ttl_ms, send_old) if ttl_ms else operator
 
 
 class JoinSideStep(Step):

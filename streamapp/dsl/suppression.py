@@ -11,6 +11,7 @@ from streamapp.dsl.graph_nodes import ProcessorNode
 from streamapp.dsl.steps import AggregateStep, SuppressStep
 from streamapp.engine.operators.suppress import SuppressView, TableSuppress
 from streamapp.errors import TopologyError
+from streamapp.state import operator_kinds
 from streamapp.state.spec import StoreSpec
 from streamapp.suppressed import Suppressed
 
@@ -47,14 +48,11 @@ def suppress(table: KTable[Any, Any], suppressed: Suppressed) -> KTable[Any, Any
         context.names.note_generated(changelog=f"{store}-changelog")
     spec = StoreSpec(
         name=store,
-        kind="suppress_buffer",
+        kind=operator_kinds.Suppression(),
         key_serde=context.key_serde(table.key_serde, node_name),
         value_serde=context.value_serde(table.value_serde, node_name),
         persistent=False,
         logged=buffer.logging,
-        max_records=buffer.max_records,
-        max_bytes=buffer.max_bytes,
-        shut_down_when_full=buffer.when_full == "shut_down",
     )
     context.stores[store] = spec
     operator = TableSuppress(

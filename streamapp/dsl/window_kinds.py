@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import singledispatch
+from functools import partial, singledispatch
 from typing import Any, ClassVar
 
 from streamapp.dsl.context import Context
@@ -24,6 +24,7 @@ from streamapp.engine.operators.window_aggregate import WindowedAggregate
 from streamapp.errors import TopologyError
 from streamapp.serdes.base import Serde
 from streamapp.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
+from streamapp.state import kinds
 from streamapp.state.spec import StoreSpec
 from streamapp.windows import SessionWindows, SlidingWindows, Windows
 
@@ -110,10 +111,9 @@ class _Aligned(WindowKind):
     def layout(self) -> WindowLayout:
         size = self._windows.size_ms
         return WindowLayout(
-            "timestamped_window",
+            partial(kinds.TimestampedWindow, size_ms=size),
             size + self._windows.grace_ms,
             "the window size plus the grace period",
-            window_size_ms=size,
             # Final results are cached too: so windows survive a jump of stream time, as in Kafka Streams.
             final_cached=True,
         )
@@ -142,11 +142,9 @@ class _Sliding(WindowKind):
     def layout(self) -> WindowLayout:
         difference = self._windows.difference_ms
         return WindowLayout(
-            "timestamped_window",
+            partial(kinds.TimestampedWindow, size_ms=difference, indexed=True),
             2 * difference + self._windows.grace_ms,
             "twice the time difference plus the grace period",
-            window_size_ms=difference,
-            final_indexed=True,
         )
 
     def view(self, store: str) -> TableView:
@@ -171,7 +169,7 @@ class _Sessions(WindowKind):
 
     @property
     def layout(self) -> WindowLayout:
-        return WindowLayout("session", self.final_after_ms, "the inactivity gap plus the grace period")
+        return WindowLayout(kinds.Session, self.final_after_ms, "the inactivity gap plus the grace period")
 
     def view(self, store: str) -> TableView:
         return SessionView(store)

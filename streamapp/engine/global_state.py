@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from streamapp.engine.collector import NoWayOut
-from streamapp.engine.task import Task
+from streamapp.engine.runner_ports import InMemory, TaskEnvironment
+from streamapp.engine.task_session import TaskSession
 from streamapp.records import RecordBatch, TopicPartition
-from streamapp.state.backend import StateBackend
 from streamapp.state.row_memory import RowMemory
 from streamapp.topology.plan import Plan, Subtopology
 
@@ -17,64 +17,56 @@ __all__ = ["GlobalState"]
 
 
 class GlobalState:
-    """All global stores of one process.
+    """All global stores of one process, in memory.
 
     Feed it with `process` until the end of each topic is reached, then go on feeding it; `stores` goes to the tasks.
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        open_backend: Callable[[str], StateBackend],
-        *,
-        wall_clock_ms: Callable[[], int],
-        rows: RowMemory | None = None,
+        self, plan: Plan, *, wall_clock_ms: Callable[[], int], rows: RowMemory | None = None
     ) -> None:
-        self._tasks: dict[str, Task] = {}
+        self._sessions: dict[str, TaskSession] = {}
         # Each process reads them all, and again at each start: so often would a dead letter come.
         rows = rows or RowMemory(plan.config.memory.rows)
         plan = replace(plan, config=plan.config.replace(dead_letter_queue_topic=None))
+        environment = TaskEnvironment(
+            plan, NoWayOut("a global store's processor"), wall_clock_ms=wall_clock_ms, rows=rows
+        )
         for store in plan.global_stores:
             sub = Subtopology(-1, (store.source, store.processor), (store.spec,), (), {})
-            task = Task(
-                plan,
-                sub,
-                -1,
-                NoWayOut("a global store's processor"),
-                open_backend(store.name),
-                wall_clock_ms=wall_clock_ms,
-                inputs=(),
-                rows=rows,
-            )
-            task.init()
-            self._tasks[store.topic] = task
+            session = TaskSession(environment, sub, -1, InMemory(), inputs=())
+            session.start()
+            self._sessions[store.topic] = session
 
     @property
     def topics(self) -> tuple[str, ...]:
-        return tuple(self._tasks)
+        return tuple(self._sessions)
 
     @property
     def stores(self) -> dict[str, Any]:
         """The stores by name, for tasks and queries."""
-        return {name: store for task in self._tasks.values() for name, store in task.own_stores.items()}
+        return {
+            name: store
+            for session in self._sessions.values()
+            for name, store in session.task.own_stores.items()
+        }
 
     def process(self, partition: TopicPartition, batch: RecordBatch) -> None:
         """Applies records of one partition of a global topic."""
-        task = self._tasks[partition.topic]
-        task.partition = partition.partition
-        task.enqueue(partition, batch)
-        task.process()
-        task.flush()
-        task.persist({})
+        session = self._sessions[partition.topic]
+        session.task.partition = partition.partition
+        session.task.enqueue(partition, batch)
+        session.task.process()
+        session.commit_alone()
 
     def positions(self) -> dict[TopicPartition, int]:
         """Next offset to read, of what was applied."""
-        return {p: o for task in self._tasks.values() for p, o in task.positions.items()}
+        return {p: o for session in self._sessions.values() for p, o in session.task.positions.items()}
 
     @property
     def dropped_records(self) -> int:
-        return sum(task.metrics.dropped_records for task in self._tasks.values())
+        return sum(session.task.metrics.dropped_records for session in self._sessions.values())
 
     def close(self) -> None:
-        for task in self._tasks.values():
-            task.close()
+        for session in self._sessions.values():
+            session.close()

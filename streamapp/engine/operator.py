@@ -47,6 +47,8 @@ class TaskContext(Protocol):
     log_each_write: bool
     """True: stores send a changelog record with every write, as Kafka Streams without a cache does (the test
     driver). False: the last value per key and commit (workers and Spark)."""
+    foreign_key_join_recheck: bool
+    """`StreamsConfig.foreign_key_join_recheck`, or True on a runner that always does."""
 
     @property
     def record_context(self) -> RecordContext:
@@ -57,10 +59,6 @@ class TaskContext(Protocol):
 
     def restamped(self, timestamp: int, headers: Headers, call: Callable[..., Any], *arguments: Any) -> None:
         """Calls a function while the current record has another timestamp and headers."""
-
-    @property
-    def foreign_key_join_recheck(self) -> bool:
-        """`StreamsConfig.foreign_key_join_recheck`, or True on a runner that always does."""
 
     def log(
         self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from streamapp.engine.collector import Collector
 from streamapp.engine.operator import TaskContext
@@ -33,11 +33,13 @@ class RunningTask(TaskContext, Protocol):
     collector: Collector
     global_stores: Mapping[str, Any]
     metrics: TaskMetrics
+    commit_needed: bool
+    """Something was processed since the last commit."""
     batch: RecordBatch | None
     """The batch that has the bytes of the current record."""
 
-    any_partition: ClassVar[bool]
-    """True if a partitioner may choose a partition that the topic does not have, as in Kafka Streams' test driver."""
+    any_partition: bool
+    """`TaskRules.any_partition` of the runner."""
 
     def store(self, name: str) -> Any:
         """A store of this task, or a global store. Raises `InvalidStoreError`."""

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-__all__ = ["MemoryBackend", "OrderedBytes", "StateBackend", "WriteSet"]
+from streamapp.errors import ProcessorStateError
+
+__all__ = ["MemoryBackend", "OrderedBytes", "StateBackend", "StateDamagedError", "WriteSet"]
+
+
+class StateDamagedError(ProcessorStateError):
+    """What is on disk is not what was written there; restoring it from the changelogs puts that right."""
 
 
 class OrderedBytes(Protocol):

@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from streamapp.errors import ProcessorStateError, SerializationError
@@ -111,15 +112,21 @@ class OuterJoinStore(Store):
 class TimeOrderedBuffer(Store):
     """Stream records that wait for a stream-table join's grace period; see the module's table.
 
-    ``spec.retention_ms`` is the grace period. A row's key is 0, 8-byte timestamp, key, 4-byte sequence.
+    A row's key is 0, 8-byte timestamp, key, 4-byte sequence.
     """
 
     def __init__(
-        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, memory: RowMemory | None = None
+        self,
+        spec: StoreSpec,
+        table: OrderedBytes,
+        task: StoreContext,
+        memory: RowMemory | None = None,
+        *,
+        grace_ms: int,
     ) -> None:
         super().__init__(spec, table, task)
         self._key_serde, self._value_serde = _serdes(spec)
-        self._grace = spec.retention_ms
+        self._grace = grace_ms
         # Logged here: the changelog's records have no timestamp.
         self._rows = _raw_store(spec, table, task, memory, logged=False)
         self._unlogged: dict[bytes, bytes | None] = {}
@@ -343,9 +350,7 @@ class SuppressBuffer(Store):
 def _raw_store(
     spec: StoreSpec, table: OrderedBytes, task: StoreContext, memory: RowMemory | None, *, logged: bool
 ) -> KeyValueStore:
-    raw = StoreSpec(
-        name=spec.name, kind="key_value", key_serde=BytesSerde(), value_serde=BytesSerde(), logged=logged
-    )
+    raw = replace(spec, key_serde=BytesSerde(), value_serde=BytesSerde(), logged=logged)
     store = KeyValueStore(raw, table, task, memory)
     store.open_writes()
     return store

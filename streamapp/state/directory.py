@@ -14,12 +14,12 @@ from types import TracebackType
 from typing import Any
 
 from streamapp.errors import ConfigError, LockError, ProcessorStateError
+from streamapp.state.backend import StateDamagedError
 from streamapp.state.files import file_limit, too_few_files
 
 __all__ = [
     "FORMAT_VERSION",
     "DiskFullError",
-    "StateDamagedError",
     "StateDirectory",
     "known_fingerprint",
     "state_error",
@@ -40,10 +40,6 @@ _APPLICATION_ID = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]+")
 
 class DiskFullError(ProcessorStateError):
     """The disk that holds the local state has no space left."""
-
-
-class StateDamagedError(ProcessorStateError):
-    """What is on disk is not what was written there; restoring it from the changelogs puts that right."""
 
 
 class StateDirectory:

@@ -30,7 +30,7 @@ _LOOKAHEAD = 16
 
 
 class ExpiringStore(TimestampedKeyValueStore):
-    """A `TimestampedKeyValueStore` with ``spec.ttl_ms``.
+    """A `TimestampedKeyValueStore` whose rows have a time to live of ``expires_after_ms``.
 
     expire(expired)
         deletes the rows whose timestamp + time to live is not after ``observed``, in the order of timestamp and key, and calls
@@ -38,13 +38,19 @@ class ExpiringStore(TimestampedKeyValueStore):
     """
 
     def __init__(
-        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, memory: RowMemory | None = None
+        self,
+        spec: StoreSpec,
+        table: OrderedBytes,
+        task: StoreContext,
+        memory: RowMemory | None = None,
+        *,
+        expires_after_ms: int,
     ) -> None:
         super().__init__(spec, table, task, memory)
         self.observed = -1
         """The stream time of the operators that write to the store."""
-        self._ttl = spec.ttl_ms
-        self._step = max(1, spec.ttl_ms // _LOOKAHEAD)
+        self._ttl = expires_after_ms
+        self._step = max(1, expires_after_ms // _LOOKAHEAD)
         self._covered = 0
         self._next: list[tuple[int, bytes]] = []
         """All rows with timestamps before `_covered`, by timestamp and key; what has changed since is passed over."""

@@ -19,7 +19,7 @@ _SHOWN_BYTES, _SHOWN_TIMES = 300, 3
 
 
 class KeyValueStore(WriteBehindStore):
-    """Values by key (`StoreKind` ``key_value``).
+    """Values by key.
 
     get(key)
         the value, or None
@@ -91,7 +91,7 @@ class KeyValueStore(WriteBehindStore):
 
 
 class TimestampedKeyValueStore(KeyValueStore):
-    """Values with the timestamp of their last update (`StoreKind` ``timestamped``).
+    """Values with the timestamp of their last update.
 
     As `KeyValueStore`, but wherever that one gives a value, this one gives ``(value, timestamp in ms)``.
     """
@@ -155,7 +155,7 @@ class SubscriptionStore(TimestampedKeyValueStore):
 
 
 class PlainTableStore(TimestampedKeyValueStore):
-    """A table without timestamps (`StoreSpec.keeps_timestamps`): read like any other, each is -1, unknown."""
+    """A table without timestamps: read like any other, each is -1, unknown."""
 
     timestamped = False
 

@@ -19,20 +19,27 @@ __all__ = ["LruStore", "TimestampedLruStore"]
 
 
 class LruStore(KeyValueStore):
-    """A `KeyValueStore` with a limit (`StoreKind` ``lru``).
+    """A `KeyValueStore` with a limit.
 
-    It holds the ``spec.max_entries`` entries that were read or written last, all in memory; what it evicts
+    It holds the ``max_entries`` entries that were read or written last, all in memory; what it evicts
     gets a tombstone in the changelog. Iterating does not count as use.
     """
 
     def __init__(
-        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, memory: RowMemory | None = None
+        self,
+        spec: StoreSpec,
+        table: OrderedBytes,
+        task: StoreContext,
+        memory: RowMemory | None = None,
+        *,
+        max_entries: int,
     ) -> None:
         super().__init__(spec, table, task, memory)
-        if spec.max_entries < 1:
+        if max_entries < 1:
             raise InvalidStoreError(
-                f"store {spec.name!r}: max_entries has to be at least 1, got {spec.max_entries}"
+                f"store {spec.name!r}: max_entries has to be at least 1, got {max_entries}"
             )
+        self._most = max_entries
         self._rows: OrderedDict[Any, Row] = OrderedDict()
         """Least recently used first."""
         for key, data in table.range(None, None):
@@ -59,7 +66,7 @@ class LruStore(KeyValueStore):
             self._rows.pop(row_key, None)
             if row[0] is not None:
                 self._rows[row_key] = row
-                if len(self._rows) > self.spec.max_entries:
+                if len(self._rows) > self._most:
                     eldest, _ = self._rows.popitem(last=False)
                     self._evicted(eldest, (None, self._task.timestamp))
             write(row_key, row)
@@ -81,7 +88,7 @@ class LruStore(KeyValueStore):
             self._rows.pop(key, None)
             if value is not None:
                 self._rows[key] = self._unpack(value)
-                if len(self._rows) > self.spec.max_entries:
+                if len(self._rows) > self._most:
                     eldest, _ = self._rows.popitem(last=False)
                     puts.append((self._keys.to_bytes(eldest), None))
 
@@ -90,7 +97,7 @@ class LruStore(KeyValueStore):
 
 
 class TimestampedLruStore(LruStore, TimestampedKeyValueStore):
-    """The table of a DSL operator with a limit: `StoreKind` ``timestamped`` with ``max_entries``.
+    """The table of a DSL operator with a limit.
 
     What it evicts is deleted with the commit; where every write is logged, it leaves no record of its own (as in Kafka
     Streams, whose DSL wraps the store so that nobody hears of evictions).

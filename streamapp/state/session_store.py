@@ -18,7 +18,7 @@ _END_START = struct.Struct(">qq")
 
 
 class SessionStore(TimeBucketedStore):
-    """Values by key and session (`StoreKind` ``session``).
+    """Values by key and session.
 
     get(key, start, end)
         the value, or None

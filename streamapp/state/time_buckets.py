@@ -38,18 +38,28 @@ class TimeBucketedStore(WriteBehindStore):
 
     _ROW_BYTES = 350
     _timestamped_values = False
+    _duplicates = False
+    """Each put makes a row of its own."""
     _suffix = 0
     """How many bytes of a changelog key follow the key proper."""
 
     def __init__(
-        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, memory: RowMemory | None = None
+        self,
+        spec: StoreSpec,
+        table: OrderedBytes,
+        task: StoreContext,
+        memory: RowMemory | None = None,
+        *,
+        retention_ms: int,
+        segment_ms: int,
+        time_ordered: bool,
     ) -> None:
         super().__init__(spec, table, task, memory, timestamped=self._timestamped_values)
-        self._retention = spec.retention_ms
-        self._segment = spec.segment_ms
+        self._retention = retention_ms
+        self._segment = segment_ms
         self._bucket = self._bucket_size()
         self._exact = not spec.persistent
-        self._by_time = self._exact or spec.time_ordered
+        self._by_time = self._exact or time_ordered
         self._images: Generations[KeyImage] = Generations(self._memory)
         self._dirty_of: dict[Any, tuple[Any, Any]] = {}
         """Key -> the key of a dirty row of it, and the same of its other dirty rows (or None)."""
@@ -246,7 +256,7 @@ class TimeBucketedStore(WriteBehindStore):
             raise SerializationError(
                 f"expected a key and {self._suffix} bytes of times, got {excerpt(short)}"
             )
-        if self.spec.retain_duplicates:
+        if self._duplicates:
             self._sequence = int.from_bytes(rows[-1][0][-4:], "big")
             if not self._exact:
                 rows = [row for row in rows if row[1] is not None]  # see `WindowStore.put`

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from streamapp.records import NO_HEADERS, RecordBatch
@@ -25,7 +25,7 @@ _Versions = list[tuple[int, Any]]  # (timestamp, kept value or None: deleted), o
 
 
 class VersionedStore(Store):
-    """Values by key and time (`StoreKind` ``versioned``).
+    """Values by key and time.
 
     put(key, value, timestamp) -> None | time | NOT_PUT
         adds or replaces a version, None deletes from then on. It is now the latest (None), or valid
@@ -48,13 +48,20 @@ class VersionedStore(Store):
     versioned = True
 
     def __init__(
-        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, memory: RowMemory | None = None
+        self,
+        spec: StoreSpec,
+        table: OrderedBytes,
+        task: StoreContext,
+        memory: RowMemory | None = None,
+        *,
+        retention_ms: int,
+        segment_ms: int,
     ) -> None:
         super().__init__(spec, table, task)
         self._keys = Codec(spec.key_serde, spec.name, "key")
         self._values = Codec(spec.value_serde, spec.name, "value")
-        self._retention = spec.retention_ms
-        self.segment_ms = spec.segment_ms
+        self._retention = retention_ms
+        self.segment_ms = segment_ms
         self._dirty: dict[Any, _Versions] = {}
         self._dirty_bytes = 0
         self._clean: Generations[_Versions] = Generations(memory or RowMemory())
@@ -86,6 +93,10 @@ class VersionedStore(Store):
         existing = None if timestamp < self._observed - self._retention else self.get(key, timestamp)
         self.put(key, None, timestamp)
         return existing
+
+    def reader(self) -> Callable[[Any], tuple[Any, int, int | None] | None]:
+        """``get`` for a join."""
+        return self.get
 
     def get(self, key: Any, as_of: int | None = None) -> tuple[Any, int, int | None] | None:
         versions = self._versions(self._keys.keep(key))

@@ -28,7 +28,7 @@ _START_SEQUENCE = struct.Struct(">qi")
 
 
 class WindowStore(TimeBucketedStore):
-    """Values by key and window start (`StoreKind` ``window``).
+    """Values by key and window start.
 
     get(key, start)
         the value, or None
@@ -50,13 +50,32 @@ class WindowStore(TimeBucketedStore):
     _suffix = _START_SEQUENCE.size
 
     def __init__(
-        self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, memory: RowMemory | None = None
+        self,
+        spec: StoreSpec,
+        table: OrderedBytes,
+        task: StoreContext,
+        memory: RowMemory | None = None,
+        *,
+        retention_ms: int,
+        segment_ms: int,
+        time_ordered: bool,
+        size_ms: int,
+        retain_duplicates: bool,
+        indexed: bool,
     ) -> None:
-        self._inclusive = spec.time_ordered and spec.persistent
-        super().__init__(spec, table, task, memory)
-        self._indexed = spec.indexed
-        self._duplicates = spec.retain_duplicates
-        self._size = spec.window_size_ms
+        self._inclusive = time_ordered and spec.persistent
+        self._time_ordered, self._size = time_ordered, size_ms
+        super().__init__(
+            spec,
+            table,
+            task,
+            memory,
+            retention_ms=retention_ms,
+            segment_ms=segment_ms,
+            time_ordered=time_ordered,
+        )
+        self._indexed = indexed and self._inclusive
+        self._duplicates = retain_duplicates
 
     def _min_live(self) -> int:
         # Stores of on_window_close show one millisecond more, to find a window that closes as it expires.
@@ -64,8 +83,8 @@ class WindowStore(TimeBucketedStore):
 
     def _bucket_size(self) -> int:
         # Emission scans by time: with the window size as bucket, a tumbling window is exactly one bucket.
-        size = self.spec.window_size_ms
-        return size if self.spec.time_ordered and 0 < size < self._segment else self._segment
+        size = self._size
+        return size if self._time_ordered and 0 < size < self._segment else self._segment
 
     def _row_bytes(self, row_key: Any) -> bytes:
         return self._keys.to_bytes(row_key[0]) + _START_SEQUENCE.pack(*row_key[1:])
@@ -218,7 +237,7 @@ class WindowStore(TimeBucketedStore):
 
 
 class TimestampedWindowStore(WindowStore):
-    """Window rows with a timestamp (`StoreKind` ``timestamped_window``): the tables of windowed aggregations.
+    """Window rows with a timestamp: the tables of windowed aggregations.
 
     As `WindowStore`, but ``get`` gives ``(value, timestamp)`` and all other rows end with the timestamp.
     """

@@ -81,7 +81,6 @@ class Store:
     def __init__(self, spec: StoreSpec, table: OrderedBytes, task: StoreContext) -> None:
         self.spec = spec
         self.name = spec.name
-        self.kind = spec.kind
         self._table = table
         self._task = task
         self._log_each = spec.logged and task.log_each_write

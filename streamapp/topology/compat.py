@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Any
 
 from streamapp.errors import ConfigError
+from streamapp.state.kinds import same_changelog
 from streamapp.topology.plan import Plan
 from streamapp.topology.snapshot import FORMAT, USER_PROCESSOR, snapshot
 from streamapp.topology.topology import Topology
@@ -189,10 +190,6 @@ def _identity(store: Snapshot) -> tuple[Any, ...]:
     )
 
 
-_SAME_BYTES = {"key_value", "timestamped", "versioned"}
-"""Their changelogs have the same keys and values."""
-
-
 def _store(
     name: str, old: Snapshot, new: Snapshot, old_plan: Snapshot, new_plan: Snapshot
 ) -> Iterator[Finding]:
@@ -225,7 +222,7 @@ def _changes(
                 _REBUILD,
             )
     if old["kind"] != new["kind"]:
-        if {old["kind"], new["kind"]} <= _SAME_BYTES:
+        if same_changelog(old["kind"], new["kind"]):
             yield (
                 Need.MIGRATION,
                 f"its kind changes from {old['kind']} to {new['kind']}; the changelog serves both",

@@ -134,14 +134,9 @@ class Plan:
         parts = []
         for sub in self.subtopologies:
             for spec in sub.stores:
-                sizes = f"{spec.window_size_ms}/{spec.retain_duplicates}" if "window" in spec.kind else ""
-                if not spec.keeps_timestamps:
-                    sizes = "plain"
                 serdes = f"{persistent_name(spec.key_serde)}/{persistent_name(spec.value_serde)}"
-                kind = f"expiring {spec.kind}" if spec.ttl_ms else spec.kind
-                if spec.keeps_headers and spec.persistent:
-                    kind = f"{kind} with headers"
-                parts.append(f"store {sub.id} {spec.name} {kind} {sizes} {serdes}")
+                layout = spec.kind.layout(spec.persistent)
+                parts.append(f"store {sub.id} {spec.name} {layout} {serdes}")
             parts.extend(f"repartition {sub.id} {t.name} {t.partitions}" for t in sub.repartition_topics)
         return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()[:16]
 

@@ -12,9 +12,6 @@ from streamapp.topology.plan import InternalTopic, Subtopology
 
 __all__ = ["Planner", "bound_to", "changelog_config", "repartition_topic"]
 
-_CHANGELOG_RETENTION_MS = -1
-"""See docs/decisions.md: the broker judges age by the wall clock, windows by stream time."""
-
 
 @dataclass(frozen=True)
 class Planner:
@@ -105,15 +102,4 @@ def repartition_topic(name: str, partitions: int | None) -> InternalTopic:
 
 def changelog_config(spec: StoreSpec) -> dict[str, str]:
     """The topic configuration of a store's changelog."""
-    config = {
-        "cleanup.policy": "compact,delete" if "window" in spec.kind or spec.kind == "session" else "compact",
-        "message.timestamp.type": "CreateTime",
-    }
-    if "delete" in config["cleanup.policy"]:
-        config["retention.ms"] = str(_CHANGELOG_RETENTION_MS)
-    if spec.kind == "versioned":
-        # Every version is a record, and the broker judges the lag by its own clock: versions of history would
-        # be compacted away at once.
-        config["min.compaction.lag.ms"] = str(2**63 - 1)
-    config.update(spec.topic_config)
-    return config
+    return spec.kind.topic_config | spec.topic_config

@@ -82,14 +82,11 @@ def _store(spec: StoreSpec, sub: Subtopology) -> dict[str, Any]:
 
 def _layout(spec: StoreSpec) -> dict[str, Any]:
     return {
-        "kind": spec.kind,
+        "kind": spec.kind.persistent_name,
         "key_serde": _serde_name(spec.key_serde),
         "value_serde": _serde_name(spec.value_serde),
         "persistent": spec.persistent,
-        "window_size_ms": spec.window_size_ms,
-        "retention_ms": spec.retention_ms,
-        "ttl_ms": spec.ttl_ms,
-        "max_entries": spec.max_entries,
+        **spec.kind.remembered,
     }
 
 

@@ -127,6 +127,4 @@ def _table(info: StoreInfo, subtopology: int | None) -> TableInfo:
         subtopology=subtopology,
         is_global=info.is_global,
         standbys=info.standbys,
-        window_size_ms=spec.window_size_ms,
-        disorder_ms=spec.segment_ms,
     )

@@ -14,6 +14,7 @@ import msgspec
 from streamapp.records import Windowed
 from streamapp.serdes import BytesSerde, Serde
 from streamapp.state.lenient import Unreadable, lenient
+from streamapp.state.row_shape import BY_KEY_TIMESTAMPED
 from streamapp.web.table_request import Position, Query, family
 from streamapp.web.values import key_to_json, to_json
 from streamapp.web.view_source import TableInfo
@@ -125,7 +126,7 @@ def get(store: Any, table: TableInfo, partition: int, query: Query) -> Row | Non
     if found is None:
         return None
     position = Position(0, data, partition=partition)
-    if table.kind == "versioned":
+    if family(table) == "versioned":
         value, timestamp, valid_to = found
         return Row(position, key, value, timestamp, valid_to=valid_to)
     return Row(position, key, *_timed(table, found))
@@ -159,7 +160,7 @@ def _rows(store: Any, table: TableInfo, partition: int, query: Query) -> Iterato
             rows = _session_rows(store, table, partition, query)
         case _:
             return _version_rows(store, partition, query)
-    return rows if query.newest else _in_order(rows, table.disorder_ms)
+    return rows if query.newest else _in_order(rows, table.kind.segment_ms)
 
 
 def _in_order(rows: Iterator[Row], disorder: int) -> Iterator[Row]:
@@ -199,7 +200,7 @@ def _window_rows(store: Any, table: TableInfo, partition: int, query: Query) -> 
     serialize = _data_of(table)
     begin = query.time_from if query.after is None else max(query.time_from, query.after.time)
     if query.key is not None:
-        key, size = query.key.value, table.window_size_ms
+        key, size = query.key.value, table.kind.window_size_ms
         fetched = store.fetch(key, begin, query.time_to)
         found = ((Windowed(key, start, start + size), *rest) for start, *rest in fetched)
     else:
@@ -237,7 +238,7 @@ def _version_rows(store: Any, partition: int, query: Query) -> Iterator[Row]:
 
 def _timed(table: TableInfo, found: Any) -> tuple[Any, int | None]:
     """Value and timestamp of what a key-value store returned; a plain one has no timestamps."""
-    return found if table.kind == "timestamped" else (found, None)
+    return found if table.kind.shape is BY_KEY_TIMESTAMPED else (found, None)
 
 
 def _data_of(table: TableInfo) -> Callable[[Any], bytes]:

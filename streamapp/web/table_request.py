@@ -36,15 +36,6 @@ _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
 
 T = TypeVar("T")
 
-_FAMILIES = {
-    "key_value": "key_value",
-    "timestamped": "key_value",
-    "lru": "key_value",
-    "window": "window",
-    "timestamped_window": "window",
-    "session": "session",
-    "versioned": "versioned",
-}
 _TABLE_PARAMETERS = {
     "key_value": {"from", "to", "prefix", "limit", "cursor", "newest"},
     "window": {"from", "to", "limit", "cursor", "newest"},
@@ -123,7 +114,8 @@ class Query:
 
 def family(table: TableInfo) -> str | None:
     """How a table can be read: key_value, window, session, versioned; None: internal to an operator."""
-    return _FAMILIES.get(table.kind)
+    shape = table.kind.shape
+    return None if shape is None else shape.family
 
 
 def parse_query(table: TableInfo, parameters: Mapping[str, str], key: str | None = None) -> Query:

@@ -257,7 +257,7 @@ class TableViews:
     async def _describe(self, table: TableInfo) -> dict[str, Any]:
         return {
             "name": table.name,
-            "kind": table.kind,
+            "kind": table.kind.persistent_name,
             "readable": family(table) is not None,
             "topic": table.topic,
             "key": serde_name(table.key_serde),
@@ -273,7 +273,7 @@ class TableViews:
                     str(partition): list(urls) for partition, urls in sorted(table.standbys.items())
                 },
             },
-        } | ({"window_size_ms": table.window_size_ms} if table.window_size_ms else {})
+        } | ({"window_size_ms": size} if (size := table.kind.window_size_ms) else {})
 
     async def _count(self, table: TableInfo) -> dict[str, Any] | None:
         """How many entries the local partitions have, as far as they are counted; None: not known."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 from streamapp.serdes import Serde
+from streamapp.state.store_kind import StoreKind
 
 __all__ = [
     "InputStatus",
@@ -140,11 +141,10 @@ class TableInfo:
     ``standbys`` those of the workers with a warm copy of it, ``local`` the partitions this worker holds. A
     global table is whole in every worker: one partition, always local.
     ``subtopology`` is the one whose tasks feed it; task ``<subtopology>_<partition>`` tells how fresh it is.
-    Window and session stores give their rows by time but for ``disorder_ms``, the width of a segment.
     """
 
     name: str
-    kind: str
+    kind: StoreKind
     topic: str | None
     key_serde: Serde[Any] | None
     value_serde: Serde[Any] | None
@@ -152,8 +152,6 @@ class TableInfo:
     local: frozenset[int]
     subtopology: int | None = None
     is_global: bool = False
-    window_size_ms: int = 0
-    disorder_ms: int = 0
     standbys: Mapping[int, Sequence[str]] = field(default_factory=dict)
 
 

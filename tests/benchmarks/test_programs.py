@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import processes
+from benchmarks.many_keys import WORKLOADS
 from benchmarks.peers import PEERS
 from benchmarks.throughput import Throughput
 from streamapp.broker import KafkaSettings, LocalKafka
@@ -28,8 +29,9 @@ def test_results_are_right(bench: Throughput, peer: str, workload: str) -> None:
     assert run.events == 500
 
 
-def test_counts_of_sessions_are_right(bench: Throughput) -> None:
-    run = bench.run(PEERS["streamapp"], "sessions")
+@pytest.mark.parametrize("workload", sorted(WORKLOADS))
+def test_results_with_many_keys_are_right(bench: Throughput, workload: str) -> None:
+    run = bench.run(PEERS["streamapp"], workload)
     assert run.correct
     assert run.events == 500
 

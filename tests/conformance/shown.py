@@ -65,7 +65,7 @@ class Shown:
         return {name: self.store(store) for name, store in sorted(stores.items())} if self._timed else {}
 
     def store(self, store: Any) -> Spec:
-        match store.kind:
+        match store.spec.kind.persistent_name:
             case "time_ordered_buffer" | "suppress_buffer":
                 return {"type": "internal"}
             case "versioned":

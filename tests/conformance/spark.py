@@ -100,7 +100,7 @@ def _written(result: BatchResult) -> dict[str, list[OutputRecord]]:
 
 def _store(table: OutputTable, keys: Collection[Any]) -> Spec:
     """``keys``: those of the input, which are all that an answer has of a versioned store."""
-    kind = table.spec.kind
+    kind = table.spec.kind.persistent_name
     entries = list(_entries(table, kind))
     if kind == "versioned":
         return {"type": "versioned", "entries": [each for each in entries if each["key"] in keys]}

@@ -11,11 +11,12 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from streamapp import StreamsBuilder, StreamsConfig, StringSerde
 from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka, TopicSpec
+from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark import KafkaSource, handover_survey
 from streamapp.runners.spark.batch_source import KafkaRange
-from streamapp.runners.spark.handover_group import Committed, Group
+from streamapp.runners.spark.handover_group import Group
 from streamapp.runners.spark.handover_survey import survey
 
 pytestmark = pytest.mark.broker
@@ -84,7 +85,7 @@ def test_a_group_settles_when_its_transaction_has_ended(application: Application
     application.producer.send_offsets_to_transaction([ClientPartition(*partition, 5)], member)
     timer = application.commit_soon()
     assert group.read([partition]) == {}
-    assert group.read_settled([partition]) == {partition: Committed(5)}
+    assert group.read_settled([partition]) == {partition: Position(5)}
     timer.join()
 
 

@@ -44,3 +44,12 @@ def test_the_modules_at_the_root_are_the_public_ones() -> None:
 def test_every_public_name_is_there() -> None:
     for name in streamapp.__all__:
         assert getattr(streamapp, name) is not None
+
+
+def test_a_session_alone_makes_tasks() -> None:
+    """Each runner would have the life of a task in an order of its own."""
+    makers = [
+        path for path in MODULES if re.search(r"(?<![\w.])Task\(", (ROOT / "streamapp" / path).read_text())
+    ]
+    definitions = {Path("engine/task.py")}
+    assert set(makers) - definitions == {Path("engine/task_session.py")}

@@ -115,8 +115,7 @@ class ExampleSource(FakeSource):
             subtopology=1,
         )
         hours = {
-            p: open_empty("h", "timestamped_window", retention_ms=48 * HOUR, window_size_ms=HOUR)
-            for p in range(4)
+            p: open_empty("h", "timestamped_window", retention_ms=48 * HOUR, size_ms=HOUR) for p in range(4)
         }
         for n in range(60):
             key = AIRPORTS[n % 14]
@@ -124,7 +123,7 @@ class ExampleSource(FakeSource):
             value = {"flights": n, "delayed": n // 3}
             hours[self.partition_for("h", key.encode())].put(key, value, start, start + 1_000 * n)
         self.add_table(
-            "delays-by-airport-hour", "timestamped_window", hours, window_size_ms=HOUR, disorder_ms=24 * HOUR
+            "delays-by-airport-hour", "timestamped_window", hours, size_ms=HOUR, segment_interval_ms=24 * HOUR
         )
         self.add_table(
             "rotations", "session", {p: open_empty("r", "session", retention_ms=HOUR) for p in range(4)}

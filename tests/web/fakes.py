@@ -13,7 +13,7 @@ from streamapp.records import Headers
 from streamapp.serdes import Serde, StringSerde
 from streamapp.state.backend import MemoryBackend
 from streamapp.state.open import open_store
-from streamapp.state.spec import StoreKind, StoreSpec
+from streamapp.state.spec import StoreSpec
 from streamapp.web.view_source import (
     InputStatus,
     NotAvailable,
@@ -24,6 +24,7 @@ from streamapp.web.view_source import (
     TopologyNode,
     WorkerStatus,
 )
+from tests.store_kinds import kind_of, split
 
 
 class StoreTask:
@@ -40,11 +41,12 @@ class StoreTask:
     def drop(self, count: int = 1) -> None: ...
 
 
-def open_empty(name: str, kind: StoreKind, key_serde: Serde[Any] | None = None, **spec: Any) -> Any:
-    """One of the engine's stores, over memory."""
+def open_empty(name: str, kind: str, key_serde: Serde[Any] | None = None, **spec: Any) -> Any:
+    """One of the engine's stores, over memory; ``spec`` has the parameters of the kind too."""
+    parameters, spec = split(spec)
     store_spec = StoreSpec(
         name=name,
-        kind=kind,
+        kind=kind_of(kind, **parameters),
         key_serde=key_serde or StringSerde(),
         value_serde=JsonText(),
         logged=False,
@@ -86,11 +88,15 @@ class FakeSource:
         owners: Mapping[int, str | None] | None = None,
         **info: Any,
     ) -> None:
-        """A table with the given local partitions; partitions of others come with ``owners``."""
+        """A table with the given local partitions; partitions of others come with ``owners``.
+
+        ``info`` has the parameters of the kind too, as far as a view asks for them.
+        """
+        parameters, info = split({"retention_ms": 0, "max_entries": 1, "size_ms": 0, **info})
         held = dict.fromkeys(stores, self.worker.url)
         self.tables_[name] = TableInfo(
             name,
-            kind,
+            kind_of(kind, **parameters),
             f"flights-{name}-changelog",
             key_serde or StringSerde(),
             StringSerde(),
@@ -139,7 +145,7 @@ def key_value_stores(
     source: FakeSource,
     entries: Mapping[Any, Any],
     key_serde: Serde[Any] | None = None,
-    kind: StoreKind = "key_value",
+    kind: str = "key_value",
 ) -> dict[int, Any]:
     """A store for each partition with the entries that belong there; the n-th has timestamp 1000 + n."""
     serde, stores = key_serde or StringSerde(), {}

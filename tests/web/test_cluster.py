@@ -94,11 +94,11 @@ async def test_newest_over_all_workers(pair: Pair) -> None:
 async def test_windows_of_a_key_that_lives_elsewhere(pair: Pair) -> None:
     first, second = pair.sources
     home = first.partition_for("w", b"JFK")
-    store = open_empty("w", "window", retention_ms=1_000, window_size_ms=10)
+    store = open_empty("w", "window", retention_ms=1_000, size_ms=10)
     store.put("JFK", 1, 0)
     store.put("JFK", 2, 10)
-    second.add_table("w", "window", {home: store}, window_size_ms=10)
-    first.add_table("w", "window", {}, owners={home: second.worker.url}, window_size_ms=10)
+    second.add_table("w", "window", {home: store}, size_ms=10)
+    first.add_table("w", "window", {}, owners={home: second.worker.url}, size_ms=10)
     body = await get(pair.clients[0], "/tables/w/JFK?limit=1")
     assert [entry["start"] for entry in body["entries"]] == [0]
     assert [entry["start"] for entry in (await get(pair.clients[0], body["next"]))["entries"]] == [10]

@@ -73,8 +73,8 @@ KINDS = {
     "key_value": {},
     "timestamped": {},
     "lru": {"max_entries": 10},
-    "window": {"retention_ms": 1_000, "window_size_ms": 10, "segment_interval_ms": 60},
-    "timestamped_window": {"retention_ms": 1_000, "window_size_ms": 10, "segment_interval_ms": 60},
+    "window": {"retention_ms": 1_000, "size_ms": 10, "segment_interval_ms": 60},
+    "timestamped_window": {"retention_ms": 1_000, "size_ms": 10, "segment_interval_ms": 60},
     "session": {"retention_ms": 1_000, "segment_interval_ms": 60},
     "versioned": {"retention_ms": 1_000},
 }
@@ -92,7 +92,7 @@ def everything() -> FakeSource:
                 "timestamped_window": (key, n, 20, 25), "session": (key, 10, 20, n), "versioned": (key, n, 20),
             }[kind]  # fmt: skip
             store.put(*arguments)
-        source.add_table(kind, kind, stores, window_size_ms=10, disorder_ms=60)
+        source.add_table(kind, kind, stores, size_ms=10, segment_interval_ms=60)
     for name, serde in SERDES.items():
         stores = {p: open_empty(name, "key_value", serde) for p in range(2)}
         for key in KEYS.get(name, ()):

@@ -18,6 +18,7 @@ from streamapp.state.backend import MemoryBackend, WriteSet
 from streamapp.state.open import open_store
 from streamapp.state.spec import StoreSpec
 from streamapp.web.values import MAX_DEPTH, to_json
+from tests.store_kinds import kind_of, split
 
 from .fakes import FakeSource, StoreTask
 
@@ -57,8 +58,14 @@ def opened(
     writes = WriteSet()
     writes.puts["t"] = list(rows.items())
     backend.write(writes)
+    parameters, spec = split(spec)
     store_spec = StoreSpec(
-        name="t", kind=kind, key_serde=keys or StringSerde(), value_serde=values, logged=False, **spec
+        name="t",
+        kind=kind_of(kind, **parameters),
+        key_serde=keys or StringSerde(),
+        value_serde=values,
+        logged=False,
+        **spec,
     )
     return open_store(store_spec, backend.table("t"), StoreTask())
 
@@ -127,11 +134,9 @@ async def test_stores_with_times_show_theirs(serve: Any, kind: Any) -> None:
     backend = MemoryBackend()
     spec = StoreSpec(
         name="t",
-        kind=kind,
+        kind=kind_of(kind, retention_ms=1000, size_ms=10),
         key_serde=StringSerde(),
         value_serde=JsonSerde(),
-        retention_ms=1000,
-        window_size_ms=10,
         logged=False,
     )
     store = open_store(spec, backend.table("t"), StoreTask())
@@ -147,7 +152,7 @@ async def test_stores_with_times_show_theirs(serve: Any, kind: Any) -> None:
         body = await listed(serve, kind, store, "/tables/t?key=b&from=0&to=100")
         assert "$unreadable" in body["entries"][0]["value"]
         return
-    body = await listed(serve, kind, store, window_size_ms=10, disorder_ms=1000)
+    body = await listed(serve, kind, store, size_ms=10, segment_interval_ms=1000)
     shown = [entry["value"] for entry in body["entries"]]
     assert shown[::2] == [1, 3]
     assert shown[1]["$base64"] == "e25v"
@@ -208,9 +213,9 @@ def cursor(*parts: Any) -> str:
     ids=str,
 )
 async def test_odd_parameters_are_answered(serve: Any, kind: Any, parameters: dict[str, str]) -> None:
-    store = opened(kind, JsonSerde(), {}, retention_ms=1000, window_size_ms=10)
+    store = opened(kind, JsonSerde(), {}, retention_ms=1000, size_ms=10)
     source = FakeSource(partitions=1)
-    source.add_table("t", kind, {0: store}, window_size_ms=10, disorder_ms=1000)
+    source.add_table("t", kind, {0: store}, size_ms=10, segment_interval_ms=1000)
     client = await serve(source)
     response = await client.get("/tables/t", params=parameters)
     assert response.status in (200, 400, 404), await response.text()

@@ -121,14 +121,14 @@ def test_windows_by_start_then_key(
     rows: set[tuple[str, int]], limit: int, low: int, persistent: bool, by_time: bool
 ) -> None:
     source = FakeSource(PARTITIONS)
-    options = {"retention_ms": 1_000, "window_size_ms": 10, "segment_interval_ms": 60}
+    options = {"retention_ms": 1_000, "size_ms": 10, "segment_interval_ms": 60}
     stores = {
         p: open_empty("w", "window", persistent=persistent, time_ordered=by_time, **options)
         for p in range(PARTITIONS)
     }
     for key, start in rows:
         stores[source.partition_for("w", key.encode())].put(key, 1, start)
-    source.add_table("w", "window", stores, window_size_ms=10, disorder_ms=60)
+    source.add_table("w", "window", stores, size_ms=10, segment_interval_ms=60)
     found = walk(source, f"/tables/w/?limit={limit}&from={low}")
     wanted = sorted((start, key) for key, start in rows if start >= low)
     assert [(entry["start"], entry["key"]) for entry in found] == wanted
@@ -142,7 +142,7 @@ def test_sessions_by_end_then_key(rows: set[tuple[str, int]], limit: int, low: i
     stores = {p: open_empty("s", "session", persistent=persistent, **options) for p in range(PARTITIONS)}
     for key, start in rows:
         stores[source.partition_for("s", key.encode())].put(key, start, start + 5, 1)
-    source.add_table("s", "session", stores, disorder_ms=60)
+    source.add_table("s", "session", stores, segment_interval_ms=60)
     found = walk(source, f"/tables/s/?limit={limit}&from={low}")
     wanted = sorted((start + 5, key) for key, start in rows if start + 5 >= low)
     assert [(entry["end"], entry["key"]) for entry in found] == wanted
@@ -151,14 +151,14 @@ def test_sessions_by_end_then_key(rows: set[tuple[str, int]], limit: int, low: i
 def test_duplicates_of_one_window_are_all_listed_once() -> None:
     source = FakeSource(PARTITIONS)
     stores = {
-        p: open_empty("d", "window", retention_ms=1_000, window_size_ms=1, retain_duplicates=True)
+        p: open_empty("d", "window", retention_ms=1_000, size_ms=1, retain_duplicates=True)
         for p in range(PARTITIONS)
     }
     for partition, keys in placed(source, StringSerde(), ["a", "b"]).items():
         for key in keys:
             for value in range(5):
                 stores[partition].put(key, value, 10)
-    source.add_table("d", "window", stores, disorder_ms=500)
+    source.add_table("d", "window", stores, segment_interval_ms=500)
     found = walk(source, "/tables/d/?limit=2")
     assert [(entry["key"], entry["value"]) for entry in found] == [(key, n) for key in "ab" for n in range(5)]
 
@@ -226,11 +226,11 @@ def test_the_newest_are_bounded_in_bytes(sizes: list[int], limit: int) -> None:
 
 def test_windows_of_one_key_are_bounded_in_bytes() -> None:
     source = FakeSource(PARTITIONS)
-    stores = {p: open_empty("w", "window", retention_ms=10_000, window_size_ms=10) for p in range(PARTITIONS)}
+    stores = {p: open_empty("w", "window", retention_ms=10_000, size_ms=10) for p in range(PARTITIONS)}
     home = stores[source.partition_for("w", b"JFK")]
     for start in range(0, 1_000, 50):
         home.put("JFK", "x" * 1_000_000, start)
-    source.add_table("w", "window", stores, window_size_ms=10, disorder_ms=60)
+    source.add_table("w", "window", stores, size_ms=10, segment_interval_ms=60)
     found, pages = walked_in_bytes(source, "/tables/w/JFK?limit=1000")
     assert [entry["start"] for entry in found] == list(range(0, 1_000, 50))
     assert len(pages) > 4

@@ -32,16 +32,15 @@ def source() -> FakeSource:
     source.add_table("raw", "key_value", key_value_stores(source, raw, BytesSerde()), key_serde=BytesSerde())
 
     hourly = {
-        p: open_empty("hourly", "timestamped_window", retention_ms=24 * HOUR, window_size_ms=HOUR)
-        for p in (0, 1)
+        p: open_empty("hourly", "timestamped_window", retention_ms=24 * HOUR, size_ms=HOUR) for p in (0, 1)
     }
     for key, start, value in WINDOWS:
         hourly[source.partition_for("hourly", text.serialize(key))].put(key, value, start, start + 5)
-    source.add_table("hourly", "timestamped_window", hourly, window_size_ms=HOUR, disorder_ms=12 * HOUR)
+    source.add_table("hourly", "timestamped_window", hourly, size_ms=HOUR, segment_interval_ms=12 * HOUR)
     rotations = {p: open_empty("rotations", "session", retention_ms=HOUR) for p in (0, 1)}
     for key, start, end, value in SESSIONS:
         rotations[source.partition_for("rotations", text.serialize(key))].put(key, start, end, value)
-    source.add_table("rotations", "session", rotations, disorder_ms=HOUR)
+    source.add_table("rotations", "session", rotations, segment_interval_ms=HOUR)
     versions = open_empty("planes", "versioned", retention_ms=HOUR)
     versions.put("JFK", "old", 100)
     versions.put("JFK", "new", 200)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from streamapp.engine.processor import Processor, ProcessorContext
 from streamapp.records import Record
 from streamapp.serdes import LongSerde, StringSerde
+from streamapp.state.kinds import KeyValue
 from streamapp.state.spec import StoreSpec
 from streamapp.topology import Topology
 
@@ -29,7 +30,7 @@ def counting(source: str, sink: str, *, persistent: bool = True) -> Topology:
     topology.add_source("in", source, key_serde=TEXT, value_serde=TEXT)
     topology.add_processor("count", Count, "in")
     counts = StoreSpec(
-        name="counts", kind="key_value", key_serde=TEXT, value_serde=NUMBER, persistent=persistent
+        name="counts", kind=KeyValue(), key_serde=TEXT, value_serde=NUMBER, persistent=persistent
     )
     topology.add_state_store(counts, "count")
     topology.add_sink("out", sink, "count", key_serde=TEXT, value_serde=NUMBER)

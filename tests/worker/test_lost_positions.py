@@ -11,12 +11,19 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.cimpl import NewTopic
 
 from streamapp.config import StreamsConfig
+from streamapp.engine.collector import NoWayOut
+from streamapp.engine.runner_ports import InMemory, TaskEnvironment
 from streamapp.errors import TaskCorruptedError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker.clients import admin_client
 from streamapp.runners.worker.fetch import Fetcher
+from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.membership import StaleMemberError
+from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.restore import ChangelogReader, RestoreProgress
+from streamapp.serdes import StringSerde
+from streamapp.stores import Stores
+from streamapp.topology.plan import InternalTopic, Plan, Subtopology
 
 from ..processes import until
 from .conftest import Cluster
@@ -31,7 +38,22 @@ class Task:
     def enqueue(self, tp: TopicPartition, batch: RecordBatch) -> None:
         self.offsets += batch.offsets
 
+
+class Copy(LiveTask):
+    """A task with a store whose changelog is any log; notes the offsets that it restores."""
+
+    def __init__(self, log: TopicPartition, policy: str) -> None:
+        environment = TaskEnvironment(
+            Plan(StreamsConfig("copy"), (), ()), NoWayOut("a copy"), wall_clock_ms=lambda: 0
+        )
+        spec = Stores.key_value("rows", StringSerde(), StringSerde(), store_type="in_memory")
+        changelog = InternalTopic(log.topic, "changelog", None, {"cleanup.policy": policy})
+        sub = Subtopology(0, (), (spec,), (), {"rows": changelog})
+        super().__init__(environment, sub, TaskId(0, log.partition), InMemory(), ())
+        self.offsets: list[int] = []
+
     def restore(self, store: str, batch: RecordBatch) -> None:
+        super().restore(store, batch)
         self.offsets += batch.offsets
 
 
@@ -138,18 +160,9 @@ class Changelog:
 
     def __init__(self, log: Log, position: int, policy: str) -> None:
         config = config_of(log.cluster, "earliest")
-        self.task = Task()
-        topic = SimpleNamespace(config={"cleanup.policy": policy})
-        live: Any = SimpleNamespace(
-            id="0_0",
-            folder="state",
-            inputs=(),
-            changelogs={log.partition: "rows"},
-            subtopology=SimpleNamespace(changelog_topics={"rows": topic}),
-            task=self.task,
-        )
+        self.task = Copy(log.partition, policy)
         self.reader = ChangelogReader(config, admin_client(config))
-        self.progress = RestoreProgress(live, "rows", log.partition, position, 50, position)
+        self.progress = RestoreProgress(self.task, "rows", log.partition, position, 50, position)
         self.reader._begin([self.progress])
 
     def done(self) -> bool:

@@ -15,9 +15,10 @@ from confluent_kafka.cimpl import NewTopic
 from streamapp.broker import LocalKafka
 from streamapp.broker.consumer import committed_metadata
 from streamapp.broker.transacting import open_transactions
+from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.membership import Member, Position, StaleMemberError
+from streamapp.runners.worker.membership import Member, StaleMemberError
 from streamapp.runners.worker.sender import ConfluentSender, Sender, group_metadata, open_sender
 from streamapp.runners.worker.transactions import (
     OffsetsNotAnswered,

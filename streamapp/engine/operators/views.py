@@ -78,7 +78,7 @@ class StoreView(TableView):
 
     def bind(self, ctx: NodeContext) -> ValueGetter:
         store = ctx.store(self.store)
-        get: ValueGetter = store.reader() if store.kind == "timestamped" else store.get
+        get: ValueGetter = store.reader()
         return get
 
     def bind_as_of(self, ctx: NodeContext) -> AsOfGetter:

@@ -15,7 +15,8 @@ from typing import Any, TypeVar, overload
 from streamapp._base.durations import Duration, to_ms
 from streamapp.config import StreamsConfig
 from streamapp.engine.global_state import GlobalState
-from streamapp.engine.task import Task
+from streamapp.engine.runner_ports import InMemory, TaskEnvironment, TaskRules
+from streamapp.engine.task_session import TaskSession
 from streamapp.errors import SerializationError, StreamsError, TopologyError
 from streamapp.query import Query, execute
 from streamapp.records import (
@@ -31,7 +32,6 @@ from streamapp.runners.local.coroutines import Coroutines
 from streamapp.runners.local.forgotten import watched
 from streamapp.runners.local.typed_topics import TestInputTopic, TestOutputTopic
 from streamapp.serdes.base import Serde, check_serde
-from streamapp.state.backend import MemoryBackend
 from streamapp.state.spec import StoreSpec
 from streamapp.topology import Topology
 from streamapp.topology.plan import Subtopology
@@ -43,9 +43,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class _DriverTask(Task):
-    any_partition = True
-    """There is one partition of each topic, but a partitioner is written for those that there will be."""
+# There is one partition of each topic, but a partitioner is written for those that there will be.
+_RULES = TaskRules(any_partition=True, log_each_write=True)
 
 
 class TopologyTestDriver:
@@ -84,19 +83,18 @@ class TopologyTestDriver:
         merged = Subtopology.merge(self.plan.subtopologies)
         nodes, self._watches = watched(merged.nodes)
         self._merged = replace(merged, nodes=nodes)
-        self._global = GlobalState(self.plan, lambda _: MemoryBackend(), wall_clock_ms=self.wall_clock_ms)
-        self._task = _DriverTask(
+        self._global = GlobalState(self.plan, wall_clock_ms=self.wall_clock_ms)
+        environment = TaskEnvironment(
             self.plan,
-            self._merged,
-            0,
             self,
-            MemoryBackend(),
+            self.wall_clock_ms,
             global_stores=self._global.stores,
-            wall_clock_ms=self.wall_clock_ms,
-            log_each_write=True,
             run_async=self._coroutines.run,
+            rules=_RULES,
         )
-        self._task.init()
+        self._session = TaskSession(environment, self._merged, 0, InMemory())
+        self._task = self._session.task
+        self._session.start()
 
     # ------------------------------------------------------------------ the collector of its task
 
@@ -199,7 +197,7 @@ class TopologyTestDriver:
             raise ValueError(f"time cannot go back: {ms} ms")
         self._wall_clock += milliseconds
         self._task.punctuate_wall_clock(self._wall_clock)
-        self._commit()
+        self._session.commit_alone()
         self._complete()
 
     def wall_clock_ms(self) -> int:
@@ -267,8 +265,8 @@ class TopologyTestDriver:
         """
         for watch in self._watches:
             watch.warn()
-        self._task.flush()
-        self._task.close()
+        self._session.commit_alone()
+        self._session.close()
         self._global.close()
         self._coroutines.close()
 
@@ -304,7 +302,7 @@ class TopologyTestDriver:
             while self._task.pending:
                 self._coroutines.wait()
                 self._task.process(0)
-            self._commit()
+            self._session.commit_alone()
             self._redeliver()
 
     def _redeliver(self) -> None:
@@ -315,7 +313,3 @@ class TopologyTestDriver:
             self.produced.setdefault(record.topic, []).append(record)
             self._unread[record.topic].append(record)
             self._deliver(record.topic, record.key, record.value, record.timestamp or 0, record.headers)
-
-    def _commit(self) -> None:
-        self._task.flush()
-        self._task.persist({})

@@ -28,6 +28,7 @@ import msgspec
 from streamapp._base import failpoints
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.config import StreamsConfig
+from streamapp.engine.runner_ports import Position
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of, connected, settings_of
@@ -35,7 +36,7 @@ from streamapp.runners.spark.backfill_files import History, archives
 from streamapp.runners.spark.batch_source import KafkaSource
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.frames import CHANGE, POSITION, RECORD
-from streamapp.runners.spark.handover_group import Committed, Group, Progress
+from streamapp.runners.spark.handover_group import Group, Progress
 from streamapp.runners.spark.handover_retention import check_retention, first_times
 from streamapp.runners.spark.handover_survey import Survey, Until, fingerprint_group, survey
 from streamapp.runners.spark.handover_write import TaskWriter, compacted_topics, rows_to_write
@@ -192,7 +193,7 @@ class Backfill:
     def _begin(self, now_ms: int) -> None:
         found, metadata = self.survey, self.survey.resume.metadata
         now = self._group.read(list(found.ranges))
-        if now != {tp: Committed(found.ranges[tp][0], was) for tp, was in metadata.items()}:
+        if now != {tp: Position(found.ranges[tp][0], was) for tp, was in metadata.items()}:
             raise ConfigError(
                 f"workers of {self._group.name} have run since this backfill began: run it again, it goes on from there"
             )
@@ -205,7 +206,7 @@ class Backfill:
                 first = found.inputs(sub, task)[0]
                 notes[first] = msgspec.structs.replace(notes[first], logs=found.logs(sub, task))
         self._group.commit(
-            {tp: Committed(found.ranges[tp][0], note.to_metadata()) for tp, note in notes.items()}
+            {tp: Position(found.ranges[tp][0], note.to_metadata()) for tp, note in notes.items()}
         )
 
     def _write(self, run: Run) -> tuple[int, int]:
@@ -234,6 +235,6 @@ class Backfill:
             ):
                 metadata[TopicPartition(name, task)] = text.decode()
         ranges = self.survey.ranges
-        self._group.commit({tp: Committed(cut, metadata.get(tp, "")) for tp, (_, cut) in ranges.items()})
+        self._group.commit({tp: Position(cut, metadata.get(tp, "")) for tp, (_, cut) in ranges.items()})
         kept = fingerprint_group(self.survey.plan)
-        kept.commit({tp: Committed(0, self.survey.plan.fingerprint) for tp in ranges})
+        kept.commit({tp: Position(0, self.survey.plan.fingerprint) for tp in ranges})

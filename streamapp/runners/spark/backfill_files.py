@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamapp.engine.runner_ports import RecordReader
 from streamapp.errors import ConfigError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.spark.archive import ParquetPart, ParquetSource
-from streamapp.runners.spark.batch_source import KafkaPart, Ranges, Reader
+from streamapp.runners.spark.batch_source import KafkaPart, Ranges
 
 __all__ = ["History", "archives"]
 
@@ -65,8 +66,8 @@ class HistoryPart:
 class HistoryReader:
     def __init__(self, part: HistoryPart, partition: TopicPartition) -> None:
         self._part, self._partition = part, partition
-        self._archive: Reader | None = part.archive.open(partition)
-        self._kafka: Reader | None = None
+        self._archive: RecordReader | None = part.archive.open(partition)
+        self._kafka: RecordReader | None = None
 
     def read(self) -> RecordBatch | None:
         part = self._part

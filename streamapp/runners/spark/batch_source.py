@@ -13,6 +13,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from streamapp.broker.consumer import ConsumerEvent, open_consumer
 from streamapp.broker.requests import LastingAdmin, list_offsets
+from streamapp.engine.runner_ports import RecordReader
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.spark.offset_times import TimeSearch
@@ -20,7 +21,7 @@ from streamapp.runners.spark.offset_times import TimeSearch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["FrameSource", "KafkaPart", "KafkaRange", "KafkaReader", "KafkaSource", "Part", "Ranges", "Reader"]
+__all__ = ["FrameSource", "KafkaPart", "KafkaRange", "KafkaReader", "KafkaSource", "Part", "Ranges"]
 
 TIMEOUT_SECONDS = 30.0
 SETTLE_SECONDS = 10.0
@@ -30,15 +31,6 @@ Ranges = dict[TopicPartition, tuple[int, int]]
 """First offset, and the offset behind the last, of each partition."""
 
 
-class Reader(Protocol):
-    """Reads one partition, in an executor."""
-
-    def read(self) -> RecordBatch | None:
-        """The next records, None at the end; an empty batch when they are slow to come."""
-
-    def close(self) -> None: ...
-
-
 class Part(Protocol):
     """One partition of a topic, wherever it lies; goes from the driver to an executor."""
 
@@ -46,7 +38,7 @@ class Part(Protocol):
     def size(self) -> int:
         """About how many records it has."""
 
-    def open(self, partition: TopicPartition) -> Reader: ...
+    def open(self, partition: TopicPartition) -> RecordReader: ...
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from aiokafka import TopicPartition as AioTopicPartition
@@ -22,11 +22,12 @@ from confluent_kafka.admin import AdminClient
 from streamapp.broker.requests import ask, until_coordinated
 from streamapp.config import StreamsConfig
 from streamapp.engine.metadata import BACKFILL
+from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, ConfigError, StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of, settings_of
 
-__all__ = ["Committed", "Group", "Progress"]
+__all__ = ["Group", "Progress"]
 
 R = TypeVar("R")
 
@@ -35,13 +36,6 @@ TIMEOUT_SECONDS = 30.0
 PATIENCE_SECONDS = 120.0
 METADATA_LIMIT = 4_000
 """Brokers take 4096 bytes by default (``offset.metadata.max.bytes``)."""
-
-
-class Committed(NamedTuple):
-    """What a group has committed for one partition."""
-
-    offset: int
-    metadata: str = ""
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -107,7 +101,7 @@ class Group:
                 f"{self._config.session_timeout_ms / 1000:g} s for those that were killed; then run this again"
             )
 
-    def read_settled(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
+    def read_settled(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         """As `read`, once no transaction with offsets for these partitions is open, or is just being ended: `read` does
         not see what one has committed as long as the group has not been told (KIP-447)."""
         admin = AdminClient({**client_of(self._config), "log_level": 0})
@@ -124,7 +118,7 @@ class Group:
             self._patiently("the offsets", look)
         return self.read(partitions)
 
-    def read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
+    def read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         """What is committed; partitions for which nothing is are left out."""
         # Not with librdkafka, which gives metadata back with what lies behind it in memory; when it writes
         # metadata, it adds a NUL.
@@ -139,7 +133,7 @@ class Group:
             time.sleep(0.1)
         return {tp: committed for tp, committed in found.items() if committed.offset >= 0}
 
-    async def _read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
+    async def _read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         admin = AIOKafkaAdminClient(
             **settings_of(self._config).aiokafka(), request_timeout_ms=int(TIMEOUT_SECONDS * 1000)
         )
@@ -150,13 +144,13 @@ class Group:
         finally:
             await admin.close()
         return {
-            TopicPartition(tp.topic, tp.partition): Committed(
+            TopicPartition(tp.topic, tp.partition): Position(
                 entry.offset, (entry.metadata or "").partition("\0")[0]
             )
             for tp, entry in found.items()
         }
 
-    def commit(self, positions: Mapping[TopicPartition, Committed]) -> None:
+    def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         """Commits all of it or nothing. Raises `ConfigError` if the group has members: only they may commit."""
         consumer = Consumer({**client_of(self._config), "group.id": self.name, "enable.auto.commit": False})
         entries = [KafkaPartition(*tp, c.offset, metadata=c.metadata) for tp, c in positions.items()]

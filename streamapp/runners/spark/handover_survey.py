@@ -7,11 +7,12 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, ConfigError, TopologyError, UnsupportedOperation
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of
 from streamapp.runners.spark.batch_source import KafkaRange, KafkaReader, KafkaSource, Ranges
-from streamapp.runners.spark.handover_group import Committed, Group, Progress
+from streamapp.runners.spark.handover_group import Group, Progress
 from streamapp.runners.spark.run_order import check_runnable, in_order, topics_of
 from streamapp.runners.spark.stage import Resume
 from streamapp.state.directory import known_fingerprint
@@ -184,7 +185,7 @@ def _check_no_detour(plan: Plan, partitions: Mapping[str, int]) -> None:
         )
 
 
-def _check_fingerprint(plan: Plan, committed: Mapping[TopicPartition, Committed]) -> None:
+def _check_fingerprint(plan: Plan, committed: Mapping[TopicPartition, Position]) -> None:
     """Raises `ConfigError` if the state that belongs to these offsets is that of another topology."""
     if not committed:
         return
@@ -202,7 +203,7 @@ def _check_fingerprint(plan: Plan, committed: Mapping[TopicPartition, Committed]
 def _ranges(
     kafka: KafkaRange,
     inputs: list[TopicPartition],
-    committed: Mapping[TopicPartition, Committed],
+    committed: Mapping[TopicPartition, Position],
     until: Until,
     history: Ranges,
 ) -> Ranges:
@@ -230,7 +231,7 @@ def _drained(
     plan: Plan,
     kafka: KafkaRange,
     inputs: list[TopicPartition],
-    committed: Mapping[TopicPartition, Committed],
+    committed: Mapping[TopicPartition, Position],
     existing: Mapping[str, int],
 ) -> Ranges:
     """The repartition topics, of which every record was processed by workers before they stopped."""
@@ -251,7 +252,7 @@ def _changelogs(
     kafka: KafkaRange,
     found: Survey,
     existing: Mapping[str, int],
-    committed: Mapping[TopicPartition, Committed],
+    committed: Mapping[TopicPartition, Position],
     notes: Mapping[TopicPartition, Progress],
 ) -> Ranges:
     """What there is of state, each changelog up to where the state belongs to the group's offsets."""

@@ -15,11 +15,12 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp._base import failpoints
 from streamapp.config import StreamsConfig
+from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of
 from streamapp.runners.spark.frames import CHANGE, RECORD
-from streamapp.runners.spark.handover_group import Committed, Group, Progress
+from streamapp.runners.spark.handover_group import Group, Progress
 from streamapp.runners.spark.produce import (
     TIMEOUT_SECONDS,
     TRANSACTION_TIMEOUT_MS,
@@ -43,7 +44,7 @@ Row = tuple[Any, ...]
 
 def compacted_topics(sub: Subtopology) -> dict[str, str]:
     """Changelogs of which the last record per key is enough -> their stores."""
-    plain = {s.name for s in sub.stores if s.kind not in ("versioned", "lru") and not s.max_entries}
+    plain = {spec.name for spec in sub.stores if spec.kind.latest_is_enough}
     return {topic.name: store for store, topic in sub.changelog_topics.items() if store in plain}
 
 
@@ -148,8 +149,8 @@ class TaskWriter:
             "delivery.report.only.error": True,
         }
 
-    def _so_far(self, group: Group, first: TopicPartition) -> tuple[Committed, Progress]:
-        entry = group.read([first]).get(first, Committed(0))
+    def _so_far(self, group: Group, first: TopicPartition) -> tuple[Position, Progress]:
+        entry = group.read([first]).get(first, Position(0))
         progress = Progress.of(entry.metadata)
         if progress is None or progress.job != self.job:
             raise StreamsError(

@@ -16,6 +16,7 @@ from streamapp.engine.operators.aligned_windows import WindowAggregate
 from streamapp.engine.operators.stateless import DropNullKeys, Filter, PassThrough, SelectKey
 from streamapp.errors import StreamsError, UnsupportedOperation
 from streamapp.runners.spark.columns import ColumnSource
+from streamapp.state.kinds import Table, TimestampedWindow
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from streamapp.topology.plan import Plan
 from streamapp.windows import TimeWindows
@@ -43,7 +44,8 @@ def native_table(plan: Plan, name: str, source: ColumnSource) -> DataFrame:
     if not isinstance(operator, StreamAggregate | WindowAggregate):
         raise _only_engine(aggregate, "it is no count or aggregate of a stream")
     spec = next(spec for spec in plan.store_subtopology[name].stores if spec.name == name)
-    if spec.kind not in ("timestamped", "timestamped_window") or spec.max_entries or spec.ttl_ms:
+    kind = spec.kind
+    if kind.drops_rows or not isinstance(kind, Table | TimestampedWindow):
         raise _only_engine(aggregate, "its store drops rows, or keeps their versions")
     steps, topic = _upstream(aggregate, nodes)
     source.check(topic)
@@ -75,9 +77,9 @@ def native_table(plan: Plan, name: str, source: ColumnSource) -> DataFrame:
     time = source.time_column()
     timestamp = F.timestamp_millis(F.max(time)).alias("timestamp")
     value = parts["value"] if operator.aggregator is add_one else F.struct(*parts.values())
-    if isinstance(operator, StreamAggregate):
+    if not isinstance(kind, TimestampedWindow):
         return chosen.groupBy(key.alias("key")).agg(value.alias("value"), timestamp)
-    return _windowed(chosen, aggregate, key, time, value, timestamp, spec.retention_ms)
+    return _windowed(chosen, aggregate, key, time, value, timestamp, kind.retention_ms)
 
 
 def _windowed(

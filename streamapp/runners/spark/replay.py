@@ -262,7 +262,8 @@ class Replay:
         from pyspark.sql import functions as F
 
         spec = self._stores[self.name]
-        keys = ["key", "start", "end"] if spec.kind == "session" else ["key", "start"]
+        assert spec.kind.shape is not None
+        keys = spec.kind.shape.identity
         columns = [*keys, F.struct("value", "timestamp", "end").alias("row")]
         a, b = replayed.select(*columns).alias("a"), live.select(*columns).alias("b")
         same_key = [F.col(f"a.{name}").eqNullSafe(F.col(f"b.{name}")) for name in keys]
@@ -334,11 +335,9 @@ def _topic_key(spec: StoreSpec) -> Column:
     def eight_bytes(name: str) -> Column:
         return F.unhex(F.lpad(F.hex(name), 16, "0"))
 
-    if "window" in spec.kind:
-        return F.concat("key", eight_bytes("start"))
-    if spec.kind == "session":
-        return F.concat("key", eight_bytes("end"), eight_bytes("start"))
-    return F.col("key")
+    assert spec.kind.shape is not None
+    times = spec.kind.shape.times_in_key
+    return F.concat("key", *map(eight_bytes, times)) if times else F.col("key")
 
 
 def _text(serde: Serde[Any] | None) -> Callable[[Any], Any]:

@@ -86,15 +86,9 @@ class OutputTable:
         key_serde, value_serde = self.spec.key_serde, self.spec.value_serde
         assert key_serde is not None
         assert value_serde is not None
-        kind = self.spec.kind
-        names = {"start": "window_start", "end": "window_end"} if kind.endswith("window") else {}
-        if kind == "session":
-            names = {"start": "session_start", "end": "session_end"}
-        if kind == "versioned":
-            names = {"start": "valid_from", "end": "valid_to"}
-        if kind.startswith("timestamped"):
-            names["timestamp"] = "timestamp"
-        moments = [F.timestamp_millis(F.col(name)).alias(shown) for name, shown in names.items()]
+        shape = self.spec.kind.shape
+        assert shape is not None
+        moments = [F.timestamp_millis(F.col(name)).alias(shown) for name, shown in shape.columns.items()]
         return typed(self.frame.select("partition", "key", "value", *moments), key_serde, value_serde)
 
     def rows(self) -> Iterator[TableRow]:

@@ -7,10 +7,11 @@ from graphlib import TopologicalSorter
 from typing import Any, NamedTuple
 
 from streamapp.engine.global_state import GlobalState
+from streamapp.engine.runner_ports import InMemory, TaskEnvironment
+from streamapp.engine.task_session import TaskSession
 from streamapp.errors import StreamsError, TopologyError, UnsupportedOperation
-from streamapp.records import Headers, TopicPartition
-from streamapp.runners.spark.stage import BatchTask
-from streamapp.state.backend import MemoryBackend
+from streamapp.records import Headers
+from streamapp.runners.spark.batch_rules import BATCH_RULES
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["Group", "check_runnable", "in_order", "topics_of"]
@@ -87,27 +88,20 @@ def check_runnable(plan: Plan) -> None:
 
     Processors are created and initialized for it in this process.
     """
-    state = GlobalState(plan, lambda _: MemoryBackend(), wall_clock_ms=lambda: 0)
+    state = GlobalState(plan, wall_clock_ms=lambda: 0)
+    environment = TaskEnvironment(
+        plan, _Nowhere(), wall_clock_ms=lambda: 0, global_stores=state.stores, rules=BATCH_RULES
+    )
     for sub in plan.subtopologies:
-        inputs = [TopicPartition(topic, 0) for topic in sub.source_topics]
-        task = BatchTask(
-            plan,
-            sub,
-            0,
-            _Nowhere(),
-            MemoryBackend(),
-            global_stores=state.stores,
-            wall_clock_ms=lambda: 0,
-            inputs=inputs,
-        )
+        session = TaskSession(environment, sub, 0, InMemory())
         try:
-            task.init()
+            session.start()
         except StreamsError as error:
             if isinstance(error.__cause__, UnsupportedOperation):
                 raise error.__cause__ from None
             raise
         finally:
-            task.close()
+            session.close()
 
 
 class _Nowhere:

@@ -11,7 +11,7 @@ from itertools import islice
 from streamapp.state.backend import MemoryBackend, OrderedBytes, StateBackend, WriteSet
 from streamapp.state.rocks import RocksBackend, RocksMemory
 
-__all__ = ["SpillingBackend"]
+__all__ = ["SpillingBackend", "SpillingHome"]
 
 ENTRY_BYTES = 200
 """What an entry takes in memory besides its bytes, roughly."""
@@ -105,3 +105,19 @@ class _Table:
 
     def approximate_count(self) -> int:
         return self.inner.approximate_count()
+
+
+class SpillingHome:
+    """The `StateHome` of tasks whose state ends with them but may outgrow memory."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+
+    def open(self, task: str) -> StateBackend:
+        return SpillingBackend(self._limit)
+
+    def wipe(self, task: str) -> None:
+        pass
+
+    def place(self, task: str) -> str:
+        return "the memory of the executor"

@@ -12,29 +12,29 @@ counts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from streamapp.engine.feed import Feed
 from streamapp.engine.global_state import GlobalState
-from streamapp.engine.partition_group import PartitionGroup
-from streamapp.engine.processor import PunctuationType
-from streamapp.engine.punctuation import NEVER, Schedule
-from streamapp.engine.queues import RecordQueue
+from streamapp.engine.runner_ports import TaskEnvironment
 from streamapp.engine.task import Task
-from streamapp.errors import UnsupportedOperation
+from streamapp.engine.task_session import TaskSession
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.repetitions import quieten_drops
 from streamapp.runners.spark.archives import forget_archives
-from streamapp.runners.spark.batch_source import KafkaReader, Part, Ranges, Reader
+from streamapp.runners.spark.batch_rules import BATCH_RULES
+from streamapp.runners.spark.batch_source import Part, Ranges
+from streamapp.runners.spark.changelogs import KafkaChangelogs
 from streamapp.runners.spark.frames import CHANGE, COUNTS, INPUT, OUTPUT, PACK, POSITION, RECORD, ROW
 from streamapp.runners.spark.output import OUTPUT_ROWS, Output
 from streamapp.runners.spark.packing import pieces
 from streamapp.runners.spark.progress import Reporter
 from streamapp.runners.spark.rows import Rows
-from streamapp.runners.spark.spill import SpillingBackend
-from streamapp.state.backend import MemoryBackend
+from streamapp.runners.spark.spill import SpillingHome
 from streamapp.topology.plan import Plan, Subtopology
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ __all__ = [
     "POSITION",
     "RECORD",
     "ROW",
-    "BatchTask",
     "Resume",
     "Stage",
 ]
@@ -58,49 +57,6 @@ OUTPUT_BYTES = 1 << 24
 """About how large a batch that leaves a task may be."""
 COMMIT_EVERY = 200_000
 """Records between two commits of a task. A fixed number, so that caches emit the same in every run."""
-
-
-class OrderedPartitionGroup(PartitionGroup):
-    """Of equal heads that of the input which the topology names first is the next, instead of turns."""
-
-    def next(self) -> tuple[RecordQueue | None, int]:
-        best: RecordQueue | None = None
-        first = second = NEVER
-        for queue in self.queues.values():
-            time = self.head_time(queue)
-            if time is None:
-                continue
-            if best is None or time < first:
-                best, first, second = queue, time, first
-            elif time < second:
-                second = time
-        return best, second
-
-
-class BatchTask(Task):
-    """A task whose result depends on its records only: not on the wall clock, and not on how the records of its
-    inputs were cut into batches."""
-
-    partition_group = OrderedPartitionGroup
-    foreign_key_join_recheck = True
-    """A micro-batch lets a side of a join run far ahead of the other, so overtaken answers are the rule."""
-
-    def schedule(
-        self,
-        node: str,
-        interval_ms: int,
-        type: PunctuationType,
-        callback: Any,
-        start_ms: int | None = None,
-    ) -> Schedule:
-        if type is PunctuationType.WALL_CLOCK_TIME:
-            raise UnsupportedOperation(
-                node,
-                "Spark in batch",
-                "it asks for the wall clock, and a batch runs through history at a pace of its own",
-                "Use PunctuationType.STREAM_TIME and no idle_timeout, or run this topology on workers",
-            )
-        return super().schedule(node, interval_ms, type, callback, start_ms)
 
 
 @dataclass(frozen=True)
@@ -112,16 +68,10 @@ class Resume:
     changelogs: Ranges = field(default_factory=dict)
     metadata: Mapping[TopicPartition, str] = field(default_factory=dict)
 
-    def bring(self, task: Task, inputs: list[TopicPartition], client: Mapping[str, Any]) -> None:
-        """Restores the stores and times of a task that is not initialized yet."""
-        for store, topic in task.subtopology.changelog_topics.items():
-            tp = TopicPartition(topic.name, task.partition)
-            if tp in self.changelogs:
-                reader = KafkaReader(client, tp, *self.changelogs[tp])
-                while (batch := reader.read()) is not None:
-                    task.restore(store, batch)
-                reader.close()
-        task.continue_from({tp: self.metadata[tp] for tp in inputs if tp in self.metadata})
+    def bring(self, session: TaskSession, inputs: list[TopicPartition], client: Mapping[str, Any]) -> None:
+        """Restores the stores and times of a task that does not run yet."""
+        session.continue_from({tp: self.metadata[tp] for tp in inputs if tp in self.metadata})
+        session.restore_from(KafkaChangelogs(client, self.changelogs))
 
 
 @dataclass(frozen=True)
@@ -173,33 +123,28 @@ class Stage:
         inputs = self._inputs(partition)
         out = self._output(partition)
         quieten_drops()
-        task = BatchTask(
+        environment = TaskEnvironment(
             self.plan,
-            self.subtopology,
-            partition,
             out,
-            SpillingBackend(self.plan.config.state_memory_bytes),
-            global_stores=self._global_stores(),
             wall_clock_ms=lambda: self.wall_clock_ms,
-            inputs=inputs,
+            global_stores=self._global_stores(),
+            rules=BATCH_RULES,
         )
-        out.task = task
-        readers: dict[TopicPartition, Reader] = {}
-        try:
+        home = SpillingHome(self.plan.config.state_memory_bytes)
+        with closing(TaskSession(environment, self.subtopology, partition, home, inputs)) as session:
+            out.task = session.task
             if self.resume is not None:
-                self.resume.bring(task, inputs, self.client)
-            task.init()
-            readers.update({tp: self.parts[tp].open(tp) for tp in inputs if tp in self.parts})
+                self.resume.bring(session, inputs, self.client)
+            session.start()
             rows = Rows(self.row_topics, self.packed, self.row_totals, partition, batches)
-            yield from self._drive(task, out, readers, rows)
+            circling = (TopicPartition(topic, 0) for topic in self.circle)
+            readers = {tp: self.parts[tp].open(tp) for tp in inputs if tp in self.parts}
+            with closing(Feed(session.task, readers, {*rows.ended(), *circling})) as feed:
+                yield from self._drive(session, out, feed, rows)
             rows.finish()
             yield from out.batches(0)
             yield from out.counts()
             yield from out.tables() if self.resume is None else out.positions()
-        finally:
-            task.close()
-            for reader in readers.values():
-                reader.close()
 
     def _inputs(self, partition: int) -> list[TopicPartition]:
         if not self.circle:
@@ -234,41 +179,29 @@ class Stage:
         known = _global_states.get(self.run_id)
         if known is None:
             _global_states.clear()
-            state = GlobalState(
-                self.plan, lambda _: MemoryBackend(), wall_clock_ms=lambda: self.wall_clock_ms
-            )
+            state = GlobalState(self.plan, wall_clock_ms=lambda: self.wall_clock_ms)
             for partition, batch in self.global_records.value:
                 state.process(partition, batch)
             known = _global_states[self.run_id] = state.stores
         return known
 
-    def _drive(
-        self, task: Task, out: Output, readers: dict[TopicPartition, Reader], rows: Rows
-    ) -> Iterator[pa.RecordBatch]:
+    def _drive(self, session: TaskSession, out: Output, feed: Feed, rows: Rows) -> Iterator[pa.RecordBatch]:
         """Feeds a task until all its inputs are at their end. An input is topped up before it runs dry."""
-        circling = {TopicPartition(topic, 0) for topic in self.circle}
-        ended = rows.ended() | circling
+        task = session.task
         tell = self.report_to.start(task.task_id) if self.report_to else _silent
         since_commit = 0
         while True:
             buffered = task.buffered
-            for tp in [tp for tp in readers if not buffered.get(tp)]:
-                batch = readers[tp].read()
-                if batch is None:
-                    readers.pop(tp).close()
-                    ended.add(tp)
-                else:
-                    task.enqueue(tp, batch)
+            feed.top_up()
             if any(not buffered.get(tp) for tp in rows.left):
                 for tp, batch in rows.read():
                     task.enqueue(tp, batch)
-                ended |= rows.ended()
-            done = self._process(task, out, COMMIT_EVERY - since_commit, ended)
+                feed.ended |= rows.ended()
+            done = self._process(task, out, COMMIT_EVERY - since_commit, feed.ended)
             since_commit += done
-            at_end = not (done or readers or rows.left)
+            at_end = not (done or feed.readers or rows.left)
             if since_commit == COMMIT_EVERY or at_end:
-                task.flush()
-                task.persist({})
+                session.commit_alone()
                 since_commit = 0
                 if not out.circulate(task) and at_end:
                     break

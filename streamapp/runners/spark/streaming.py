@@ -33,7 +33,8 @@ from streamapp.runners.spark.handover_survey import read_topics
 from streamapp.runners.spark.produce import roll_back
 from streamapp.runners.spark.run_order import check_runnable, topics_of
 from streamapp.runners.spark.streaming_seat import Seat
-from streamapp.runners.spark.streaming_task import RESULT, StreamStage, output_client
+from streamapp.runners.spark.streaming_task import RESULT, StreamStage
+from streamapp.runners.spark.streaming_transaction import output_client
 from streamapp.topology import Subtopology, Topology
 
 if TYPE_CHECKING:

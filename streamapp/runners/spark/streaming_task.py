@@ -7,39 +7,37 @@ offsets. Whatever is killed, the next attempt finds the state that belongs to th
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import KafkaException, Producer
-from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka import KafkaException
 
-from streamapp._base import failpoints
 from streamapp.broker.admin import KafkaAdmin
-from streamapp.config import StreamsConfig
+from streamapp.engine.feed import Feed
 from streamapp.engine.global_state import GlobalState
-from streamapp.errors import BrokerError, LockError, ProcessorStateError
-from streamapp.records import Headers, TopicPartition
+from streamapp.engine.runner_ports import Position, TaskEnvironment
+from streamapp.engine.task_session import TaskSession, commit
+from streamapp.errors import BrokerError, ProcessorStateError
+from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of, settings_of
 from streamapp.runners.repetitions import quieten_drops
 from streamapp.runners.spark.archives import forget_archives
-from streamapp.runners.spark.batch_source import KafkaRange, KafkaReader
-from streamapp.runners.spark.handover_group import Committed, Group
-from streamapp.runners.spark.produce import TIMEOUT_SECONDS, produce, transactional_producer
-from streamapp.runners.spark.stage import BatchTask
-from streamapp.state.backend import MemoryBackend, StateBackend
-from streamapp.state.rocks import RocksBackend
+from streamapp.runners.spark.batch_rules import BATCH_RULES
+from streamapp.runners.spark.batch_source import KafkaRange, KafkaReader, Ranges
+from streamapp.runners.spark.changelogs import KafkaChangelogs
+from streamapp.runners.spark.executor_disk import ExecutorDisk
+from streamapp.runners.spark.handover_group import Group
+from streamapp.runners.spark.produce import transactional_producer
+from streamapp.runners.spark.streaming_transaction import StreamTransaction, output_client
 from streamapp.topology import Plan, Subtopology
 
-__all__ = ["RESULT", "StreamStage", "output_client"]
+__all__ = ["RESULT", "StreamStage"]
 
 RESULT = "task int, processed bigint, dropped bigint, restored bigint, seconds double"
-LOCK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -88,20 +86,6 @@ class StreamStage:
         )
 
 
-def output_client(config: StreamsConfig, subtopology: int, partition: int) -> dict[str, Any]:
-    """The settings of a task's producer, which has the same name in every attempt and every run."""
-    return {
-        **client_of(config),
-        "transactional.id": f"{config.application_id}-spark-{subtopology}_{partition}",
-        "transaction.timeout.ms": int(TIMEOUT_SECONDS * 1000),
-        "partitioner": "murmur2_random",
-        "linger.ms": 20,
-        "batch.num.messages": 10_000,
-        "queue.buffering.max.messages": 200_000,
-        "delivery.report.only.error": True,
-    }
-
-
 class _Attempt:
     def __init__(self, stage: StreamStage, partition: int) -> None:
         self._stage, self._partition = stage, partition
@@ -123,16 +107,24 @@ class _Attempt:
             if not ranges:
                 return 0, 0, 0
             producer.begin_transaction()
-            out = _Output(producer, self._stage.partitions)
-            task, restored = self._open(out, committed)
-            try:
-                self._process(task, ranges)
-                self._commit(task, out, ranges)
-            finally:
-                task.close()
-        return task.metrics.processed, task.metrics.dropped_records, restored
+            transaction = StreamTransaction(producer, self._stage.member, self._stage.partitions, self._admin)
+            session, restored = self._open(transaction, committed, ranges)
+            with closing(session):
+                readers = {
+                    tp: KafkaReader(self._client, tp, *span)
+                    for tp, span in ranges.items()
+                    if span[0] < span[1]
+                }
+                more = self._stage.more
+                # What is left in the end waits for an input that goes on in the next micro-batch.
+                with closing(Feed(session.task, readers, set(ranges) - set(readers) - more, more)) as feed:
+                    feed.run()
+                session.pass_over_gaps(lambda tp: ranges[tp][1])
+                commit([session], transaction)
+        metrics = session.task.metrics
+        return metrics.processed, metrics.dropped_records, restored
 
-    def _work(self, committed: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, tuple[int, int]]:
+    def _work(self, committed: Mapping[TopicPartition, Position]) -> Ranges:
         """The ranges to process, if any has records."""
         internal = {topic.name for topic in self._stage.plan.internal_topics}
         open_ends = self._admin.log_end_offsets([tp for tp in self._inputs if tp.topic in internal])
@@ -143,141 +135,51 @@ class _Attempt:
         ranges = {tp: (starts[tp], max(starts[tp], ends.get(tp, 0))) for tp in self._inputs}
         return ranges if any(start < end for start, end in ranges.values()) else {}
 
-    def _open(self, out: _Output, committed: Mapping[TopicPartition, Committed]) -> tuple[BatchTask, int]:
-        backend = self._backend()
-        try:
-            return self._restore(backend, out, committed)
-        except ProcessorStateError:
-            backend.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
-            return self._restore(self._backend(), out, committed)
-
-    def _restore(
-        self, backend: StateBackend, out: _Output, committed: Mapping[TopicPartition, Committed]
-    ) -> tuple[BatchTask, int]:
+    def _open(
+        self,
+        transaction: StreamTransaction,
+        committed: Mapping[TopicPartition, Position],
+        ranges: Ranges,
+        *,
+        again: bool = True,
+    ) -> tuple[TaskSession, int]:
+        """A session that runs, and how many records were restored. State that does not fit is restored anew."""
         stage = self._stage
         quieten_drops()
-        task = BatchTask(
+        environment = TaskEnvironment(
             stage.plan,
-            stage.subtopology,
-            self._partition,
-            out,
-            backend,
-            global_stores=_global_stores(stage.plan, self._client),
+            transaction.results,
             wall_clock_ms=lambda: int(time.time() * 1000),
-            inputs=self._inputs,
+            changelogs=transaction.changelogs,
+            global_stores=_global_stores(stage.plan, self._client),
+            rules=BATCH_RULES,
         )
-        logs = {
-            TopicPartition(t.name, self._partition): s for s, t in stage.subtopology.changelog_topics.items()
-        }
+        home = ExecutorDisk(stage.plan)
+        session = TaskSession(environment, stage.subtopology, self._partition, home, self._inputs)
+        try:
+            session.continue_from(
+                {tp: entry.metadata for tp, entry in committed.items()},
+                {tp: start for tp, (start, _) in ranges.items()},
+            )
+            restored = session.restore_from(self._changelogs(session, committed))
+            session.start()
+        except BaseException as error:
+            session.close()
+            if not again or not isinstance(error, ProcessorStateError):
+                raise
+            session.wipe()
+            return self._open(transaction, committed, ranges, again=False)
+        return session, restored
+
+    def _changelogs(
+        self, session: TaskSession, committed: Mapping[TopicPartition, Position]
+    ) -> KafkaChangelogs:
+        """The changelogs to their ends; a source topic that serves as changelog to where it was processed."""
+        logs = session.changelogs
         ends = self._admin.log_end_offsets([tp for tp in logs if tp not in self._inputs])
         ends |= {tp: committed[tp].offset for tp in logs if tp in committed}
         first = {tp: span[0] for tp, span in self._kafka.committed(ends).items()}
-        restored = 0
-        for tp, end in ends.items():
-            local = task.changelog_offsets.get(logs[tp], 0)
-            if local > end:
-                raise ProcessorStateError(f"the local state is ahead of {tp}: the topic was made anew")
-            start = max(local, first[tp])
-            if start == end:
-                continue
-            reader = KafkaReader(self._client, tp, start, end)
-            while (batch := reader.read()) is not None:
-                task.restore(logs[tp], batch)
-                restored += len(batch.offsets)
-            reader.close()
-        task.continue_from({tp: entry.metadata for tp, entry in committed.items()})
-        task.init()
-        return task, restored
-
-    @property
-    def _folder(self) -> Path:
-        plan = self._stage.plan
-        root = Path(self._config.state_dir) / f"{plan.application_id}-spark" / plan.fingerprint
-        return root / f"{self._stage.subtopology.id}_{self._partition}"
-
-    def _backend(self) -> StateBackend:
-        if not any(spec.persistent for spec in self._stage.subtopology.stores):
-            return MemoryBackend()
-        deadline = time.monotonic() + LOCK_SECONDS
-        while True:
-            try:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                return RocksBackend(self._folder)
-            except LockError:
-                # An attempt that Spark has given up is still alive here. Its state is not needed.
-                if time.monotonic() > deadline:
-                    return RocksBackend(tempfile.mkdtemp(prefix="streamapp-"))
-                time.sleep(0.2)
-            except ProcessorStateError:
-                shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _process(self, task: BatchTask, ranges: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        readers = {
-            tp: KafkaReader(self._client, tp, *span) for tp, span in ranges.items() if span[0] < span[1]
-        }
-        ended = set(ranges) - set(readers) - self._stage.more
-        while True:
-            for tp in [tp for tp in readers if not task.buffered.get(tp)]:
-                batch = readers[tp].read()
-                if batch is None:
-                    readers.pop(tp).close()
-                    if tp not in self._stage.more:
-                        ended.add(tp)
-                else:
-                    task.enqueue(tp, batch)
-            if not task.process(caught_up=ended) and all(task.buffered.get(tp) for tp in readers):
-                break  # all is done, or what is left waits for an input that goes on in the next micro-batch
-        for reader in readers.values():
-            reader.close()
-
-    def _commit(
-        self, task: BatchTask, out: _Output, ranges: Mapping[TopicPartition, tuple[int, int]]
-    ) -> None:
-        task.flush()
-        failpoints.hit("stream-state-flushed")
-        metadata, left = task.commit_metadata, task.buffered
-        positions = {
-            tp: task.positions.get(tp, start) if left.get(tp) else end
-            for tp, (start, end) in ranges.items()
-            if start < end
-        }
-        entries = [KafkaPartition(*tp, at, metadata=metadata.get(tp, "")) for tp, at in positions.items()]
-        out.producer.send_offsets_to_transaction(entries, self._stage.member, TIMEOUT_SECONDS)
-        failpoints.hit("stream-offsets-sent")
-        out.producer.commit_transaction(TIMEOUT_SECONDS)
-        failpoints.hit("stream-committed")
-        logs = [
-            TopicPartition(t.name, self._partition) for t in self._stage.subtopology.changelog_topics.values()
-        ]
-        task.persist(self._admin.log_end_offsets([tp for tp in logs if tp not in self._inputs]))
-
-
-class _Output:
-    """The engine's `Collector`: the open transaction of the task's own producer."""
-
-    def __init__(self, producer: Producer, partitions: Mapping[str, int]) -> None:
-        self.producer = producer
-        self._partitions = dict(partitions)
-
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int | None,
-        headers: Headers,
-        partition: int | None,
-    ) -> None:
-        where = -1 if partition is None else partition
-        produce(self.producer, topic, key, value, where, timestamp, headers)
-
-    def partition_count(self, topic: str) -> int:
-        if topic not in self._partitions:
-            self._partitions[topic] = len(
-                self.producer.list_topics(topic, TIMEOUT_SECONDS).topics[topic].partitions
-            )
-        return self._partitions[topic]
+        return KafkaChangelogs(self._client, {tp: (first[tp], end) for tp, end in ends.items()})
 
 
 # What a Python worker keeps, by application: Spark uses its processes again and again.
@@ -299,7 +201,7 @@ def _global_stores(plan: Plan, client: Mapping[str, Any]) -> Mapping[str, Any]:
         return {}
     state = _global.get(plan.application_id)
     if state is None:
-        state = GlobalState(plan, lambda _: MemoryBackend(), wall_clock_ms=lambda: int(time.time() * 1000))
+        state = GlobalState(plan, wall_clock_ms=lambda: int(time.time() * 1000))
         _global[plan.application_id] = state
     kafka = _clients(plan)[1]
     counts = kafka.partition_counts()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +13,17 @@ import pyarrow as pa
 from streamapp.config import StreamsConfig
 from streamapp.engine.collector import NoWayOut
 from streamapp.engine.global_state import GlobalState
-from streamapp.engine.task import Task
+from streamapp.engine.runner_ports import TaskEnvironment
+from streamapp.engine.task_session import TaskSession
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of, connected
 from streamapp.runners.spark.batch_source import KafkaPart, KafkaRange, KafkaSource
+from streamapp.runners.spark.changelogs import KafkaChangelogs
 from streamapp.runners.spark.frames import OUTPUT, ROW
 from streamapp.runners.spark.result import OutputTable
 from streamapp.runners.spark.sessions import spark_session
-from streamapp.runners.spark.spill import SpillingBackend
+from streamapp.runners.spark.spill import SpillingHome
 from streamapp.runners.spark.table_rows import readable, table_batches
-from streamapp.state.backend import MemoryBackend
 from streamapp.topology import Plan, Subtopology, Topology
 
 if TYPE_CHECKING:
@@ -113,25 +115,15 @@ class _Restored:
         partition = context.partitionId()
         if partition not in self.parts:
             return
-        backend = SpillingBackend(self.plan.config.state_memory_bytes)
-        task = Task(
-            self.plan,
-            self.subtopology,
-            partition,
-            NoWayOut("a task that only restores"),
-            backend,
-            wall_clock_ms=lambda: 0,
-            inputs=(),
+        environment = TaskEnvironment(
+            self.plan, NoWayOut("a task that only restores"), wall_clock_ms=lambda: 0
         )
-        try:
-            (spec,) = self.subtopology.stores
-            reader = self.parts[partition].open(TopicPartition(self.changelog, partition))
-            while (batch := reader.read()) is not None:
-                task.restore(spec.name, batch)
-            reader.close()
-            yield from table_batches(task.own_stores, partition, {})
-        finally:
-            task.close()
+        home = SpillingHome(self.plan.config.state_memory_bytes)
+        part = self.parts[partition]
+        changelog = TopicPartition(self.changelog, partition)
+        with closing(TaskSession(environment, self.subtopology, partition, home, inputs=())) as session:
+            session.restore_from(KafkaChangelogs(part.client, {changelog: (part.start, part.end)}))
+            yield from table_batches(session.task.own_stores, partition, {})
 
 
 @dataclass(frozen=True)
@@ -146,7 +138,7 @@ class _Global:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        state = GlobalState(self.plan, lambda _: MemoryBackend(), wall_clock_ms=lambda: 0)
+        state = GlobalState(self.plan, wall_clock_ms=lambda: 0)
         for partition, part in self.parts.items():
             tp = TopicPartition(self.topic, partition)
             reader = part.open(tp)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamapp.records import Windowed
 from streamapp.runners.spark.frames import ROW, output_batch
 from streamapp.runners.spark.partitioning import key_partitions
 from streamapp.state.spec import StoreSpec
@@ -17,17 +16,16 @@ from streamapp.state.spec import StoreSpec
 __all__ = ["readable", "table_batches"]
 
 ROWS_PER_BATCH = 20_000
-_READABLE = ("key_value", "lru", "timestamped", "window", "timestamped_window", "session", "versioned")
 
 
 def readable(spec: StoreSpec) -> bool:
     """Whether a store is a table to users, and not the inside of an operator: joins of equal timestamps have windows without length."""
-    windows = spec.kind in ("window", "timestamped_window")
+    shape = spec.kind.shape
     return (
-        spec.kind in _READABLE
+        shape is not None
         and spec.key_serde is not None
         and spec.value_serde is not None
-        and (not windows or spec.window_size_ms > 0)
+        and (shape.family != "window" or spec.kind.window_size_ms > 0)
     )
 
 
@@ -69,16 +67,7 @@ def _rows(store: Any) -> Iterator[tuple[bytes, bytes, int | None, int | None, in
     spec: StoreSpec = store.spec
     assert spec.key_serde is not None
     assert spec.value_serde is not None
+    assert spec.kind.shape is not None
     key_bytes, value_bytes = spec.key_serde.serialize, spec.value_serde.serialize
-    for row in store.all():
-        key, value, rest = row[0], row[1], row[2:]
-        timestamp = start = end = None
-        if isinstance(key, Windowed):
-            key, start, end = key
-        if spec.kind == "timestamped":
-            value, timestamp = value
-        elif spec.kind == "timestamped_window":
-            timestamp = rest[0]
-        elif spec.kind == "versioned":
-            start, end = rest
+    for key, value, timestamp, start, end in spec.kind.shape.flat(store):
         yield key_bytes(key), value_bytes(value), timestamp, start, end

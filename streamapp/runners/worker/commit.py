@@ -1,24 +1,24 @@
-"""The commit of a worker's tasks, step by step.
+"""The commit of a worker's tasks: the engine's `commit` over one Kafka transaction, and all that belongs around it.
 
-The tasks are flushed; the brokers acknowledge every record; changelog records and offsets (with exactly_once_v2 the
-outputs too) are committed in one transaction, by the member of the group that the work was given to; each task writes
-its state together with the changelog offset it belongs to. A step that fails leaves all that follow undone, so local state
-is never ahead of what is committed.
+Changelog records and offsets (with exactly_once_v2 the outputs too) are committed in one transaction, by the member of the
+group that the work was given to.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from streamapp._base import failpoints
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
+from streamapp.engine.runner_ports import Position
+from streamapp.engine.task_session import commit
 from streamapp.errors import StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, brokers_answer, list_offsets
 from streamapp.runners.worker.livetask import LiveTask
-from streamapp.runners.worker.membership import Member, Membership, Position
+from streamapp.runners.worker.membership import Member, Membership
 from streamapp.runners.worker.producer import ChangelogRefused, ProductionError, RecordProducer
 from streamapp.runners.worker.purge import RepartitionPurge
 
@@ -67,49 +67,32 @@ class Committer:
         if self._outputs is not self._ledger:
             self._outputs.hurry()
 
-    def begin(self) -> None:
-        """Before the tasks are flushed: their changelog records belong to a transaction. Earlier outputs are waited for
-        before that, since a transaction has no time for them."""
-        if self._outputs is not self._ledger:
-            self.waits = True
-            self._outputs.flush(PATIENCE_SECONDS, self._abandoned)
-            self._ledger.begin()
-
     @property
     def unacknowledged_bytes(self) -> int:
         """About so many bytes are on their way."""
         return self._outputs.unacknowledged_bytes
 
-    def commit(self, tasks: Sequence[LiveTask], member: Member) -> None:
-        """Commits tasks that were flushed."""
+    def commit(
+        self, tasks: Sequence[LiveTask], member: Member, works_on: Callable[[LiveTask | None], None]
+    ) -> None:
+        """Flushes and commits tasks; ``works_on`` hears which task flushes."""
+        ledger = _Ledger(
+            self._admin, self._outputs, self._ledger, member, self._abandoned, self._no_longer_waits
+        )
         self.waits = True
-        failpoints.hit("state-flushed")
         try:
-            self._outputs.flush(PATIENCE_SECONDS, self._abandoned)
-            if self._outputs is not self._ledger:
-                self._ledger.flush(PATIENCE_SECONDS, self._abandoned)
+            positions = commit(tasks, ledger, works_on)
         except ChangelogRefused as exc:
             raise self._naming_records(exc, tasks) from exc
-        failpoints.hit("outputs-acknowledged")
-        positions = {tp: position for live in tasks for tp, position in live.commit_positions().items()}
-        # Asked for before the commit: after it, another worker may have taken over, and its records are not in this
-        # worker's state.
-        changelogs = [tp for live in tasks for tp in live.changelogs if tp not in positions]
-        ends = list_offsets(self._admin, changelogs, latest=True)
-        self._ledger.commit(
-            positions, member, lambda: failpoints.hit("offsets-sent"), lambda: brokers_answer(self._admin)
-        )
-        failpoints.hit("offsets-committed")
-        self.waits = False
-        self._outputs.accepted()
-        for live in tasks:
-            live.task.persist({tp: ends[tp] for tp in live.changelogs if tp in ends})
         failpoints.hit("state-persisted")
         self._purge.committed(
             {tp: positions[tp].offset for live in tasks for tp in live.repartitioned if tp in positions}
         )
         self._begin_outputs()
         self._committed.update(positions)
+
+    def _no_longer_waits(self) -> None:
+        self.waits = False
 
     def roll_back(self) -> None:
         """What was not committed is taken back. Until the next turn the worker waits for brokers."""
@@ -154,3 +137,47 @@ class Committer:
                 )
                 return ProductionError(f"task {live.id}, after records of {read}: {refused}")
         return refused
+
+
+class _Ledger:
+    """The engine's `Transaction`: one Kafka transaction with changelog records and offsets, and with exactly_once_v2 the
+    outputs."""
+
+    def __init__(
+        self,
+        admin: LastingAdmin,
+        outputs: RecordProducer,
+        ledger: RecordProducer,
+        member: Member,
+        abandoned: Callable[[], bool],
+        committed: Callable[[], None],
+    ) -> None:
+        self._admin, self._outputs, self._ledger = admin, outputs, ledger
+        self._member, self._abandoned, self._committed = member, abandoned, committed
+
+    def begin(self) -> None:
+        """Waits for earlier outputs first, if they have no part in the transaction: a transaction has no time for them."""
+        if self._outputs is not self._ledger:
+            self._outputs.flush(PATIENCE_SECONDS, self._abandoned)
+            self._ledger.begin()
+
+    def acknowledge(self) -> None:
+        failpoints.hit("state-flushed")
+        self._outputs.flush(PATIENCE_SECONDS, self._abandoned)
+        if self._outputs is not self._ledger:
+            self._ledger.flush(PATIENCE_SECONDS, self._abandoned)
+        failpoints.hit("outputs-acknowledged")
+
+    def changelog_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return list_offsets(self._admin, partitions, latest=True)
+
+    def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
+        self._ledger.commit(
+            positions,
+            self._member,
+            lambda: failpoints.hit("offsets-sent"),
+            lambda: brokers_answer(self._admin),
+        )
+        failpoints.hit("offsets-committed")
+        self._committed()
+        self._outputs.accepted()

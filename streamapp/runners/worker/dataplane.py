@@ -18,7 +18,7 @@ from streamapp.runners.worker.commands import CommandQueue
 from streamapp.runners.worker.commit import Committer
 from streamapp.runners.worker.fetch import Fetcher
 from streamapp.runners.worker.global_stores import GlobalStores
-from streamapp.runners.worker.livetask import LiveTask, TaskOpener, now_ms
+from streamapp.runners.worker.livetask import LiveTask, now_ms
 from streamapp.runners.worker.logs import DETAIL
 from streamapp.runners.worker.membership import Member, Membership, StaleMemberError
 from streamapp.runners.worker.pace import Pace
@@ -29,7 +29,7 @@ from streamapp.runners.worker.stalls import Progress
 from streamapp.runners.worker.standby import Standbys
 from streamapp.runners.worker.transactions import TransactionAborted
 from streamapp.runners.worker.watchdog import Place
-from streamapp.state.directory import StateDamagedError
+from streamapp.state.backend import StateDamagedError
 
 __all__ = ["DataPlane"]
 
@@ -67,7 +67,7 @@ class DataPlane(threading.Thread):
         ledger: RecordProducer,
         membership: Membership,
         global_stores: GlobalStores,
-        open_task: TaskOpener,
+        open_task: Callable[[TaskId], LiveTask],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         super().__init__(name="streamapp-data-plane", daemon=True)
@@ -362,16 +362,14 @@ class DataPlane(threading.Thread):
                 self.progress.made()
             return
         began, waiting = time.monotonic(), self._waiting_bytes()
-        self._committer.begin()
-        for live in tasks:
-            self._current = live
-            live.task.flush()
-        self._current = None
-        self._committer.commit(tasks, self._member)
+        self._committer.commit(tasks, self._member, self._works_on)
         self.commits += 1
         self._last_commit = time.monotonic()
         self.progress.made()
         self._pace.committed(waiting, self._last_commit - began)
+
+    def _works_on(self, live: LiveTask | None) -> None:
+        self._current = live
 
     # Tasks come and go.
 
@@ -426,7 +424,7 @@ class DataPlane(threading.Thread):
         self._committer.roll_back()
         ids = list(self.tasks)
         self._drop(ids)
-        self._open_task.wipe(live)
+        live.wipe()
         self._open(ids)
         self.fetcher.assign(live for live in self.tasks.values() if live.running)
         return True
@@ -437,8 +435,9 @@ class DataPlane(threading.Thread):
         opened = [self.tasks[id] for id in ids]
         starts = self.fetcher.committed([tp for live in opened for tp in live.inputs])
         for live in opened:
-            live.starts = {tp: starts[tp].offset for tp in live.inputs}
-            live.task.continue_from({tp: starts[tp].metadata for tp in live.inputs})
+            live.continue_from(
+                {tp: starts[tp].metadata for tp in live.inputs}, {tp: starts[tp].offset for tp in live.inputs}
+            )
             # A counter does not fall because a task is opened anew.
             if live.id in self._metrics:
                 live.task.metrics.dropped_records = self._metrics[live.id].dropped_records
@@ -452,8 +451,7 @@ class DataPlane(threading.Thread):
             return
         ready = [live for live in self.tasks.values() if not live.running and not self.restorer.pending(live)]
         for live in ready:
-            live.task.init()
-            live.running = True
+            live.start()
             restored = self.restorer.finished(live)
             records = f", {restored} records restored" if restored else ""
             logger.info("task %s is running%s", live.id, records, extra=DETAIL)

@@ -12,13 +12,13 @@ from streamapp.broker.consumer import ConsumerEvent, open_consumer
 from streamapp.broker.librdkafka import COMPILED
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
+from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, TaskCorruptedError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, consumer_settings, find_committed, list_offsets
 from streamapp.runners.worker.ends import LogEnds
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.logs import CLIENT_LOGGER
-from streamapp.runners.worker.membership import Position
 
 __all__ = ["Fetcher"]
 

@@ -14,7 +14,6 @@ from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import consumer_settings, list_offsets
 from streamapp.runners.worker.livetask import now_ms
 from streamapp.runners.worker.topics import Topics
-from streamapp.state.backend import MemoryBackend
 from streamapp.state.row_memory import RowMemory
 from streamapp.topology.plan import Plan
 
@@ -29,7 +28,7 @@ class GlobalStores:
     """The global stores, in memory, fed by a consumer of their own from all partitions of their topics."""
 
     def __init__(self, plan: Plan, admin: LastingAdmin, topics: Topics, rows: RowMemory) -> None:
-        self.state = GlobalState(plan, lambda store: MemoryBackend(), wall_clock_ms=now_ms, rows=rows)
+        self.state = GlobalState(plan, wall_clock_ms=now_ms, rows=rows)
         self._missing: dict[TopicPartition, int] = {}
         """Partition -> the end that has to be reached before tasks may start."""
         self._consumer: RecordConsumer | None = None

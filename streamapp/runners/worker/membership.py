@@ -16,10 +16,11 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
 from aiokafka.structs import TopicPartition as AioTopicPartition
 
+from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
 
-__all__ = ["FaustMembership", "Member", "Membership", "Position", "StaleMemberError"]
+__all__ = ["FaustMembership", "Member", "Membership", "StaleMemberError"]
 
 _PAUSE_SECONDS = 0.1
 
@@ -29,13 +30,6 @@ class Member(NamedTuple):
 
     generation: int
     member_id: str
-
-
-class Position(NamedTuple):
-    """What is committed for an input: the next offset to process, and the metadata that a task wants beside it."""
-
-    offset: int
-    metadata: str = ""
 
 
 class StaleMemberError(StreamsError):

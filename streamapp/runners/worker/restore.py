@@ -16,12 +16,12 @@ from streamapp._base import failpoints
 from streamapp.broker.consumer import RecordConsumer, open_consumer
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
-from streamapp.errors import BrokerError, TaskCorruptedError
+from streamapp.errors import BrokerError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker.clients import consumer_settings, list_offsets
 from streamapp.runners.worker.livetask import LiveTask
 
-__all__ = ["ChangelogReader", "RestoreProgress", "Restorer", "start_offset"]
+__all__ = ["ChangelogReader", "RestoreProgress", "Restorer"]
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ class ChangelogReader:
                 batch = _before(limit, batch)
                 progress.position = max(progress.position, limit)
             if batch.offsets:
-                progress.task.task.restore(progress.store, batch)
+                progress.task.restore(progress.store, batch)
                 progress.records += len(batch.offsets)
                 applied += len(batch.offsets)
                 failpoints.hit("restore-batch")
@@ -155,7 +155,7 @@ class ChangelogReader:
         tp = progress.partition
         (first,) = list_offsets(self._admin, [tp], latest=False).values()
         (end,) = list_offsets(self._admin, [tp], latest=True).values()
-        progress.position = start_offset(progress.task, tp, progress.position, first, end)
+        progress.position = progress.task.restore_start(tp, progress.position, first, end)
         self._consumer.remove([tp])
         self._consumer.add({tp: progress.position})
 
@@ -190,14 +190,11 @@ class Restorer(ChangelogReader):
         first = list_offsets(self._admin, partitions, latest=False)
         end = list_offsets(self._admin, partitions, latest=True)
         for task in tasks:
-            local = task.task.changelog_offsets
-            for tp, store in task.changelogs.items():
-                # A source topic that serves as changelog is restored up to what was processed of it, no
-                # further.
-                until = min(end[tp], task.starts[tp]) if tp in task.inputs else end[tp]
-                start = start_offset(task, tp, local.get(store, 0), first[tp], end[tp])
-                if start < until:
-                    self._queued.append(RestoreProgress(task, store, tp, start, until, start))
+            spans = {tp: (first[tp], end[tp]) for tp in task.changelogs}
+            self._queued += (
+                RestoreProgress(task, store, tp, start, until, start)
+                for tp, store, start, until in task.restorations(spans)
+            )
         self._queued.sort(key=lambda each: (each.remaining, each.task.id))
         if self._queued:
             offsets = sum(each.remaining for each in self._queued)
@@ -239,26 +236,6 @@ class Restorer(ChangelogReader):
         if room > 0 and self._queued:
             self._begin(self._queued[:room])
             del self._queued[:room]
-
-
-def start_offset(task: LiveTask, tp: TopicPartition, local: int, first: int, end: int) -> int:
-    """Where reading a changelog begins, given how far local state is and what the topic has."""
-    if local > end:
-        raise TaskCorruptedError(
-            f"task {task.id}: the local state of {task.changelogs[tp]} is at offset {local} of {tp}, which ends at {end}. "
-            f"The changelog was deleted or lost records. Delete {task.folder} to go on with what the changelog "
-            "has, or restore the topic"
-        )
-    store = task.changelogs[tp]
-    topic = task.subtopology.changelog_topics[store]
-    marker = 1 if local else 0  # of the last commit; it comes after the offset that was noted
-    if local + marker < first and topic.config.get("cleanup.policy") == "compact":
-        raise TaskCorruptedError(
-            f"task {task.id}: the changelog {tp} begins at offset {first}, and the local state of {store} is at {local}: what "
-            "lay between was deleted, by retention or on request, and the table cannot be restored. Restore the topic; or, to "
-            "compute the tables anew, stop all workers and run `streamapp reset`"
-        )
-    return max(local, first)
 
 
 def _before(limit: int, batch: RecordBatch) -> RecordBatch:

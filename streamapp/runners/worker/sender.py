@@ -22,9 +22,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as RdTopicPartition
 
 from streamapp.broker.librdkafka import COMPILED, opening, pass_on_log, plain_settings
+from streamapp.engine.runner_ports import Position
 from streamapp.records import Headers, TopicPartition
 from streamapp.runners.worker.logs import CLIENT_LOGGER
-from streamapp.runners.worker.membership import Member, Position
+from streamapp.runners.worker.membership import Member
 
 if COMPILED:
     from streamapp.broker import _native

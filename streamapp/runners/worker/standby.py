@@ -16,12 +16,7 @@ from streamapp.runners.worker.clients import list_offsets
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.offsets import committed_offsets
 from streamapp.runners.worker.placement import TaskId
-from streamapp.runners.worker.restore import (
-    BATCH_BESIDE_OTHERS,
-    ChangelogReader,
-    RestoreProgress,
-    start_offset,
-)
+from streamapp.runners.worker.restore import BATCH_BESIDE_OTHERS, ChangelogReader, RestoreProgress
 
 __all__ = ["Standbys"]
 
@@ -72,7 +67,7 @@ class Standbys(ChangelogReader):
         for live in opened:
             local = live.task.changelog_offsets
             for tp, store in live.changelogs.items():
-                start = start_offset(live, tp, local.get(store, 0), first[tp], end[tp])
+                start = live.restore_start(tp, local.get(store, 0), first[tp], end[tp])
                 self._begin([RestoreProgress(live, store, tp, start, end[tp], start)])
         if opened:
             logger.info("keeping copies of tasks %s", ", ".join(map(str, sorted(self.tasks))))

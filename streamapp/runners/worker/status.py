@@ -106,4 +106,4 @@ class TableInfo:
 
     @property
     def kind(self) -> str:
-        return self.spec.kind
+        return self.spec.kind.persistent_name

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from confluent_kafka import KafkaException
 
 from streamapp.broker.transacting import NotBack, abandon_transaction, in_time, retrying
+from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.membership import Member, Position, StaleMemberError
+from streamapp.runners.worker.membership import Member, StaleMemberError
 from streamapp.runners.worker.sender import Sender
 
 __all__ = [

@@ -12,10 +12,11 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from streamapp import StreamsBuilder
 from streamapp._base import failpoints
 from streamapp.broker.requests import ask
+from streamapp.engine.runner_ports import Position
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.backfill import Backfill
-from streamapp.runners.spark.handover_group import Committed, Group
+from streamapp.runners.spark.handover_group import Group
 
 from . import travels
 from .cluster import Cluster
@@ -101,7 +102,7 @@ def test_nothing_is_handed_over_when_workers_ran_meanwhile(cluster: Cluster) -> 
     cluster.send(HISTORY[:20])
     backfill = cluster.backfill("raced")
     tp = TopicPartition(cluster.topic("flights"), 0)
-    Group(cluster.config("raced")).commit({tp: Committed(0)})
+    Group(cluster.config("raced")).commit({tp: Position(0)})
     with pytest.raises(ConfigError, match="have run since this backfill began"):
         backfill.run()
 

@@ -11,10 +11,11 @@ import pytest
 from streamapp import StreamsConfig
 from streamapp._base import failpoints
 from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka, TopicSpec
+from streamapp.engine.runner_ports import Position
 from streamapp.errors import StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.spark import handover_write
-from streamapp.runners.spark.handover_group import Committed, Group, Progress
+from streamapp.runners.spark.handover_group import Group, Progress
 from streamapp.runners.spark.handover_write import TaskWriter
 
 from .support import read
@@ -38,7 +39,7 @@ class Task:
 
     def begin(self, **logs: int) -> None:
         note = Progress("job", 7, 0, "was", logs=logs)
-        Group(self.config).commit({self.input: Committed(3, note.to_metadata())})
+        Group(self.config).commit({self.input: Position(3, note.to_metadata())})
 
     def write(self, rows: list[Row], size: int = 3) -> tuple[int, int]:
         writer = TaskWriter(self.config, "job", 0, {0: self.input}, {f"{self.id}-log": "store"})

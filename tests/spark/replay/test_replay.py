@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from streamapp import StreamsBuilder, Topology
+from streamapp.engine.runner_ports import Position
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.records import TopicPartition
-from streamapp.runners.spark.handover_group import Committed, Group
+from streamapp.runners.spark.handover_group import Group
 from streamapp.runners.spark.replay import Replay
 
 from ..backfill import travels
@@ -98,7 +99,7 @@ def test_an_application_that_never_stands_still_cannot_be_compared(
     assert cluster.backfill("moving").run() is not None
     read_settled, commits = Group.read_settled, count()
 
-    def read_moving(group: Group, partitions: Any) -> dict[TopicPartition, Committed]:
+    def read_moving(group: Group, partitions: Any) -> dict[TopicPartition, Position]:
         found = read_settled(group, partitions)
         tp, entry = next(iter(found.items()))
         return found | {tp: entry._replace(metadata=f"commit {next(commits)}")}

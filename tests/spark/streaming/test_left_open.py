@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from streamapp import StreamsBuilder, StreamsConfig, StringSerde
 from streamapp.broker import KafkaAdmin
 from streamapp.runners.spark.streaming import SparkStream
-from streamapp.runners.spark.streaming_task import output_client
+from streamapp.runners.spark.streaming_transaction import output_client
 from streamapp.topology import Plan
 
 from ..backfill.cluster import Cluster

@@ -20,6 +20,7 @@ from streamapp import (
     TopologyError,
     TopologyTestDriver,
 )
+from streamapp.state.kinds import LruTable
 
 TEXT = {"key_serde": StringSerde(), "value_serde": StringSerde()}
 HOUR = 3_600_000
@@ -143,13 +144,9 @@ def store_of(config=None, *, windows=None, materialized=None):
     ],
 )
 def test_windows_are_kept_as_long_as_they_can_change(windows, retention_ms, size_ms):
-    spec = store_of(windows=windows)
-    assert (spec.retention_ms, spec.window_size_ms, spec.segment_ms) == (
-        retention_ms,
-        size_ms,
-        60_000,
-    )
-    longer = store_of(windows=windows, materialized=Materialized("s", retention=HOUR))
+    kind = store_of(windows=windows).kind
+    assert (kind.retention_ms, kind.window_size_ms, kind.segment_ms) == (retention_ms, size_ms, 60_000)
+    longer = store_of(windows=windows, materialized=Materialized("s", retention=HOUR)).kind
     assert (longer.retention_ms, longer.segment_ms) == (HOUR, HOUR // 2)
     with pytest.raises(ConfigError, match="store s has a retention of 14 ms"):
         store_of(windows=windows, materialized=Materialized("s", retention=14))
@@ -167,13 +164,11 @@ def test_store_types():
     assert store_of().persistent
     assert not store_of(StreamsConfig(dsl_store_type="in_memory")).persistent
     assert not store_of(materialized=Materialized("s", store_type="in_memory")).persistent
-    assert store_of(materialized=Materialized("s", store_type="lru", max_entries=3)).max_entries == 3
-    versioned = store_of(materialized=Materialized("s", history_retention=HOUR))
-    assert (versioned.kind, versioned.retention_ms, versioned.segment_ms) == (
-        "versioned",
-        HOUR,
-        HOUR // 12,
+    assert store_of(materialized=Materialized("s", store_type="lru", max_entries=3)).kind == LruTable(
+        max_entries=3
     )
+    versioned = store_of(materialized=Materialized("s", history_retention=HOUR)).kind
+    assert (str(versioned), versioned.history_ms, versioned.segment_ms) == ("versioned", HOUR, HOUR // 12)
 
 
 @pytest.mark.parametrize(

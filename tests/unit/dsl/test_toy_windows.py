@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -25,6 +26,7 @@ from streamapp.dsl.window_kinds import WindowKind, window_kind
 from streamapp.engine.operators.views import WindowView
 from streamapp.engine.operators.window_aggregate import WindowedAggregate
 from streamapp.serdes.windowed import TimeWindowedSerde
+from streamapp.state.kinds import TimestampedWindow
 from streamapp.testing import try_out
 
 TEXT = {"key_serde": StringSerde(), "value_serde": StringSerde()}
@@ -93,9 +95,8 @@ class BurstKind(WindowKind):
     @property
     def layout(self):
         length = self.windows.length_ms
-        return WindowLayout(
-            "timestamped_window", length, "the length of a burst", window_size_ms=length, final_cached=True
-        )
+        kind = partial(TimestampedWindow, size_ms=length)
+        return WindowLayout(kind, length, "the length of a burst", final_cached=True)
 
     def view(self, store):
         return WindowView(store)

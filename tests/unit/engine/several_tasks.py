@@ -9,19 +9,25 @@ from collections import defaultdict
 from typing import Any
 
 from streamapp import StreamsConfig, TopicPartition, Topology
+from streamapp.engine.runner_ports import TaskEnvironment, TaskRules
 from streamapp.engine.task import Task
 from streamapp.records import Headers, RecordBatch
 from streamapp.state.backend import MemoryBackend
 from streamapp.state.cache import RecordCache
 
 PARTITIONS = 2
+RULES = TaskRules()
 
 
 class SeveralTasks:
     """Runs a topology as its workers do: `send`, `step`, `settle`; `latest` is the last value by key of a topic."""
 
     def __init__(
-        self, topology: Topology, config: StreamsConfig, chance: random.Random, task: type[Task] = Task
+        self,
+        topology: Topology,
+        config: StreamsConfig,
+        chance: random.Random,
+        rules: TaskRules = RULES,
     ) -> None:
         self._chance = chance
         self._offsets: defaultdict[TopicPartition, int] = defaultdict(int)
@@ -29,19 +35,16 @@ class SeveralTasks:
         plan = topology.plan(config)
         self._readers: defaultdict[TopicPartition, list[Task]] = defaultdict(list)
         self.tasks = []
-        cache = RecordCache(config.statestore_cache_max_bytes)
+        environment = TaskEnvironment(
+            plan,
+            self,
+            wall_clock_ms=lambda: 0,
+            cache=RecordCache(config.statestore_cache_max_bytes),
+            rules=rules,
+        )
         for subtopology in plan.subtopologies:
             for partition in range(PARTITIONS):
-                one = task(
-                    plan,
-                    subtopology,
-                    partition,
-                    self,
-                    MemoryBackend(),
-                    wall_clock_ms=lambda: 0,
-                    inputs=(),
-                    cache=cache,
-                )
+                one = Task(environment, subtopology, partition, MemoryBackend(), inputs=())
                 one.init()
                 self.tasks.append(one)
                 for topic in subtopology.source_topics:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from streamapp import StreamsBuilder, StreamsConfig, StringSerde, TopicPartition, Topology
+from streamapp.engine.runner_ports import TaskEnvironment, TaskRules
 from streamapp.engine.task import Task
 from streamapp.records import NO_HEADERS, Headers, OutputRecord, RecordBatch
 from streamapp.state.backend import MemoryBackend, StateBackend
@@ -59,15 +60,9 @@ def task_of(
         topology = topology.build()
     plan = topology.plan(config or StreamsConfig("app", statestore_cache_max_bytes=0))
     sent = collector or Sent()
-    task = Task(
-        plan,
-        plan.subtopologies[0],
-        0,
-        sent,
-        backend or MemoryBackend(),
-        wall_clock_ms=lambda: now[-1],
-        log_each_write=log_each_write,
-    )
+    rules = TaskRules(log_each_write=log_each_write)
+    environment = TaskEnvironment(plan, sent, wall_clock_ms=lambda: now[-1], rules=rules)
+    task = Task(environment, plan.subtopologies[0], 0, backend or MemoryBackend())
     if init:
         task.init()
     return task, sent

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamapp import StreamsBuilder, StreamsConfig, StringSerde, TopologyTestDriver
+from streamapp.engine.runner_ports import TaskEnvironment
 from streamapp.engine.task import Task
 from streamapp.errors import ConfigError, StreamsError, TopologyError, UnsupportedOperation
 from streamapp.records import RecordBatch, TopicPartition
@@ -52,15 +53,8 @@ class Bench:
         builder = StreamsBuilder()
         describe(builder.stream("in", key_serde=TEXT, value_serde=TEXT), self.call)
         plan = builder.build().plan(config or StreamsConfig("test"))
-        self.task = Task(
-            plan,
-            plan.subtopologies[0],
-            0,
-            self.sent,
-            MemoryBackend(),
-            wall_clock_ms=lambda: 0,
-            run_async=self.run_async,
-        )
+        environment = TaskEnvironment(plan, self.sent, wall_clock_ms=lambda: 0, run_async=self.run_async)
+        self.task = Task(environment, plan.subtopologies[0], 0, MemoryBackend())
         self.task.init()
         self.offset = 0
 
@@ -321,7 +315,8 @@ def test_a_runner_without_a_loop_refuses() -> None:
         "out", value_serde=TEXT
     )
     plan = builder.build().plan()
-    task = Task(plan, plan.subtopologies[0], 0, Sent(), MemoryBackend(), wall_clock_ms=lambda: 0)
+    environment = TaskEnvironment(plan, Sent(), wall_clock_ms=lambda: 0)
+    task = Task(environment, plan.subtopologies[0], 0, MemoryBackend())
     with pytest.raises(UnsupportedOperation, match="asynchronous"):
         task.init()
 

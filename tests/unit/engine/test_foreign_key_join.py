@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from streamapp import TopologyTestDriver
-from streamapp.engine.task import Task
-from streamapp.runners.spark.stage import BatchTask
+from streamapp.engine.runner_ports import TaskRules
+from streamapp.runners.spark.batch_rules import BATCH_RULES
 
 from ...orders import TEXT, Change, changes, config, fold, topology
 from .several_tasks import PARTITIONS, SeveralTasks
@@ -84,18 +84,19 @@ def test_the_flush_does_not_join_a_row_once_more_with_an_older_timestamp() -> No
 
 
 @pytest.mark.parametrize(
-    ("task", "recheck", "kept"), [(Task, False, True), (Task, True, False), (BatchTask, False, False)]
+    ("rules", "recheck", "kept"),
+    [(TaskRules(), False, True), (TaskRules(), True, False), (BATCH_RULES, False, False)],
 )
 @pytest.mark.parametrize(
     ("first", "second"),
     [("nobody/2", "nobody/3"), ("/2", "/3"), ("nobody/2", None), ("/2", None), (None, "nobody/3")],
 )
 def test_a_row_that_changes_again_before_the_answer_that_deletes_it(
-    first: str | None, second: str | None, task: type[Task], recheck: bool, kept: bool
+    first: str | None, second: str | None, rules: TaskRules, recheck: bool, kept: bool
 ) -> None:
     """The answer fits the row no more, and the second change asks only for a seller that exists. Kafka Streams keeps the row."""
     settings = config(statestore_cache_max_bytes=0, foreign_key_join_recheck=recheck)
-    run = SeveralTasks(topology("inner", settings), settings, random.Random(1), task)
+    run = SeveralTasks(topology("inner", settings), settings, random.Random(1), rules)
     run.send("sellers", b"s1", b"known", 1)
     run.send("orders", b"o1", b"s1/1", 2)
     run.settle()

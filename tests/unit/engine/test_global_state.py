@@ -15,7 +15,6 @@ from streamapp import (
 )
 from streamapp.engine.global_state import GlobalState
 from streamapp.records import RecordBatch
-from streamapp.state.backend import MemoryBackend
 
 POISON = RecordBatch([b"a", b"b", b"c"], [b"1", b"{{{", b"3"], [1, 2, 3], range(7, 10), None)
 
@@ -32,7 +31,7 @@ def state(handler: str) -> GlobalState:
     )
     text = StringSerde()
     builder.stream("in", key_serde=text, value_serde=text).to("out")
-    return GlobalState(builder.build().plan(config), lambda store: MemoryBackend(), wall_clock_ms=lambda: 0)
+    return GlobalState(builder.build().plan(config), wall_clock_ms=lambda: 0)
 
 
 def test_a_record_that_cannot_be_decoded_is_dropped_without_a_dead_letter() -> None:

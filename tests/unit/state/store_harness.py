@@ -16,6 +16,7 @@ from streamapp.state.cache import RecordCache
 from streamapp.state.open import open_store
 from streamapp.state.row_memory import RowMemory
 from streamapp.state.spec import StoreSpec
+from tests.store_kinds import kind_of, split
 
 ROW_LIMITS = st.sampled_from([0, 700, 1_500, 6_000, 100_000])
 """Limits of a `RowMemory`: from no row to all rows."""
@@ -59,7 +60,7 @@ class FakeTask(CurrentRecord):
 
 
 class Life:
-    """One store on a `MemoryBackend`."""
+    """One store on a `MemoryBackend`; ``spec`` has the fields of `StoreSpec` and the parameters of the kind, which may be a name."""
 
     def __init__(
         self,
@@ -70,6 +71,9 @@ class Life:
     ) -> None:
         spec.setdefault("key_serde", StringSerde())
         spec.setdefault("value_serde", LongSerde())
+        if isinstance(spec["kind"], str):
+            parameters, spec = split(spec)
+            spec["kind"] = kind_of(spec["kind"], **parameters)
         self.spec = StoreSpec(name="s", **spec)
         self.task = FakeTask(log_each_write)
         self.backend = MemoryBackend()

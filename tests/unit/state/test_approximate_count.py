@@ -9,9 +9,9 @@ from streamapp.state.rocks import RocksBackend
 KINDS = [
     {"kind": "key_value"},
     {"kind": "timestamped"},
-    {"kind": "timestamped", "ttl_ms": 1000},
+    {"kind": "timestamped", "expires_after_ms": 1000},
     {"kind": "timestamped", "cached": True},
-    {"kind": "timestamped", "keeps_timestamps": False},
+    {"kind": "timestamped", "plain": True},
     {"kind": "lru", "max_entries": 10, "persistent": False},
 ]
 
@@ -34,7 +34,7 @@ def test_in_memory_the_count_is_exact_also_of_what_waits_for_the_commit(spec):
 
 
 def test_windows_count_until_their_bucket_goes():
-    life = Life(kind="window", retention_ms=10, window_size_ms=5, segment_interval_ms=20)
+    life = Life(kind="window", retention_ms=10, size_ms=5, segment_interval_ms=20)
     for start in (0, 5, 18):
         life.store.put("a", 1, start)
         life.commit()

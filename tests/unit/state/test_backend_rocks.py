@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from streamapp.errors import LockError, ProcessorStateError
-from streamapp.state.backend import WriteSet
-from streamapp.state.directory import DiskFullError, StateDamagedError, state_error
+from streamapp.state.backend import StateDamagedError, WriteSet
+from streamapp.state.directory import DiskFullError, state_error
 from streamapp.state.rocks import RocksBackend, RocksMemory
 
 # Writes batch n into two stores and the offsets of both, forever; n is told once it is written.

@@ -59,7 +59,7 @@ def test_the_outer_join_changelog_holds_lists():
 
 
 def test_the_buffer_of_a_stream_table_join_has_kafka_streams_bytes():
-    life = Life(True, kind="time_ordered_buffer", value_serde=StringSerde(), retention_ms=10)
+    life = Life(True, kind="time_ordered_buffer", value_serde=StringSerde(), grace_ms=10)
     life.task.topic = "left"
     assert life.store.put("a", "L5", 5, ())
     life.task.offset = 1
@@ -99,7 +99,7 @@ def test_the_buffer_of_a_stream_table_join_has_kafka_streams_bytes():
     )
 )
 def test_a_stream_table_join_buffer_hands_out_by_time_what_left_the_grace_period(steps):
-    life = Life(kind="time_ordered_buffer", retention_ms=20)
+    life = Life(kind="time_ordered_buffer", grace_ms=20)
     model: list[tuple[int, bytes, int, str]] = []
     observed = -1
     for at, (step, *args) in enumerate(steps):

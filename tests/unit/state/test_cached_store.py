@@ -104,9 +104,7 @@ def test_a_full_cache_flushes_early(max_bytes, heard_before_flush):
 
 def test_a_store_keeps_its_share_of_the_cache_while_nothing_is_new():
     table, heard = cached_life(kind="timestamped", max_bytes=1_000)
-    windows = Life(
-        True, table.cache, kind="timestamped_window", retention_ms=1_000, window_size_ms=1, cached=True
-    )
+    windows = Life(True, table.cache, kind="timestamped_window", retention_ms=1_000, size_ms=1, cached=True)
     table.store.put("a", 1)
     table.store.flush()
     for start in range(100):
@@ -119,7 +117,7 @@ def test_a_store_keeps_its_share_of_the_cache_while_nothing_is_new():
 
 
 def test_windows_and_sessions_are_heard_with_their_windowed_keys():
-    life, heard = cached_life(kind="timestamped_window", retention_ms=100, window_size_ms=10)
+    life, heard = cached_life(kind="timestamped_window", retention_ms=100, size_ms=10)
     life.store.put("a", 1, 20, 25)
     life.store.flush()
     assert heard[0][:4] == (Windowed("a", 20, 30), 1, None, 25)
@@ -177,7 +175,7 @@ def test_reads_that_the_cache_answers_do_not_use_the_bounded_store():
 
 
 def test_the_cache_of_a_table_without_timestamps_knows_them():
-    life, _ = cached_life(kind="timestamped", keeps_timestamps=False, max_bytes=200)
+    life, _ = cached_life(kind="timestamped", plain=True, max_bytes=200)
     life.store.put("a", 1, 7)
     life.commit()
     assert life.store.get("a") == (1, 7)
@@ -289,7 +287,7 @@ def test_a_cached_window_store_is_a_cache_without_time_over_a_store_that_forgets
     life, heard = cached_life(
         kind="window",
         retention_ms=10,
-        window_size_ms=5,
+        size_ms=5,
         persistent=False,
         max_bytes=1_000_000,
         row_bytes=row_bytes,
@@ -319,7 +317,7 @@ def test_a_cached_window_store_is_a_cache_without_time_over_a_store_that_forgets
 
 
 def test_queries_do_not_see_windows_and_sessions_that_only_the_cache_shows():
-    life, _ = cached_life(kind="timestamped_window", retention_ms=10, window_size_ms=5)
+    life, _ = cached_life(kind="timestamped_window", retention_ms=10, size_ms=5)
     for start in (0, 100):
         life.store.put("a", 1, start, start)
         life.commit()
@@ -357,7 +355,7 @@ def test_expired_sessions_are_seen_until_the_cache_must_make_room():
 
 def test_a_cached_store_that_was_restored_shows_its_windows_and_sessions():
     retention = 1_000
-    life, _ = cached_life(kind="timestamped_window", retention_ms=retention, window_size_ms=10)
+    life, _ = cached_life(kind="timestamped_window", retention_ms=retention, size_ms=10)
     for start in (100, 200):
         life.store.put("a", start, start, 7)
     life.commit()
@@ -375,9 +373,7 @@ def test_a_cached_store_that_was_restored_shows_its_windows_and_sessions():
 
 def test_stores_share_the_limit_and_give_back_what_they_hold():
     first, heard = cached_life(kind="timestamped", max_bytes=200)
-    second = Life(
-        True, first.cache, kind="timestamped_window", retention_ms=10, window_size_ms=5, cached=True
-    )
+    second = Life(True, first.cache, kind="timestamped_window", retention_ms=10, size_ms=5, cached=True)
     second.store.put("a", 1, 0)
     second.commit()
     first.store.put("a", 1)

@@ -13,7 +13,7 @@ def expired(life: Life, observed: int) -> list[tuple[Any, Any, int]]:
 
 
 def test_rows_expire_by_timestamp_and_key() -> None:
-    life = Life(kind="timestamped", ttl_ms=10)
+    life = Life(kind="timestamped", expires_after_ms=10)
     for key, timestamp in (("b", 5), ("a", 5), ("c", 6), ("late", 40)):
         life.store.put(key, 1, timestamp)
     assert expired(life, 15) == [("a", 1, 15), ("b", 1, 15)]
@@ -23,7 +23,7 @@ def test_rows_expire_by_timestamp_and_key() -> None:
 
 
 def test_what_expires_between_the_log_and_the_disk_expires_again_after_a_crash() -> None:
-    life = Life(kind="timestamped", ttl_ms=10)
+    life = Life(kind="timestamped", expires_after_ms=10)
     life.store.put("a", 1, 0)
     life.commit()
     life.store.log_dirty()

@@ -8,7 +8,7 @@ from streamapp.records import Windowed
 from streamapp.serdes import LongSerde
 
 H, J = (("h", b"1"),), (("j", None), ("j", b""))
-WINDOW = {"kind": "timestamped_window", "retention_ms": 100, "window_size_ms": 10, "keeps_headers": True}
+WINDOW = {"kind": "timestamped_window", "retention_ms": 100, "size_ms": 10, "with_headers": True}
 VALUES = [(LongSerde(), 7), (TaggedSerde(), ["a", "b"])]
 
 
@@ -42,7 +42,7 @@ def test_several_rows_of_one_window_keep_their_own_headers():
 
 
 def test_subscriptions_keep_the_headers():
-    life = Life(False, kind="subscription", keeps_headers=True)
+    life = Life(False, kind="subscription", with_headers=True)
     life.store.put("a", 1, 5, H)
     life.store.put("b", 2, 6, J)
     life.store.put("b", None, 7, H)

@@ -11,6 +11,7 @@ from streamapp.errors import InvalidStoreError, SerializationError
 from streamapp.serdes import BytesSerde, DoubleSerde, LongSerde, StringSerde
 from streamapp.serdes.base import Serde
 from streamapp.state.row_memory import RowMemory
+from streamapp.state.spec import StoreSpec
 
 KEYS = st.sampled_from(["", "a", "a\0", "aa", "ab", "b", "ü", "z"])
 VALUES = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))
@@ -152,7 +153,7 @@ def test_values_that_do_not_fit_the_serde_fail_where_they_are_put():
 @pytest.mark.parametrize(("serde", "bad"), [(StringSerde(), "half a pair: \ud83d"), (LongSerde(), 2**63)])
 def test_a_key_without_bytes_fails_where_it_is_put(kind, behind, serde, bad):
     windowed = kind in ("timestamped_window", "session")
-    times = {"retention_ms": 100, "segment_interval_ms": 30, "window_size_ms": 10} if windowed else {}
+    times = {"retention_ms": 100, "segment_interval_ms": 30, "size_ms": 10} if windowed else {}
     life = Life(kind=kind, key_serde=serde, **times)
     with pytest.raises(SerializationError):
         life.store.put(bad, *behind)
@@ -263,8 +264,8 @@ def test_a_timestamped_store_with_a_limit_is_an_lru_store():
 
 
 def test_an_unknown_kind_is_refused():
-    with pytest.raises(InvalidStoreError, match="unknown kind 'heap'"):
-        Life(kind="heap")
+    with pytest.raises(InvalidStoreError, match="has to be a StoreKind, such as .* not 'heap'"):
+        StoreSpec(name="s", kind="heap")
 
 
 class CountingSerde(Serde[tuple[str, ...]]):

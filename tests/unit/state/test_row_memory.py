@@ -61,9 +61,7 @@ def kept_bytes(store) -> int:
 
 @pytest.mark.parametrize("kind", ["key_value", "timestamped", "window", "session"])
 def test_large_values_are_kept_only_within_the_limit(kind):
-    life = Life(
-        memory=RowMemory(LIMIT), kind=kind, value_serde=BytesSerde(), retention_ms=10_000, window_size_ms=10
-    )
+    life = Life(memory=RowMemory(LIMIT), kind=kind, value_serde=BytesSerde(), retention_ms=10_000, size_ms=10)
     for number in range(20):
         key, value = f"key-{number}", bytes([number]) * LARGE
         if kind == "window":

@@ -134,7 +134,7 @@ def test_the_changelog_has_each_version_at_its_own_time():
 def test_segments_are_as_long_as_in_java(retention_ms, segment_ms):
     """RocksDbVersionedKeyValueBytesStoreSupplier.defaultSegmentInterval."""
     made = Stores.versioned("v", StringSerde(), LongSerde(), history_retention=retention_ms)
-    assert made.segment_ms == segment_ms
+    assert made.kind.segment_ms == segment_ms
 
 
 def test_what_cannot_be_a_version_is_refused():

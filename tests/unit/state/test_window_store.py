@@ -80,7 +80,7 @@ def test_a_window_store_is_its_model_through_any_life(steps, log_each, flavour, 
         time_ordered=flavour == "time_ordered",
         retention_ms=RETENTION,
         segment_interval_ms=SEGMENT,
-        window_size_ms=SIZE,
+        size_ms=SIZE,
         retain_duplicates=duplicates,
     )
     model = Model(flavour != "in_memory", flavour == "time_ordered", duplicates)
@@ -140,7 +140,7 @@ def test_what_comes_between_the_log_and_the_disk_expires_nothing_yet(committed, 
         time_ordered=time_ordered,
         retention_ms=RETENTION,
         segment_interval_ms=SEGMENT,
-        window_size_ms=SIZE,
+        size_ms=SIZE,
     )
     for key, start, value in committed:
         life.store.put(key, value, start)
@@ -158,7 +158,7 @@ def test_what_comes_between_the_log_and_the_disk_expires_nothing_yet(committed, 
 
 @given(STEPS)
 def test_a_window_store_restored_from_the_changelog_of_its_commits_is_the_same(steps):
-    life = Life(kind="window", retention_ms=RETENTION, segment_interval_ms=SEGMENT, window_size_ms=SIZE)
+    life = Life(kind="window", retention_ms=RETENTION, segment_interval_ms=SEGMENT, size_ms=SIZE)
     for step, *args in steps:
         if step == "put":
             key, start, value = args
@@ -170,12 +170,12 @@ def test_a_window_store_restored_from_the_changelog_of_its_commits_is_the_same(s
 
 
 def test_the_changelog_key_is_key_start_and_sequence_number():
-    life = Life(True, kind="timestamped_window", retention_ms=100, window_size_ms=10)
+    life = Life(True, kind="timestamped_window", retention_ms=100, size_ms=10)
     life.store.put("a", 1, 20, 25)
     assert life.task.logged == [
         (b"a" + bytes.fromhex("000000000000001400000000"), bytes(7) + b"\1", 25, ()),
     ]
-    life = Life(True, kind="window", retention_ms=100, window_size_ms=10, retain_duplicates=True)
+    life = Life(True, kind="window", retention_ms=100, size_ms=10, retain_duplicates=True)
     life.task.timestamp = 9
     life.store.put("k", None, 2)
     life.store.put("k", 1, 2, headers=(("h", b"x"),))
@@ -186,7 +186,7 @@ def test_the_changelog_key_is_key_start_and_sequence_number():
 
 
 def test_headers_reach_the_changelog_of_a_commit_too():
-    life = Life(kind="window", retention_ms=100, window_size_ms=10, retain_duplicates=True)
+    life = Life(kind="window", retention_ms=100, size_ms=10, retain_duplicates=True)
     life.store.put("k", 1, 2, 3, (("h", b"x"),))
     life.store.put("k", 2, 2, 4)
     life.commit()
@@ -197,7 +197,7 @@ def test_headers_reach_the_changelog_of_a_commit_too():
 
 
 def test_what_is_dropped_for_being_late_is_counted_and_still_logged():
-    life = Life(True, kind="window", retention_ms=100, window_size_ms=10, persistent=False)
+    life = Life(True, kind="window", retention_ms=100, size_ms=10, persistent=False)
     life.store.put("a", 1, 100)
     life.store.put("a", 1, 0)
     assert life.task.dropped == 1
@@ -206,7 +206,7 @@ def test_what_is_dropped_for_being_late_is_counted_and_still_logged():
 
 
 def test_duplicates_stay_apart_after_a_restart():
-    life = Life(kind="window", retention_ms=100, window_size_ms=10, retain_duplicates=True)
+    life = Life(kind="window", retention_ms=100, size_ms=10, retain_duplicates=True)
     life.store.put("a", 1, 5)
     life.commit()
     life.reopen()
@@ -219,7 +219,7 @@ def test_duplicates_stay_apart_after_a_restart():
 
 
 def test_values_of_a_window_may_be_changed_by_whoever_gets_them():
-    life = Life(kind="window", value_serde=TaggedSerde(), retention_ms=100, window_size_ms=10)
+    life = Life(kind="window", value_serde=TaggedSerde(), retention_ms=100, size_ms=10)
     life.store.put("a", ["x"], 5)
     life.store.get("a", 5).append("y")
     for _, value in life.store.fetch("a", 0, 10):
@@ -232,7 +232,7 @@ def test_a_scan_by_time_reads_only_the_buckets_of_that_time(time_ordered):
     life = Life(
         kind="window",
         retention_ms=10_000,
-        window_size_ms=10,
+        size_ms=10,
         segment_interval_ms=1_000,
         time_ordered=time_ordered,
     )

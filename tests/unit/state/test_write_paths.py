@@ -12,7 +12,7 @@ KINDS = {
     "key_value": {},
     "timestamped": {},
     "lru": {"kind": "timestamped", "max_entries": 2},
-    "expiring": {"kind": "timestamped", "ttl_ms": 1_000},
+    "expiring": {"kind": "timestamped", "expires_after_ms": 1_000},
 }
 
 

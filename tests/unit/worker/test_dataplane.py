@@ -11,18 +11,17 @@ import pytest
 
 from streamapp.config import StreamsConfig
 from streamapp.dsl import Materialized, StreamsBuilder
-from streamapp.engine.task import Task
+from streamapp.engine.runner_ports import InMemory, Position, TaskEnvironment
 from streamapp.errors import BrokerError, StreamsError, TaskCorruptedError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker import commit, dataplane, stalls
 from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.livetask import LiveTask
-from streamapp.runners.worker.membership import Member, Position, StaleMemberError
+from streamapp.runners.worker.membership import Member, StaleMemberError
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.stalls import NoProgressError
 from streamapp.runners.worker.transactions import TransactionAborted
 from streamapp.serdes import LongSerde, StringSerde
-from streamapp.state.backend import MemoryBackend
 from streamapp.topology.plan import Plan
 
 TEXT = StringSerde()
@@ -173,17 +172,13 @@ class Plane(DataPlane):
             coroutine.close()
             return Future()
 
-        task = Task(
+        environment = TaskEnvironment(
             self._plan,
-            sub,
-            id.partition,
             Anything(),  # type: ignore[arg-type]
-            MemoryBackend(),
             wall_clock_ms=lambda: 0,
-            inputs=[tp],
             run_async=never,
         )
-        return LiveTask(id, sub, task, (tp,), {TopicPartition("changelog", id.partition): "counts"}, "")
+        return LiveTask(environment, sub, id, InMemory(), [tp])
 
     def given(self, generation: int, *tasks: TaskId, standbys: dict[TaskId, bool] | None = None) -> None:
         self.assign(Member(generation, "me"), tasks, standbys or {})
@@ -440,9 +435,9 @@ def test_a_commit_covers_what_was_read_without_being_a_record_and_is_not_repeate
     committed: list[dict[TopicPartition, int]] = []
     commit_of = plane._committer.commit
 
-    def commit(tasks: Any, member: Member) -> None:
+    def commit(tasks: Any, member: Member, works_on: Any) -> None:
         committed.append({tp: at for live in tasks for tp, (at, _) in live.commit_positions().items()})
-        commit_of(tasks, member)
+        commit_of(tasks, member, works_on)
 
     monkeypatch.setattr(plane._committer, "commit", commit)
     inputs = {id: plane.tasks[id].inputs[0] for id in (ONE, TWO)}

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from streamapp._base.partitioning import partition_for
 from streamapp.broker.librdkafka import COMPILED
+from streamapp.engine.runner_ports import Position
 from streamapp.errors import ConfigError
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.membership import Member, Position
+from streamapp.runners.worker.membership import Member
 from streamapp.runners.worker.sender import (
     ConfluentSender,
     Failure,

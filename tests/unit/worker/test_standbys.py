@@ -11,7 +11,8 @@ import pytest
 from streamapp.broker.requests import NO_TIMEOUT
 from streamapp.config import StreamsConfig
 from streamapp.dsl import Materialized, StreamsBuilder
-from streamapp.engine.task import Task
+from streamapp.engine.collector import NoWayOut
+from streamapp.engine.runner_ports import InMemory, TaskEnvironment
 from streamapp.errors import TaskCorruptedError
 from streamapp.records import RecordBatch, TopicPartition
 from streamapp.runners.worker import purge, restore, standby
@@ -21,7 +22,6 @@ from streamapp.runners.worker.purge import RepartitionPurge
 from streamapp.runners.worker.restore import Restorer
 from streamapp.runners.worker.standby import Standbys
 from streamapp.serdes import StringSerde
-from streamapp.state.backend import MemoryBackend
 
 TEXT = StringSerde()
 HOME = TaskId(0, 0)
@@ -57,6 +57,11 @@ class Broker:
         self.arriving.append((tp, RecordBatch(keys, [b"v"] * len(keys), [1] * len(keys), list(offsets))))
 
 
+class Folder(InMemory):
+    def place(self, task: str) -> str:
+        return f"the folder {task}"
+
+
 class World:
     """A task with one table, whose changelog is a topic of its own or, if ``optimized``, its source."""
 
@@ -81,16 +86,8 @@ class World:
 
     def open(self, id: TaskId) -> LiveTask:
         sub, source = self.plan.subtopologies[0], TopicPartition("rows", id.partition)
-        task = Task(
-            self.plan,
-            sub,
-            id.partition,
-            SimpleNamespace(),
-            MemoryBackend(),
-            wall_clock_ms=lambda: 0,
-            inputs=[source],
-        )
-        return LiveTask(id, sub, task, (source,), {self.changelog: "rows-table"}, "the folder")
+        environment = TaskEnvironment(self.plan, NoWayOut("a copy"), wall_clock_ms=lambda: 0)
+        return LiveTask(environment, sub, id, Folder(), [source])
 
     def keys(self, live: LiveTask) -> list[str]:
         return [key for key, _ in live.task.store("rows-table").all()]
@@ -205,7 +202,7 @@ def test_state_that_is_ahead_of_its_changelog_is_refused(broker: Broker) -> None
     broker.ends[world.changelog] = 4
     live = world.open(HOME)
     live.task.restore("rows-table", RecordBatch([b"k"], [b"v"], [1], [9]))
-    with pytest.raises(TaskCorruptedError, match="Delete the folder"):
+    with pytest.raises(TaskCorruptedError, match="Delete the folder 0_0 to go on"):
         Restorer(world.config, SimpleNamespace()).add([live])  # type: ignore[arg-type]
 
 

@@ -19,12 +19,13 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, EventT
 from mode import Service
 
+from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.agents.sends import AgentProducer
 from streamapp.runners.worker.agents.transaction import AgentTransactions
-from streamapp.runners.worker.membership import FaustMembership, Member, Position, StaleMemberError
+from streamapp.runners.worker.membership import FaustMembership, Member, StaleMemberError
 
 __all__ = ["AgentConsumer", "AgentConsumerThread", "AgentTransport"]
 

@@ -17,6 +17,7 @@ from faust.types import TP
 
 from streamapp._base import failpoints
 from streamapp.config import StreamsConfig
+from streamapp.engine.runner_ports import Position
 from streamapp.records import NO_HEADERS, TopicPartition
 from streamapp.runners.worker.agents.sends import BoundMessage
 from streamapp.runners.worker.clients import (
@@ -26,7 +27,7 @@ from streamapp.runners.worker.clients import (
     find_committed,
     list_offsets,
 )
-from streamapp.runners.worker.membership import Member, Position, StaleMemberError
+from streamapp.runners.worker.membership import Member, StaleMemberError
 from streamapp.runners.worker.producer import RecordProducer
 from streamapp.runners.worker.transactions import TransactionAborted
 

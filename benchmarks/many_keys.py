@@ -1,0 +1,140 @@
+"""Workloads with many rows: inputs of their own, and results that every peer must agree upon.
+
+A digest stands for the result of a run. Two peers with equal digests have the same rows, or have written the same records.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from benchmarks import data
+from benchmarks.reading import records
+from benchmarks.schema import Flight
+from streamapp.broker import KafkaAdmin, KafkaSettings
+
+__all__ = ["WORKLOADS", "Inputs", "Workload", "even_topic"]
+
+STEP = 7_368_787
+"""A prime: number * STEP % keys visits the keys in no order that a cache could like."""
+FLIGHTS_OF_A_YEAR = 336_776
+
+
+class Inputs(NamedTuple):
+    """The topics that a workload reads, and the number of events in the first one."""
+
+    first: str
+    second: str
+    events: int
+
+
+class Result(NamedTuple):
+    total: int
+    """The sum of all counts, or the number of records of an output."""
+    digest: str
+
+
+@dataclass(frozen=True)
+class Workload:
+    """``prepare`` makes the input once; it takes the largest number of events, None for the usual one. ``result`` reads the
+    result of the run whose topics have ``tag`` in their names. Its total is ``times`` the number of events."""
+
+    prepare: Callable[[KafkaSettings, int | None], Inputs]
+    result: Callable[[KafkaSettings, str], Result]
+    times: int = 1
+
+
+def even_topic(kafka: KafkaSettings, keys: int, partitions: int, count: int) -> str:
+    """A topic with so many flights, whose keys and partitions come about equally often."""
+    value = msgspec.json.encode(data.flights()[0][0])
+    rows = ((f"key-{n * STEP % keys:08d}", value, data.BEFORE_ALL + n) for n in range(count))
+    return _topic(kafka, f"bench-curve-{keys}-{partitions}-{count}", rows, partitions)
+
+
+def _topic(kafka: KafkaSettings, topic: str, rows: Iterable[data.Event], partitions: int = 4) -> str:
+    admin = KafkaAdmin(kafka)
+    if topic not in admin.partition_counts([topic]):
+        data.create(admin, topic, partitions=partitions)
+        data.publish(kafka, topic, rows)
+    return topic
+
+
+def _keys(kafka: KafkaSettings, limit: int | None) -> Inputs:
+    events = limit or 2_000_000
+    return Inputs(even_topic(kafka, events // 2, 4, events), "", events)
+
+
+def _sessions(kafka: KafkaSettings, limit: int | None) -> Inputs:
+    years = 1 if limit else 3
+    return Inputs(data.load(kafka, years, limit)[0], "", years * (limit or FLIGHTS_OF_A_YEAR))
+
+
+def _hopping(kafka: KafkaSettings, limit: int | None) -> Inputs:
+    events = limit or 20_000
+    return Inputs(data.load(kafka, 1, events)[1], "", events)
+
+
+def _numbered(limit: int | None) -> Iterator[tuple[str, Flight, int]]:
+    """Flights under a number each, in the order of time; those of planes that are known."""
+    known = {plane.tailnum for plane in data.planes()}
+    flights = [(flight, at) for flight, at in data.flights() if flight.tailnum in known][:limit]
+    for number, (flight, at) in enumerate(flights):
+        yield f"{number:07d}", flight, at
+
+
+def _foreign_key(kafka: KafkaSettings, limit: int | None) -> Inputs:
+    events = sum(1 for _ in _numbered(limit))
+    rows = ((key, msgspec.json.encode(flight), at) for key, flight, at in _numbered(limit))
+    data.load(kafka, 1, 1)  # the planes
+    return Inputs(_topic(kafka, f"bench-numbered-{events}", rows), data.PLANES, events)
+
+
+def _stream_join(kafka: KafkaSettings, limit: int | None) -> Inputs:
+    first = _foreign_key(kafka, limit)
+    landed = sorted(
+        ((key, msgspec.json.encode(f), at + 60_000 * (f.air_time or 90)) for key, f, at in _numbered(limit)),
+        key=lambda each: each[2],
+    )
+    return Inputs(first.first, _topic(kafka, f"bench-landed-{first.events}", landed), first.events)
+
+
+def _table(kafka: KafkaSettings, tag: str) -> Result:
+    """The counts that the changelog holds in the end."""
+    made_for_all = f"{tag}-changelog"  # for peers that name theirs themselves
+    changelogs = [topic for topic in data.topics(kafka) if tag in topic and topic.endswith("-changelog")]
+    (changelog,) = (topic for topic in changelogs if topic != made_for_all)
+    rows: dict[bytes, bytes] = {}
+    for key, value in records(kafka, changelog):
+        if value is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = value
+    total = sum(int.from_bytes(value) for value in rows.values())
+    return Result(total, _digest(key + b"\0" + value for key, value in rows.items()))
+
+
+def _output(kafka: KafkaSettings, tag: str) -> Result:
+    """The records of the output, whatever the order of keys and of fields."""
+    rows = [
+        key + b"\0" + msgspec.json.encode(sorted(msgspec.json.decode(value).items()))
+        for key, value in records(kafka, f"{tag}-out")
+    ]
+    return Result(len(rows), _digest(rows))
+
+
+def _digest(rows: Iterable[bytes]) -> str:
+    total = sum(int.from_bytes(hashlib.blake2b(row, digest_size=8).digest()) for row in rows)
+    return f"{total % 2**64:016x}"
+
+
+WORKLOADS = {
+    "sessions": Workload(_sessions, _table),
+    "keys": Workload(_keys, _table),
+    "foreign-key": Workload(_foreign_key, _output),
+    "hopping": Workload(_hopping, _table, times=288),
+    "stream-join": Workload(_stream_join, _output),
+}

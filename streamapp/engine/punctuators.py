@@ -1,0 +1,68 @@
+"""The punctuators of one task, on both clocks, called in the task's own thread between two records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from streamapp.engine.failures import Failures, ProcessingFailed
+from streamapp.engine.processor import PunctuationType
+from streamapp.engine.punctuation import Punctuations, Schedule
+from streamapp.engine.running_task import RunningTask
+from streamapp.errors import UnsupportedOperation
+from streamapp.records import RecordContext
+
+__all__ = ["Punctuators"]
+
+
+class Punctuators:
+    """``refuse_wall_clock`` is that of the runner's `TaskRules`."""
+
+    def __init__(
+        self,
+        task: RunningTask,
+        failures: Failures,
+        refuse_wall_clock: Callable[[str], UnsupportedOperation] | None,
+    ) -> None:
+        self._task, self._failures = task, failures
+        self._refuse_wall_clock = refuse_wall_clock
+        self.by_stream_time = Punctuations()
+        self.by_wall_clock = Punctuations()
+
+    def schedule(
+        self,
+        node: str,
+        interval_ms: int,
+        type: PunctuationType,
+        callback: Callable[[int], None],
+        start_ms: int | None = None,
+    ) -> Schedule:
+        """Adds a punctuator. Without ``start_ms`` the first call of a stream-time one comes with the first record, of a wall-clock one after
+        an interval; a start in the past is one of the times that are over (KIP-1146)."""
+        by_stream = type is PunctuationType.STREAM_TIME
+        if not by_stream and self._refuse_wall_clock is not None:
+            raise self._refuse_wall_clock(node)
+        punctuations = self.by_stream_time if by_stream else self.by_wall_clock
+        now = self._task.stream_time if by_stream else self._task.wall_clock_ms()
+        first = start_ms if start_ms is not None else 0 if by_stream else now + interval_ms
+        schedule = Schedule(node, first, interval_ms, callback)
+        if start_ms is not None and start_ms < now:
+            schedule.go_on(now)
+        punctuations.add(schedule)
+        return schedule
+
+    def call_due(self, punctuations: Punctuations, now: int) -> bool:
+        """Calls the punctuators of one clock that are due; returns whether there were any."""
+        called = punctuations.run(now, self._call)
+        self._task.commit_needed = self._task.commit_needed or called
+        return called
+
+    def _call(self, schedule: Schedule, now: int) -> None:
+        self._task.work_as(RecordContext(None, -1, -1, now), self._punctuate, schedule, now)
+
+    def _punctuate(self, schedule: Schedule, now: int) -> None:
+        try:
+            schedule.callback(now)
+        except ProcessingFailed:
+            raise
+        except Exception as error:
+            self._failures.processing(error, schedule.node)

@@ -1,0 +1,242 @@
+"""`TaskSession`: the life of a task, from state that is opened to state that is closed, in the one order that is right.
+
+    open            state is opened; damaged state is deleted, if changelogs have all of it
+    continue_from   the committed positions of an earlier session
+    restore         changelog records, from where local state is to where the positions are
+    start           processors are created; from now on records are processed
+      drive           `Task.enqueue`, `Task.process`, `Task.punctuate_wall_clock`
+      commit          flush, acknowledged, changelog ends, positions, persist: for several sessions in one transaction
+    close           state that was not committed is dropped
+
+A runner calls these steps and provides the ports in `runner_ports`. A session may be closed in each of its steps.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from streamapp.engine.runner_ports import Changelogs, Position, StateHome, TaskEnvironment, Transaction
+from streamapp.engine.task import Task
+from streamapp.errors import StreamsError, TaskCorruptedError
+from streamapp.records import RecordBatch, TopicPartition
+from streamapp.state.backend import MemoryBackend, StateBackend, StateDamagedError
+from streamapp.topology.plan import Subtopology
+
+__all__ = ["Restoration", "TaskSession", "commit"]
+
+logger = logging.getLogger(__name__)
+S = TypeVar("S", bound="TaskSession")
+
+
+class Restoration(NamedTuple):
+    """The part of a changelog that a store lacks."""
+
+    partition: TopicPartition
+    store: str
+    start: int
+    end: int
+    """Exclusive."""
+
+
+class TaskSession:
+    """One task of a sub-topology, with its state open. ``inputs`` are the partitions that it reads (default: its number in each of
+    the sub-topology's topics).
+
+    Raises what `StateHome.open` raises, but `StateDamagedError` only for state without a changelog.
+    """
+
+    def __init__(
+        self,
+        environment: TaskEnvironment,
+        subtopology: Subtopology,
+        partition: int,
+        home: StateHome,
+        inputs: Iterable[TopicPartition] | None = None,
+    ) -> None:
+        self._home = home
+        self.name = f"{subtopology.id}_{partition}"
+        self.subtopology = subtopology
+        self.changelogs: dict[TopicPartition, str] = {
+            TopicPartition(topic.name, partition): store
+            for store, topic in subtopology.changelog_topics.items()
+        }
+        """Changelog partition -> store, of the stores that are logged."""
+        self.starts: dict[TopicPartition, int] = {}
+        """The offset at which reading began, by input: the committed offset, or the one that the reset policy gave."""
+        self.running = False
+        """True between `start` and `close`."""
+        backend = self._open_state()
+        try:
+            self.task = Task(environment, subtopology, partition, backend, inputs)
+        except BaseException:
+            backend.close()
+            raise
+        self.inputs = self.task.inputs
+
+    # ------------------------------------------------------------------ before it runs
+
+    @property
+    def restorable(self) -> bool:
+        """True if there is a changelog of everything that the home has."""
+        logged = self.subtopology.changelog_topics
+        return all(spec.name in logged for spec in self.subtopology.stores if spec.persistent)
+
+    def continue_from(
+        self, metadata: Mapping[TopicPartition, str], starts: Mapping[TopicPartition, int] | None = None
+    ) -> None:
+        """Takes the metadata that an earlier session has committed. ``starts`` are the offsets at which reading begins, if the runner knows them
+        before it restores: a source topic that serves as changelog is restored up to there."""
+        self.starts = dict(starts or {})
+        self.task.continue_from(metadata)
+
+    def restorations(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> list[Restoration]:
+        """The records that the stores lack, given the first offset and the end of each changelog.
+
+        Raises `TaskCorruptedError` for state that is ahead of its changelog, and for a changelog that has lost rows.
+        """
+        lacking = []
+        local = self.task.changelog_offsets
+        for tp, store in self.changelogs.items():
+            if tp in spans:
+                first, end = spans[tp]
+                start = self.restore_start(tp, local.get(store, 0), first, end)
+                # No further than the table's own topic was processed: the rest comes as input.
+                end = min(end, self.starts.get(tp, end))
+                if start < end:
+                    lacking.append(Restoration(tp, store, start, end))
+        return lacking
+
+    def restore_start(self, tp: TopicPartition, local: int, first: int, end: int) -> int:
+        """The offset at which reading a changelog begins, given the offset of local state and the offsets that the topic has."""
+        store = self.changelogs[tp]
+        if local > end:
+            raise TaskCorruptedError(
+                f"task {self.name}: the local state of {store} is at offset {local} of {tp}, which ends at {end}. "
+                f"The changelog was deleted or lost records. Delete {self._home.place(self.name)} to go on with what the "
+                "changelog has, or restore the topic"
+            )
+        topic = self.subtopology.changelog_topics[store]
+        marker = 1 if local else 0  # of the last commit; it comes after the offset that was noted
+        if local + marker < first and topic.config.get("cleanup.policy") == "compact":
+            raise TaskCorruptedError(
+                f"task {self.name}: the changelog {tp} begins at offset {first}, and the local state of {store} is at {local}: "
+                "what lay between was deleted, by retention or on request, and the table cannot be restored. Restore the topic; "
+                "or, to compute the tables anew, stop all workers and run `streamapp reset`"
+            )
+        return max(local, first)
+
+    def restore(self, store: str, batch: RecordBatch) -> None:
+        """Applies changelog records of a store, in order, before `start`."""
+        if self.running:
+            raise StreamsError(f"task {self.name} runs already: its stores cannot be restored any more")
+        self.task.restore(store, batch)
+
+    def restore_from(self, changelogs: Changelogs) -> int:
+        """Reads all changelogs to their ends, one after another; returns how many records these were."""
+        restored = 0
+        for tp, store, start, end in self.restorations(changelogs.spans(self.changelogs)):
+            reader = changelogs.open(tp, start, end)
+            try:
+                while (batch := reader.read()) is not None:
+                    self.restore(store, batch)
+                    restored += len(batch.offsets)
+            finally:
+                reader.close()
+        return restored
+
+    def start(self) -> None:
+        """Creates the processors and their chain; from now on records can be processed."""
+        if self.running:
+            raise StreamsError(f"task {self.name} runs already")
+        self.task.init()
+        self.running = True
+
+    # ------------------------------------------------------------------ commit
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """The next offset to process, by input."""
+        return {**self.starts, **self.task.positions}
+
+    @property
+    def state_offset(self) -> int:
+        """The changelog offsets of the stores, added up: a measure of how far the state is."""
+        return sum(self._state_offsets().values())
+
+    def pass_over_gaps(self, read_up_to: Callable[[TopicPartition], int]) -> None:
+        """Has the next commit cover markers and gaps of the inputs: Kafka's own tools count markers and gaps as lag."""
+        waiting = self.task.buffered
+        for tp, position in self.positions.items():
+            if not waiting.get(tp) and (reached := read_up_to(tp)) > position:
+                self.task.skip_to(tp, reached)
+
+    def commit_positions(self) -> dict[TopicPartition, Position]:
+        """The positions of the inputs, as the next commit states them."""
+        metadata = self.task.commit_metadata
+        return {tp: Position(offset, metadata.get(tp, "")) for tp, offset in self.task.positions.items()}
+
+    def commit_alone(self) -> None:
+        """Commits where nobody else has to agree: caches emit, and state moves from the stores' buffers to the backend."""
+        self.task.flush()
+        self.task.persist({})
+
+    # ------------------------------------------------------------------ the end
+
+    def close(self) -> int:
+        """Closes the task; returns how far the state is that stays in its home."""
+        persistent = {spec.name for spec in self.subtopology.stores if spec.persistent}
+        stays = sum(offset for store, offset in self._state_offsets().items() if store in persistent)
+        self.running = False
+        self.task.close()
+        return stays
+
+    def wipe(self) -> None:
+        """Deletes the state, after `close`."""
+        self._home.wipe(self.name)
+
+    # ------------------------------------------------------------------ inside
+
+    def _open_state(self) -> StateBackend:
+        if not any(spec.persistent for spec in self.subtopology.stores):
+            return MemoryBackend()
+        try:
+            return self._home.open(self.name)
+        except StateDamagedError as error:
+            if not self.restorable:
+                raise
+            logger.warning("task %s: its local state is damaged and is restored anew. %s", self.name, error)
+            self._home.wipe(self.name)
+            return self._home.open(self.name)
+
+    def _state_offsets(self) -> dict[str, int]:
+        logged = set(self.changelogs.values())
+        return {store: offset for store, offset in self.task.changelog_offsets.items() if store in logged}
+
+
+def commit(
+    sessions: Sequence[S],
+    transaction: Transaction,
+    works_on: Callable[[S | None], None] = lambda session: None,
+) -> dict[TopicPartition, Position]:
+    """Commits several tasks together; returns the positions that are valid now.
+
+    A step that fails leaves all that follow undone, so local state is never ahead of what is committed. ``works_on`` hears which
+    task flushes, and None when the last one has flushed.
+    """
+    transaction.begin()
+    for session in sessions:
+        works_on(session)
+        session.task.flush()
+    works_on(None)
+    transaction.acknowledge()
+    positions = {tp: at for session in sessions for tp, at in session.commit_positions().items()}
+    # Asked for before the commit: after it, another process may have taken over, and its records are not in this state.
+    ends = transaction.changelog_ends(
+        [tp for session in sessions for tp in session.changelogs if tp not in positions]
+    )
+    transaction.commit(positions)
+    for session in sessions:
+        session.task.persist({tp: ends[tp] for tp in session.changelogs if tp in ends})
+    return positions

@@ -1,0 +1,45 @@
+"""State of streaming tasks on an executor's disk, between two micro-batches."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from streamapp.errors import LockError, ProcessorStateError
+from streamapp.state.backend import StateBackend
+from streamapp.state.rocks import RocksBackend
+from streamapp.topology import Plan
+
+__all__ = ["ExecutorDisk"]
+
+LOCK_SECONDS = 5.0
+
+
+class ExecutorDisk:
+    """The `StateHome` on an executor's disk. The disk has a copy of the changelogs: bytes that cannot be opened are deleted."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._root = Path(plan.config.state_dir) / f"{plan.application_id}-spark" / plan.fingerprint
+
+    def open(self, task: str) -> StateBackend:
+        folder = self._root / task
+        deadline = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                return RocksBackend(folder)
+            except LockError:
+                # An attempt that Spark has given up is still alive here. Its state is not needed.
+                if time.monotonic() > deadline:
+                    return RocksBackend(tempfile.mkdtemp(prefix="streamapp-"))
+                time.sleep(0.2)
+            except ProcessorStateError:
+                self.wipe(task)
+
+    def wipe(self, task: str) -> None:
+        shutil.rmtree(self._root / task, ignore_errors=True)
+
+    def place(self, task: str) -> str:
+        return str(self._root / task)

@@ -1,0 +1,114 @@
+"""The Kafka transaction of a streaming task: its results, its changelog records and the group's offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from streamapp._base import failpoints
+from streamapp.broker.admin import KafkaAdmin
+from streamapp.config import StreamsConfig
+from streamapp.engine.runner_ports import Position
+from streamapp.errors import BrokerError
+from streamapp.records import Headers, TopicPartition
+from streamapp.runners.connection import client_of
+from streamapp.runners.spark.produce import TIMEOUT_SECONDS, produce
+
+__all__ = ["StreamTransaction", "output_client"]
+
+
+def output_client(config: StreamsConfig, subtopology: int, partition: int) -> dict[str, Any]:
+    """The settings of a task's producer, which has the same name in every attempt and every run."""
+    return {
+        **client_of(config),
+        "transactional.id": f"{config.application_id}-spark-{subtopology}_{partition}",
+        "transaction.timeout.ms": int(TIMEOUT_SECONDS * 1000),
+        "partitioner": "murmur2_random",
+        "linger.ms": 20,
+        "batch.num.messages": 10_000,
+        "queue.buffering.max.messages": 200_000,
+        "delivery.report.only.error": True,
+    }
+
+
+class StreamTransaction:
+    """The engine's `Transaction`: the open transaction of the task's own producer."""
+
+    def __init__(
+        self, producer: Producer, member: bytes, partitions: Mapping[str, int], admin: KafkaAdmin
+    ) -> None:
+        self._producer = producer
+        self.results = _Output(producer, partitions)
+        self.changelogs = _ChangelogOutput(producer, partitions)
+        self._member = member
+        self._admin = admin
+
+    def begin(self) -> None:
+        """Has nothing to do: the transaction takes the results too, and is open since before the first record."""
+
+    def acknowledge(self) -> None:
+        failpoints.hit("stream-state-flushed")
+        if left := self._producer.flush(TIMEOUT_SECONDS):
+            raise BrokerError(f"{left} records were not acknowledged within {TIMEOUT_SECONDS:g} s")
+
+    def changelog_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The ends as the commit leaves them: Kafka writes one marker into each partition that the transaction wrote to."""
+        ends = self._admin.log_end_offsets(partitions)
+        return {tp: end + (tp.topic in self.changelogs.written) for tp, end in ends.items()}
+
+    def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
+        entries = [KafkaPartition(*tp, at.offset, metadata=at.metadata) for tp, at in positions.items()]
+        self._producer.send_offsets_to_transaction(entries, self._member, TIMEOUT_SECONDS)
+        failpoints.hit("stream-offsets-sent")
+        self._producer.commit_transaction(TIMEOUT_SECONDS)
+        failpoints.hit("stream-committed")
+
+
+class _Output:
+    """The engine's `Collector` of the transaction."""
+
+    def __init__(self, producer: Producer, partitions: Mapping[str, int]) -> None:
+        self._producer = producer
+        self._partitions = dict(partitions)
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int | None,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
+        where = -1 if partition is None else partition
+        produce(self._producer, topic, key, value, where, timestamp, headers)
+
+    def partition_count(self, topic: str) -> int:
+        if topic not in self._partitions:
+            self._partitions[topic] = len(
+                self._producer.list_topics(topic, TIMEOUT_SECONDS).topics[topic].partitions
+            )
+        return self._partitions[topic]
+
+
+class _ChangelogOutput(_Output):
+    """Notes which changelogs get records."""
+
+    def __init__(self, producer: Producer, partitions: Mapping[str, int]) -> None:
+        super().__init__(producer, partitions)
+        self.written: set[str] = set()
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int | None,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
+        self.written.add(topic)
+        super().send(topic, key, value, timestamp, headers, partition)

@@ -1,0 +1,289 @@
+"""The kinds of stores that `Stores` and `Materialized` choose from. Operators have kinds of their own: `operator_kinds.py`.
+
+A kind's parameters are times in ms and numbers of entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from streamapp.state import row_shape
+from streamapp.state.cache import CachedStore
+from streamapp.state.cached_tables import (
+    CachedKeyValueStore,
+    CachedLruStore,
+    CachedPlainTableStore,
+    CachedTimestampedLruStore,
+    CachedTimestampedStore,
+)
+from streamapp.state.cached_windows import (
+    CachedSessionStore,
+    CachedTimestampedWindowStore,
+    CachedWindowStore,
+)
+from streamapp.state.expiring import ExpiringStore
+from streamapp.state.key_value import (
+    KeyValueStore,
+    PlainTableStore,
+    TimestampedKeyValueStore,
+)
+from streamapp.state.lru import LruStore, TimestampedLruStore
+from streamapp.state.session_store import SessionStore
+from streamapp.state.store_kind import StoreKind, register, registered
+from streamapp.state.versioned import VersionedStore
+from streamapp.state.window import TimestampedWindowStore, WindowStore
+from streamapp.state.write_behind import Store
+
+__all__ = [
+    "ExpiringTable",
+    "KeyValue",
+    "Lru",
+    "LruTable",
+    "PlainTable",
+    "Session",
+    "Table",
+    "TimestampedWindow",
+    "Versioned",
+    "Window",
+    "same_changelog",
+]
+
+_VALUES_BY_KEY = "values by key"
+_CHANGELOG_RETENTION_MS = -1
+"""See docs/decisions.md: the broker judges age by the wall clock, windows by stream time."""
+_MIN_SEGMENT_MS = 60_000
+
+
+def same_changelog(one: str, other: str) -> bool:
+    """Whether the kinds of two persistent names restore from the changelogs of each other.
+
+    >>> same_changelog("key_value", "versioned"), same_changelog("key_value", "session")
+    (True, False)
+    """
+    formats = [kind.changelog_format or name for name in (one, other) if (kind := registered(name))]
+    return len(formats) == 2 and formats[0] == formats[1]
+
+
+# ---------------------------------------------------------------------- by key
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class KeyValue(StoreKind):
+    """Plain values by key."""
+
+    persistent_name = "key_value"
+    changelog_format = _VALUES_BY_KEY
+    shape = row_shape.BY_KEY
+    store_class = KeyValueStore
+    cached_class = CachedKeyValueStore
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class Lru(StoreKind):
+    """Plain values of the keys that were used last."""
+
+    persistent_name = "lru"
+    shape = row_shape.BY_KEY
+    store_class = LruStore
+    cached_class = CachedLruStore
+    latest_is_enough = False
+    drops_rows = True
+
+    max_entries: int
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class Table(StoreKind):
+    """Values by key with the timestamp of their last update: the tables of the DSL."""
+
+    persistent_name = "timestamped"
+    changelog_format = _VALUES_BY_KEY
+    shape = row_shape.BY_KEY_TIMESTAMPED
+    store_class: ClassVar[Callable[..., Store]] = TimestampedKeyValueStore
+    cached_class: ClassVar[Callable[..., CachedStore] | None] = CachedTimestampedStore
+    headers_format = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainTable(Table):
+    """A table on disk that forgets the timestamps, and shows each row with -1, unknown."""
+
+    store_class = PlainTableStore
+    cached_class = CachedPlainTableStore
+    headers_format = False
+
+    @property
+    def layout_details(self) -> str:
+        return "plain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LruTable(Table):
+    """A table of the keys that were used last."""
+
+    store_class = TimestampedLruStore
+    cached_class = CachedTimestampedLruStore
+    latest_is_enough = False
+    drops_rows = True
+
+    max_entries: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpiringTable(Table):
+    """A table whose rows expire once stream time has passed their timestamp by ``expires_after_ms``."""
+
+    store_class = ExpiringStore
+    cached_class = None
+    drops_rows = True
+
+    expires_after_ms: int
+
+    @property
+    def ttl_ms(self) -> int:
+        return self.expires_after_ms
+
+    def layout(self, persistent: bool) -> str:
+        return f"expiring {super().layout(persistent)}"
+
+
+# ---------------------------------------------------------------------- by key and time
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ByTime(StoreKind):
+    """Rows that stream time ends: ``retention_ms`` after their start (windows) or end (sessions).
+
+    ``segment_interval_ms``: 0 stands for Kafka Streams' default. ``time_ordered``: the store of an aggregation with final
+    results, which scans by time.
+    """
+
+    headers_format = True
+
+    retention_ms: int
+    segment_interval_ms: int = 0
+    time_ordered: bool = False
+
+    @property
+    def segment_ms(self) -> int:
+        return self.segment_interval_ms or max(self.retention_ms // 2, _MIN_SEGMENT_MS)
+
+    @property
+    def store_options(self) -> Mapping[str, Any]:
+        return {
+            "retention_ms": self.retention_ms,
+            "segment_ms": self.segment_ms,
+            "time_ordered": self.time_ordered,
+        }
+
+    @property
+    def topic_config(self) -> dict[str, str]:
+        return super().topic_config | {
+            "cleanup.policy": "compact,delete",
+            "retention.ms": str(_CHANGELOG_RETENTION_MS),
+        }
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class Window(_ByTime):
+    """Plain values by key and window start.
+
+    ``retain_duplicates``: a row for each put. ``indexed``: ranges of keys come from a time-ordered store on disk as from others,
+    because the store has an index by key in Kafka Streams.
+    """
+
+    persistent_name = "window"
+    shape = row_shape.WINDOWS
+    store_class = WindowStore
+    cached_class = CachedWindowStore
+
+    size_ms: int
+    retain_duplicates: bool = False
+    indexed: bool = False
+
+    @property
+    def window_size_ms(self) -> int:
+        return self.size_ms
+
+    @property
+    def store_options(self) -> Mapping[str, Any]:
+        return {
+            **super().store_options,
+            "size_ms": self.size_ms,
+            "retain_duplicates": self.retain_duplicates,
+            "indexed": self.indexed,
+        }
+
+    @property
+    def layout_details(self) -> str:
+        return f"{self.size_ms}/{self.retain_duplicates}"
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class TimestampedWindow(Window):
+    """Values with the timestamp of their last update by key and window start: windowed tables of the DSL."""
+
+    persistent_name = "timestamped_window"
+    shape = row_shape.WINDOWS_TIMESTAMPED
+    store_class = TimestampedWindowStore
+    cached_class = CachedTimestampedWindowStore
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class Session(_ByTime):
+    """Values by key, start and end."""
+
+    persistent_name = "session"
+    shape = row_shape.SESSIONS
+    store_class = SessionStore
+    cached_class = CachedSessionStore
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class Versioned(StoreKind):
+    """All versions of a key that are valid within ``retention_ms`` of stream time (KIP-889).
+
+    >>> [Versioned(retention_ms=hours * 3_600_000).segment_ms for hours in (1, 24)]
+    [300000, 3600000]
+    """
+
+    persistent_name = "versioned"
+    changelog_format = _VALUES_BY_KEY
+    shape = row_shape.VERSIONS
+    store_class = VersionedStore
+    latest_is_enough = False
+
+    retention_ms: int
+    segment_interval_ms: int = 0
+
+    @property
+    def history_ms(self) -> int:
+        return self.retention_ms
+
+    @property
+    def segment_ms(self) -> int:
+        if self.segment_interval_ms:
+            return self.segment_interval_ms
+        for limit, parts, least in ((60_000, 3, 2_000), (300_000, 5, 20_000), (3_600_000, 12, 60_000)):
+            if self.retention_ms <= limit:
+                return max(self.retention_ms // parts, least)
+        return max(self.retention_ms // 24, 300_000)
+
+    @property
+    def store_options(self) -> Mapping[str, Any]:
+        return {"retention_ms": self.retention_ms, "segment_ms": self.segment_ms}
+
+    @property
+    def topic_config(self) -> dict[str, str]:
+        # Every version is a record, and the broker judges the lag by its own clock: versions of history would
+        # be compacted away at once.
+        return super().topic_config | {"min.compaction.lag.ms": str(2**63 - 1)}

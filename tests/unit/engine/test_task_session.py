@@ -1,0 +1,243 @@
+"""The life of a task: each step in its place, and what a failing step leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from streamapp import (
+    Materialized,
+    StreamsBuilder,
+    StreamsConfig,
+    StreamsError,
+    TopicPartition,
+)
+from streamapp.engine.feed import Feed
+from streamapp.engine.runner_ports import InMemory, Position, StateHome, TaskEnvironment
+from streamapp.engine.task_session import Restoration, TaskSession, commit
+from streamapp.errors import BrokerError, TaskCorruptedError
+from streamapp.records import RecordBatch
+from streamapp.serdes import LongSerde
+from streamapp.state.backend import MemoryBackend, StateBackend, StateDamagedError
+from streamapp.topology.plan import Plan
+from tests.unit.engine.support import TEXT, TEXTS, Sent
+
+IN, OTHER = TopicPartition("in", 0), TopicPartition("other", 0)
+LOG = TopicPartition("app-counts-changelog", 0)
+
+
+class Disk(InMemory):
+    """Damaged as often as it is told; counts the states that were closed."""
+
+    def __init__(self, damaged: int = 0) -> None:
+        self.damaged, self.wiped, self.closed = damaged, 0, 0
+
+    def open(self, task: str) -> StateBackend:
+        if self.damaged:
+            self.damaged -= 1
+            raise StateDamagedError(f"{task} has other bytes than were written")
+        return Backend(self)
+
+    def wipe(self, task: str) -> None:
+        self.wiped += 1
+
+
+class Backend(MemoryBackend):
+    def __init__(self, disk: Disk) -> None:
+        super().__init__()
+        self._disk = disk
+
+    def close(self) -> None:
+        self._disk.closed += 1
+
+
+def counting(*, logged: bool = True, optimized: bool = False, persistent: bool = True) -> Plan:
+    config = StreamsConfig("app", topology_optimization="all" if optimized else "none")
+    builder = StreamsBuilder(config)
+    options: Any = {"logging": logged, "store_type": "rocksdb" if persistent else "in_memory"}
+    if optimized:
+        builder.table("in", **TEXTS, materialized=Materialized("counts", **options))
+    else:
+        counts = Materialized("counts", key_serde=TEXT, value_serde=LongSerde(), **options)
+        builder.stream("in", **TEXTS).group_by_key(**TEXTS).count(materialized=counts)
+    return builder.build().plan(config)
+
+
+def session_of(plan: Plan, home: StateHome | None = None, sent: Sent | None = None) -> TaskSession:
+    environment = TaskEnvironment(plan, sent or Sent(), wall_clock_ms=lambda: 0)
+    return TaskSession(environment, plan.subtopologies[0], 0, home or InMemory())
+
+
+def records(*offsets: int, value: bytes = b"v") -> RecordBatch:
+    return RecordBatch([b"k"] * len(offsets), [value] * len(offsets), [*offsets], [*offsets])
+
+
+class Steps:
+    """A transaction that notes its steps, and what the task has sent by then; fails in one of them."""
+
+    def __init__(self, sent: Sent, fails_in: str = "") -> None:
+        self.sent, self.fails_in = sent, fails_in
+        self.taken: list[tuple[Any, ...]] = []
+
+    def step(self, name: str, *more: Any) -> None:
+        self.taken.append((name, len(self.sent.records), *more))
+        if name == self.fails_in:
+            raise BrokerError(name)
+
+    def begin(self) -> None:
+        self.step("begin")
+
+    def acknowledge(self) -> None:
+        self.step("acknowledge")
+
+    def changelog_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        self.step("changelog_ends", *partitions)
+        return {LOG: 7}
+
+    def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
+        self.step("commit", {tp: at.offset for tp, at in positions.items()})
+
+
+def worked(sent: Sent) -> TaskSession:
+    session = session_of(counting(), Disk(), sent)
+    session.start()
+    session.task.enqueue(IN, records(0, 1))
+    session.task.process()
+    return session
+
+
+def test_the_steps_of_a_commit() -> None:
+    sent = Sent()
+    session, steps = worked(sent), Steps(sent)
+    heard: list[Any] = []
+    commit([session], steps, heard.append)
+    assert heard == [session, None]
+    assert steps.taken == [
+        ("begin", 0),
+        ("acknowledge", 1),
+        ("changelog_ends", 1, LOG),
+        ("commit", 1, {IN: 2}),
+    ]
+    assert session.task.changelog_offsets == {"counts": 7}
+    assert session.state_offset == 7
+    assert not session.task.commit_needed
+    assert session.close() == 7
+
+
+@pytest.mark.parametrize("step", ["begin", "acknowledge", "changelog_ends", "commit"])
+def test_a_commit_that_fails_leaves_the_state_where_the_last_one_did(step: str) -> None:
+    sent = Sent()
+    session = worked(sent)
+    with pytest.raises(BrokerError, match=step):
+        commit([session], Steps(sent, step))
+    assert session.task.changelog_offsets == {}
+    assert session.task.commit_needed
+
+
+def test_damaged_state_is_deleted_and_restored_if_a_changelog_has_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = Disk(damaged=1)
+    session_of(counting(), disk)
+    assert disk.wiped == 1
+    assert "task 0_0: its local state is damaged and is restored anew" in caplog.text
+
+
+def test_damaged_state_without_a_changelog_is_kept_for_its_owner() -> None:
+    disk = Disk(damaged=1)
+    with pytest.raises(StateDamagedError):
+        session_of(counting(logged=False), disk)
+    assert disk.wiped == 0
+
+
+def test_state_that_a_task_cannot_use_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise StreamsError("no such store")
+
+    monkeypatch.setattr("streamapp.engine.task_stores.open_store", refuse)
+    disk = Disk()
+    with pytest.raises(StreamsError, match="no such store"):
+        session_of(counting(), disk)
+    assert disk.closed == 1
+
+
+def test_stores_in_memory_need_no_home() -> None:
+    session_of(counting(persistent=False), Disk(damaged=9))
+
+
+def test_a_restore_goes_on_where_local_state_ends() -> None:
+    session = session_of(counting())
+    assert session.restorations({LOG: (0, 9)}) == [Restoration(LOG, "counts", 0, 9)]
+    session.restore("counts", records(*range(5), value=b"\0" * 8))
+    assert session.restorations({LOG: (0, 9)}) == [Restoration(LOG, "counts", 5, 9)]
+    assert session.restorations({LOG: (0, 5)}) == []
+    assert session.restorations({}) == []
+
+
+def test_a_source_topic_is_restored_as_far_as_it_was_processed() -> None:
+    session = session_of(counting(optimized=True))
+    session.continue_from({}, {IN: 4})
+    assert session.restorations({IN: (0, 9)}) == [Restoration(IN, "counts", 0, 4)]
+
+
+def test_state_that_does_not_fit_its_changelog_is_refused() -> None:
+    session = session_of(counting())
+    with pytest.raises(TaskCorruptedError, match="begins at offset 3, and the local state of counts is at 0"):
+        session.restorations({LOG: (3, 9)})
+    session.restore("counts", records(9, value=b"\0" * 8))
+    with pytest.raises(
+        TaskCorruptedError, match="is at offset 10 of .*, which ends at 4.* Delete the memory"
+    ):
+        session.restorations({LOG: (0, 4)})
+    # The marker of the last commit lies between.
+    assert session.restorations({LOG: (11, 12)}) == [Restoration(LOG, "counts", 11, 12)]
+
+
+class Reader:
+    def __init__(self, *batches: RecordBatch) -> None:
+        self._batches = [*batches]
+        self.closed = 0
+
+    def read(self) -> RecordBatch | None:
+        return self._batches.pop(0) if self._batches else None
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_a_restore_that_fails_closes_its_reader() -> None:
+    reader = Reader(records(0, value=b"\0" * 8), records(1, value=b"\0" * 8))
+
+    class Changelogs:
+        def spans(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+            return dict.fromkeys(partitions, (0, 2))
+
+        def open(self, partition: TopicPartition, start: int, end: int) -> Reader:
+            return reader
+
+    session = session_of(counting())
+    session.start()
+    with pytest.raises(StreamsError, match="task 0_0 runs already: its stores cannot be restored"):
+        session.restore_from(Changelogs())
+    assert reader.closed == 1
+    assert session_of(counting()).restore_from(Changelogs()) == 1
+    with pytest.raises(StreamsError, match="task 0_0 runs already"):
+        session.start()
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_an_input_that_goes_on_holds_the_others_back(goes_on: bool) -> None:
+    builder = StreamsBuilder(StreamsConfig("app"))
+    merged = builder.stream("in", **TEXTS).merge(builder.stream("other", **TEXTS))
+    merged.to("out", **TEXTS)
+    sent = Sent()
+    session = session_of(builder.build().plan(), sent=sent)
+    session.start()
+    here, there = Reader(records(1, 5)), Reader(records(2))
+    feed = Feed(session.task, {IN: here, OTHER: there}, goes_on=[OTHER] if goes_on else ())
+    feed.run()
+    assert [record.timestamp for record in sent.records] == ([1, 2] if goes_on else [1, 2, 5])
+    feed.close()
+    assert (here.closed, there.closed) == (1, 1)
