@@ -32,6 +32,7 @@ __all__ = ["CASES", "Outcome", "losses_table", "run_case"]
 
 Client = Literal["plain", "ours"]
 _VALUE = os.urandom(500)
+_BURST, _BURST_SECONDS = 1_200, 0.1
 
 
 @dataclass
@@ -47,7 +48,7 @@ class Outcome:
     lost: int
     doubled: int
     seconds_to_recover: float | None
-    """From the end of the fault until the last event that arrived was in the topic; None: the fault has no end."""
+    """From the end of the fault to the last confirmation; None: there was none, or the fault has no end."""
 
 
 @dataclass
@@ -60,8 +61,8 @@ class Stage:
     client: Client
     id: str = field(default_factory=lambda: f"losses-{uuid.uuid4().hex[:8]}")
     confirmed: set[int] = field(default_factory=set)
-    later: int = 0
-    """Events that the next process reported as written."""
+    of_the_log: int = 0
+    """Events that were confirmed from the local log."""
     sent: int = 0
     last_confirmation: float = 0.0
 
@@ -71,7 +72,14 @@ class Stage:
 
     def plain(self, **settings: Any) -> Producer:
         """A client with librdkafka's own settings, but for those given."""
-        return Producer({"bootstrap.servers": self.kafka.bootstrap_servers, "client.id": self.id, **settings})
+        return Producer(
+            {
+                "bootstrap.servers": self.kafka.bootstrap_servers,
+                "client.id": self.id,
+                "log_level": 0,
+                **settings,
+            }
+        )
 
     def ours(self, **settings: Any) -> SyncReliableProducer[bytes, bytes]:
         return SyncReliableProducer(self.id, bootstrap_servers=self.kafka.bootstrap_servers, **settings)
@@ -118,10 +126,10 @@ def slow_broker(stage: Stage) -> float | None:
 
 
 def full_buffer(stage: Stage) -> float | None:
-    """The source hands events over faster than the client sends them, into a buffer for 1,000."""
+    """The source has bursts of 1,200 events, ten a second. The buffer has room for 1,000."""
     if stage.client == "plain":
         producer = stage.plain(**{"queue.buffering.max.messages": 1_000})
-        for number in range(stage.events):
+        for number in _bursts(stage):
             stage.sent += 1
             with suppress(BufferError):  # logged, and gone
                 stage.send_plainly(producer, number)
@@ -129,7 +137,7 @@ def full_buffer(stage: Stage) -> float | None:
         producer.flush(300)
     else:
         with stage.ours(buffer_records=1_000) as ours:
-            for number in range(stage.events):
+            for number in _bursts(stage):
                 stage.send(ours, number)
             ours.flush()
     return None
@@ -148,15 +156,15 @@ def broker_goes(stage: Stage) -> float | None:
         stage.kafka.start_broker(1)
         return time.monotonic()
     spill = stage.folder / stage.id
-    with stage.ours(spill_dir=spill, spill_after_ms=1_000, close_timeout_ms=5_000) as ours:
+    with stage.ours(spill_dir=spill, spill_after_ms=1_000, close_timeout_ms=5_000) as first:
         for number in _killing(stage):
-            stage.send(ours, number)
+            stage.send(first, number)
     stage.kafka.start_broker(1)
     back = time.monotonic()
-    with stage.ours(spill_dir=spill) as ours:
-        ours.flush()
+    with stage.ours(spill_dir=spill) as following:
+        following.flush()
         stage.last_confirmation = time.monotonic()
-        stage.later = ours.metrics.confirmed
+    stage.of_the_log = first.metrics.confirmed + following.metrics.confirmed - len(stage.confirmed)
     return back
 
 
@@ -192,28 +200,40 @@ def own_retries(stage: Stage) -> float | None:
 
 
 def _retry_by_hand(stage: Stage) -> None:
-    """Sends again on each error, as an application does that takes a time-out for a loss."""
-    producer = stage.plain(**{"message.timeout.ms": 1_000})
-    failed: list[int] = []
+    """Sends again what has no report after a second, as an application does that takes silence for a loss."""
+    producer = stage.plain()
+    waiting: dict[int, float] = {}
 
     def report(number: int, error: KafkaError | None, _: Message) -> None:
         if error is None:
             stage.confirm(number)
-        else:
-            failed.append(number)
+            waiting.pop(number, None)
 
     def send(number: int) -> None:
+        waiting[number] = time.monotonic()
         producer.produce(stage.id, value(number), key(number), on_delivery=partial(report, number))
+
+    def send_again() -> None:
+        silent = [number for number, at in waiting.items() if time.monotonic() - at > 1]
+        for number in silent:
+            send(number)
 
     for number in range(stage.events):
         send(number)
         stage.sent += 1
         producer.poll(20 / stage.events)
-        while failed:
-            send(failed.pop())
-    while producer.flush(1) or failed:
-        while failed:
-            send(failed.pop())
+        send_again()
+    while waiting:
+        producer.poll(0.1)
+        send_again()
+    producer.flush(60)
+
+
+def _bursts(stage: Stage) -> Iterator[int]:
+    for number in range(stage.events):
+        if number % _BURST == 0:
+            time.sleep(_BURST_SECONDS)
+        yield number
 
 
 def _killing(stage: Stage) -> Iterator[int]:
@@ -248,13 +268,13 @@ def run_case(
         fault_ended = act(stage)
     found = _arrived(stage)
     recovered = None
-    if fault_ended is not None and stage.last_confirmation:
-        recovered = max(0.0, stage.last_confirmation - fault_ended)
+    if fault_ended is not None and stage.last_confirmation > fault_ended:
+        recovered = stage.last_confirmation - fault_ended
     return Outcome(
         case,
         client,
         sent=stage.sent,
-        confirmed=len(stage.confirmed) + stage.later,
+        confirmed=len(stage.confirmed) + stage.of_the_log,
         lost=stage.sent - len(found),
         doubled=sum(found.values()) - len(found),
         seconds_to_recover=recovered,
