@@ -193,7 +193,6 @@ class TransactionSession:
             }
             if not refused:
                 raise KafkaException(next(iter(errors.values())))
-            self._client.purge()
             retrying(self._client.abort_transaction, seconds)
             errors.clear()
             errors.update(refused)
