@@ -109,7 +109,7 @@ def test_a_commit_that_is_not_done_in_time_rolls_back(step: int) -> None:
 
 
 def test_a_call_that_does_not_come_back_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamapp.runners.worker.transactions._MARGIN_SECONDS", 0.05)
+    monkeypatch.setattr("streamapp.broker.transacting._MARGIN_SECONDS", 0.05)
     answered = threading.Event()
 
     class Hanging(FakeProducer):
