@@ -76,10 +76,10 @@ class AvroSerde(Serde[T]):
         fields: Collection[str] | None = None,
         subject: str | None = None,
     ) -> None:
-        self.schema = _as_json(schema)
-        self.registry = registry if registry is not None else LocalSchemaRegistry()
+        self.schema: Any = _as_json(schema)
+        self.registry: SchemaRegistry = registry if registry is not None else LocalSchemaRegistry()
         self.type = type
-        self.fields = None if fields is None else tuple(fields)
+        self.fields: tuple[str, ...] | None = None if fields is None else tuple(fields)
         self.subject = subject
         self._attributes = None if type is None else record_fields(type)
         self._ints = frozenset() if self._attributes is None else int_fields(type)
@@ -94,7 +94,7 @@ class AvroSerde(Serde[T]):
         self._header = b""
         self._write_any = make_any_writer(self._parsed)
         self._write = self._writer()
-        self.immutable = self.schema in _IMMUTABLE if type is None else is_immutable(type)
+        self.immutable: bool = self.schema in _IMMUTABLE if type is None else is_immutable(type)
 
     def bind(self, topic: str, is_key: bool) -> AvroSerde[T]:
         """This serde with the subject ``<topic>-key`` or ``<topic>-value``."""
