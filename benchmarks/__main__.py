@@ -8,6 +8,7 @@
     python -m benchmarks memory                           resident size over state_memory_bytes
     python -m benchmarks processes                        one application of several worker processes
     python -m benchmarks serdes                           Avro, JSON Schema, Protobuf beside Confluent's serializers
+    python -m benchmarks losses                           events lost and doubled before they are in a topic
     python -m benchmarks spark                            W1 to W3 in batches on Spark, beside the loop by hand
     python -m benchmarks spark-handover                   a table of a million keys, from Spark to workers
 
@@ -33,7 +34,7 @@ import click
 import psutil
 from rich.console import Console
 
-from benchmarks import curves, latency, memory, processes, restore
+from benchmarks import curves, latency, losses, memory, processes, restore
 from benchmarks.peers import PEERS
 from benchmarks.report import plot, throughput_table
 from benchmarks.throughput import Run, Throughput
@@ -171,6 +172,23 @@ def processes_command(place: Place, counts: str, events: int, repetitions: int) 
         found = list(processes.measure(kafka, folder, numbers, events, repetitions, console.print))
     console.print(processes.table(found))
     _save(results / "processes.json", [asdict(each) for each in found])
+
+
+@main.command(name="losses")
+@click.option("--cases", default=",".join(losses.CASES), show_default=True, help="Comma-separated.")
+@click.option("--events", type=int, help="Of each case; default: as docs/producing.md says.")
+@click.option("--results", type=click.Path(path_type=Path), default=Path("data/bench"), show_default=True)
+def losses_command(cases: str, events: int | None, results: Path) -> None:
+    """Events lost and doubled by a plain client, and by ours. Kills a local broker of its own."""
+    found: list[losses.Outcome] = []
+    results.mkdir(parents=True, exist_ok=True)
+    with _scratch(results) as folder, clear_errors(), LocalKafka(folder / "kafka", port=0) as kafka:
+        for case in cases.split(","):
+            for client in ("plain", "ours"):
+                found.append(losses.run_case(kafka, folder, case, client, events))
+                console.print(str(found[-1]))
+    console.print(losses.losses_table(found))
+    _save(results / "losses.json", [asdict(each) for each in found])
 
 
 @main.command(name="spark")

@@ -34,6 +34,12 @@ POINTS = (
     "agents-sent",  # the brokers have everything that agents have sent for the records of a commit; the transaction is open
     "agents-offsets-sent",  # the offsets of the agents are part of that transaction, too
     "agents-committed",  # that transaction is committed
+    "producer-sent",  # brokers have the records of a producer's transaction; its bookmark is not sent
+    "producer-bookmarked",  # the bookmark is part of that transaction, which is still open
+    "producer-committed",  # that transaction is committed; the log, or the outbox, still has its records
+    "spill-written",  # records of a producer are in the local log; nobody was told
+    "spill-removed",  # the local log no longer has the records of a committed transaction; nobody was told
+    "outbox-deleted",  # the outbox no longer has the rows of a committed transaction
     "restore-batch",  # a batch of changelog records was applied
     "batch-stage",  # Spark is about to compute a sub-topology; nothing is written
     "backfill-begun",  # the consumer group says that a backfill is under way; nothing is written

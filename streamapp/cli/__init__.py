@@ -15,7 +15,9 @@ from streamapp.cli.describe import describe
 from streamapp.cli.dlq import dlq_group
 from streamapp.cli.doctor import doctor
 from streamapp.cli.group_offsets import offsets_group
+from streamapp.cli.outbox import outbox_group
 from streamapp.cli.pause import pause, resume
+from streamapp.cli.reconcile import reconcile_command
 from streamapp.cli.registry import registry_group
 from streamapp.cli.replay import replay
 from streamapp.cli.reset import reset
@@ -47,6 +49,9 @@ for _command in (
     offsets_group,
     pause,
     registry_group,
+    outbox_group,
+    pause,
+    reconcile_command,
     replay,
     reset,
     resume,

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple, get_args
+from collections.abc import Iterable
+from typing import get_args
 
 from aiohttp import web
 
+from streamapp._base.prometheus import Metric, exposition
 from streamapp.web.sampler import Sampler
 from streamapp.web.status import StatusViews
 from streamapp.web.view_source import WorkerState, WorkerStatus
 
-__all__ = ["MetricsView", "exposition"]
-
-
-class Metric(NamedTuple):
-    """A family of samples: (labels, value) pairs."""
-
-    name: str
-    kind: str
-    help: str
-    samples: Iterable[tuple[Mapping[str, str], float]]
+__all__ = ["MetricsView"]
 
 
 class MetricsView:
@@ -115,32 +107,3 @@ class MetricsView:
             "standby_lag", "gauge", "Changelog records that a standby does not have yet.",
             [({"task": each.id, "warmup": str(each.warmup).lower()}, each.lag) for each in status.standbys],
         )  # fmt: skip
-
-
-def exposition(metrics: Iterable[Metric], labels: Mapping[str, str]) -> str:
-    """The text of some metrics, all with these labels; families without samples are left out.
-
-    >>> print(exposition([Metric("lag", "gauge", "Behind.", [({"task": "0_1"}, 3)])], {"application": "a"}), end="")
-    # HELP streamapp_lag Behind.
-    # TYPE streamapp_lag gauge
-    streamapp_lag{application="a",task="0_1"} 3
-    """
-    lines = []
-    for metric in metrics:
-        samples = list(metric.samples)
-        if not samples:
-            continue
-        name = f"streamapp_{metric.name}"
-        lines += [f"# HELP {name} {metric.help}", f"# TYPE {name} {metric.kind}"]
-        for own, value in samples:
-            listed = ",".join(f'{key}="{_escaped(text)}"' for key, text in {**labels, **own}.items())
-            lines.append(
-                f"{name}{{{listed}}} {value:g}"
-                if isinstance(value, float)
-                else f"{name}{{{listed}}} {int(value)}"
-            )
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

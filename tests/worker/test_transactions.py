@@ -14,6 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from streamapp.broker import LocalKafka
 from streamapp.broker.consumer import committed_metadata
+from streamapp.broker.transacting import open_transactions
 from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
@@ -23,7 +24,6 @@ from streamapp.runners.worker.transactions import (
     OffsetsNotAnswered,
     TransactionAborted,
     commit_transaction,
-    open_transactions,
 )
 
 
@@ -109,7 +109,7 @@ def test_a_commit_that_is_not_done_in_time_rolls_back(step: int) -> None:
 
 
 def test_a_call_that_does_not_come_back_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamapp.runners.worker.transactions._MARGIN_SECONDS", 0.05)
+    monkeypatch.setattr("streamapp.broker.transacting._MARGIN_SECONDS", 0.05)
     answered = threading.Event()
 
     class Hanging(FakeProducer):

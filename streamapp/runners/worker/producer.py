@@ -14,6 +14,8 @@ from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException
 
+from streamapp.broker.refused import NO_TOPIC, is_refusal
+from streamapp.broker.transacting import abandon_transaction, open_transactions
 from streamapp.config import StreamsConfig
 from streamapp.engine.collector import ResultRefused
 from streamapp.engine.runner_ports import Position
@@ -21,14 +23,12 @@ from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import NO_HEADERS, Headers, TopicPartition, create_time
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, producer_settings
 from streamapp.runners.worker.membership import Member
-from streamapp.runners.worker.refusals import NO_TOPIC, Refusals, is_refusal, refusal
+from streamapp.runners.worker.refusals import Refusals, refusal
 from streamapp.runners.worker.sender import FLUSH_STEP_SECONDS, Failure, open_sender
 from streamapp.runners.worker.transactions import (
     OffsetsNotAnswered,
     TransactionAborted,
-    abandon_transaction,
     commit_transaction,
-    open_transactions,
 )
 
 __all__ = ["ChangelogRefused", "ProductionError", "RecordProducer"]

@@ -14,51 +14,20 @@ from math import inf
 
 from confluent_kafka import KafkaError
 
+from streamapp.broker.refused import OF_THE_BATCH, OF_THE_TOPIC, REMEDIES
 from streamapp.engine.collector import ResultRefused
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.sender import Failure
 from streamapp.runners.worker.transactions import TransactionAborted
 
-__all__ = ["NO_TOPIC", "Refusals", "ResultsRefused", "is_refusal", "refusal"]
+__all__ = ["Refusals", "ResultsRefused", "refusal"]
 
-NO_TOPIC = "Create the topic: streamapp topic create TOPIC --partitions N"
-_SMALLER = "Raise max.message.bytes of the topic, or write less into a record"
-_TIMESTAMPS = (
-    "No topic takes timestamps that are further from the clock than its message.timestamp.after.max.ms (an hour) and "
-    "message.timestamp.before.max.ms say: change these, or give the source a timestamp_extractor"
-)
-_OF_THE_BATCH = {
-    KafkaError.MSG_SIZE_TOO_LARGE: _SMALLER,
-    KafkaError.RECORD_LIST_TOO_LARGE: _SMALLER,
-    KafkaError.INVALID_MSG_SIZE: _SMALLER,
-    KafkaError.POLICY_VIOLATION: "A policy of the brokers forbids this record",
-}
-"""These errors do not say which record of a batch is to blame, or if any record is."""
-_OF_THE_RECORD = {
-    KafkaError.INVALID_RECORD: f"A compacted topic takes no records without a key. {_TIMESTAMPS}",
-    KafkaError.INVALID_TIMESTAMP: _TIMESTAMPS,
-    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: "",
-    KafkaError._UNKNOWN_PARTITION: "The topic does not have this partition",
-}
-_OF_THE_TOPIC = {
-    KafkaError.UNKNOWN_TOPIC_OR_PART: NO_TOPIC,
-    KafkaError._UNKNOWN_TOPIC: NO_TOPIC,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client WRITE on the topic",
-    KafkaError.TOPIC_EXCEPTION: "Its name is not valid, or only brokers write to it",
-}
-"""Any other record would be refused too."""
 _FINAL = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION)
 """Errors that end Kafka Streams as well, whatever its handler says (``RecordCollectorImpl.isFatalException``)."""
-_REMEDIES = _OF_THE_BATCH | _OF_THE_RECORD | _OF_THE_TOPIC
 
 
 class ResultsRefused(TransactionAborted):
     """Brokers refused results; `Refusals` knows them when they are sent again."""
-
-
-def is_refusal(error: KafkaError) -> bool:
-    """True if a new attempt would fail like this one."""
-    return error.code() in _REMEDIES
 
 
 def refusal(error: KafkaError, key: bytes | None, value: bytes | None, timestamp: int) -> ResultRefused:
@@ -67,7 +36,7 @@ def refusal(error: KafkaError, key: bytes | None, value: bytes | None, timestamp
     when = f", timestamp {timestamp}" if timestamp > 0 else ""
     code = error.code()
     return ResultRefused(
-        f"{error.str()} (key and value: {size:,} bytes{when})", _REMEDIES[code], final=code in _FINAL
+        f"{error.str()} (key and value: {size:,} bytes{when})", REMEDIES[code], final=code in _FINAL
     )
 
 
@@ -108,9 +77,9 @@ class Refusals:
         one_of: dict[tuple[TopicPartition, int], list[Failure]] = defaultdict(list)
         for each in failures:
             code, where = each.error.code(), TopicPartition(each.topic, each.partition)
-            if code in _OF_THE_TOPIC:
+            if code in OF_THE_TOPIC:
                 self._topics[each.topic] = each.error
-            elif code in _OF_THE_BATCH:
+            elif code in OF_THE_BATCH:
                 together[where].append(each)
             elif code == KafkaError.INVALID_TIMESTAMP or (
                 code == KafkaError.INVALID_RECORD and where not in self._told_apart

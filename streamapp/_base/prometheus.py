@@ -1,0 +1,46 @@
+"""Metrics in the text format that Prometheus reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+__all__ = ["Metric", "exposition"]
+
+
+class Metric(NamedTuple):
+    """A family of samples: (labels, value) pairs."""
+
+    name: str
+    kind: str
+    help: str
+    samples: Iterable[tuple[Mapping[str, str], float]]
+
+
+def exposition(metrics: Iterable[Metric], labels: Mapping[str, str]) -> str:
+    """The text of some metrics, all with these labels; families without samples are left out.
+
+    >>> print(exposition([Metric("lag", "gauge", "Behind.", [({"task": "0_1"}, 3)])], {"application": "a"}), end="")
+    # HELP streamapp_lag Behind.
+    # TYPE streamapp_lag gauge
+    streamapp_lag{application="a",task="0_1"} 3
+    """
+    lines = []
+    for metric in metrics:
+        samples = list(metric.samples)
+        if not samples:
+            continue
+        name = f"streamapp_{metric.name}"
+        lines += [f"# HELP {name} {metric.help}", f"# TYPE {name} {metric.kind}"]
+        for own, value in samples:
+            listed = ",".join(f'{key}="{_escaped(text)}"' for key, text in {**labels, **own}.items())
+            lines.append(
+                f"{name}{{{listed}}} {value:g}"
+                if isinstance(value, float)
+                else f"{name}{{{listed}}} {int(value)}"
+            )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

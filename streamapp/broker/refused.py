@@ -1,0 +1,40 @@
+"""Errors by which brokers refuse a record for good, each with its remedy."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError
+
+__all__ = ["NO_TOPIC", "OF_THE_BATCH", "OF_THE_TOPIC", "REMEDIES", "is_refusal"]
+
+NO_TOPIC = "Create the topic: streamapp topic create TOPIC --partitions N"
+_SMALLER = "Raise max.message.bytes of the topic, or write less into a record"
+_TIMESTAMPS = (
+    "No topic takes timestamps that are further from the clock than its message.timestamp.after.max.ms (an hour) and "
+    "message.timestamp.before.max.ms say: change these, or give the source a timestamp_extractor"
+)
+OF_THE_BATCH = {
+    KafkaError.MSG_SIZE_TOO_LARGE: _SMALLER,
+    KafkaError.RECORD_LIST_TOO_LARGE: _SMALLER,
+    KafkaError.INVALID_MSG_SIZE: _SMALLER,
+    KafkaError.POLICY_VIOLATION: "A policy of the brokers forbids this record",
+}
+"""These errors do not say which record of a batch is to blame, or if any record is."""
+OF_THE_RECORD = {
+    KafkaError.INVALID_RECORD: f"A compacted topic takes no records without a key. {_TIMESTAMPS}",
+    KafkaError.INVALID_TIMESTAMP: _TIMESTAMPS,
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: "",
+    KafkaError._UNKNOWN_PARTITION: "The topic does not have this partition",
+}
+OF_THE_TOPIC = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART: NO_TOPIC,
+    KafkaError._UNKNOWN_TOPIC: NO_TOPIC,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client WRITE on the topic",
+    KafkaError.TOPIC_EXCEPTION: "Its name is not valid, or only brokers write to it",
+}
+"""Any other record would be refused too."""
+REMEDIES = OF_THE_BATCH | OF_THE_RECORD | OF_THE_TOPIC
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """True if a new attempt would fail like this one."""
+    return error.code() in REMEDIES

@@ -1,0 +1,66 @@
+"""``streamapp outbox``: the outbox table of a database, and its relay."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import click
+
+from streamapp.cli.application import clear_errors
+from streamapp.errors import ConfigError
+from streamapp.producer import OutboxDatabase, OutboxRelay, PostgresOutbox, SqliteOutbox
+
+__all__ = ["outbox_group"]
+
+_VARIABLE = "STREAMAPP_OUTBOX"
+TABLE = click.option("--table", default="streamapp_outbox", show_default=True, help="Name, or schema.name.")
+
+
+@click.group("outbox")
+def outbox_group() -> None:
+    """Create and relay the outbox table of the database at STREAMAPP_OUTBOX.
+
+    The variable holds a PostgreSQL address (postgresql://host/name) or the path of an SQLite file.
+    """
+
+
+@outbox_group.command()
+@TABLE
+def create(table: str) -> None:
+    """Create the outbox table, unless the table is there."""
+    with clear_errors():
+        database = _database(table)
+        try:
+            database.create()
+        except database.errors as error:
+            raise click.ClickException(f"the database at {_VARIABLE} refuses: {error}") from error
+    click.echo(f"{table} is there")
+
+
+@outbox_group.command()
+@click.argument("name")
+@TABLE
+def relay(name: str, table: str) -> None:
+    """Send the rows of the outbox to Kafka, each once, until Ctrl-C or SIGTERM.
+
+    NAME is the application's; keep the name, since brokers know the relay by name and table.
+    """
+    with clear_errors():
+        running = OutboxRelay(name, _database(table))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: running.stop())
+    click.echo(f"{name} relays {table}", err=True)
+    running.run()
+    click.echo(f"{running.metrics.relayed} rows relayed", err=True)
+
+
+def _database(table: str) -> OutboxDatabase:
+    address = os.environ.get(_VARIABLE)
+    if not address:
+        raise ConfigError(
+            f"{_VARIABLE} is not set: give it postgresql://host/name, or the path of an SQLite file"
+        )
+    if address.startswith(("postgresql://", "postgres://")):
+        return PostgresOutbox(address, table=table)
+    return SqliteOutbox(address, table=table)

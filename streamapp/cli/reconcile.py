@@ -1,0 +1,174 @@
+"""``streamapp reconcile``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streamapp.broker.settings import KafkaSettings
+from streamapp.cli.application import clear_errors
+from streamapp.cli.times import CUT, Cut
+from streamapp.errors import ConfigError
+from streamapp.producer.ledger import Ledger
+from streamapp.producer.options import ProducerOptions
+from streamapp.producer.reconciliation import account, count_of, identity_of, reconcile, republish
+from streamapp.producer.session import TransactionSession, UnknownTopics
+from streamapp.records import OutputRecord
+
+__all__ = ["reconcile_command"]
+
+_SECONDS = 30.0
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_NEW = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command("reconcile")
+@click.argument("topic")
+@click.option("--source", type=_FILE, required=True, help="What the source has produced, one record a line.")
+@click.option(
+    "--id", "identity", default="key", show_default=True, help="key, header:NAME or value:FIELD (of JSON)."
+)
+@click.option(
+    "--window", "window_ms", type=click.IntRange(1), help="Milliseconds: the source counts by window and id."
+)
+@click.option("--from", "begin", type=CUT, help="First timestamp of the records that count.")
+@click.option("--to", "end", type=CUT, help="First timestamp that counts no more.")
+@click.option("--gap", type=_NEW, help="Write the differences here: id, expected, found, separated by tabs.")
+@click.option("--report", type=_NEW, help="Write a report for an auditor here (Markdown).")
+@click.option(
+    "--republish",
+    "per_second",
+    type=click.FloatRange(0.1),
+    help="Send what is missing, so many records a second.",
+)
+@click.pass_context
+def reconcile_command(
+    context: click.Context,
+    topic: str,
+    source: Path,
+    identity: str,
+    window_ms: int | None,
+    begin: Cut,
+    end: Cut,
+    gap: Path | None,
+    report: Path | None,
+    per_second: float | None,
+) -> None:
+    """Compare what a source has produced with the records of TOPIC; exit code 1 if they differ.
+
+    The lines of --source are ids. With --window they are the window's start in ms, the id and a count, separated by tabs. A line
+    in JSON has "id", and for --republish "key", "value" and "timestamp" of the record (texts, and ms). The source must
+    have come to rest: a record that is still on its way counts as missing, and --republish would double it. --from and --to
+    leave younger records out.
+    """
+    with clear_errors(), tempfile.TemporaryDirectory(prefix="streamapp-reconcile-") as scratch:
+        if per_second is not None and window_ms is not None:
+            raise ConfigError("--republish needs ids: a count does not say which records are missing")
+        of_record = identity_of(identity)
+        settings = KafkaSettings.from_env()
+        session = None if per_second is None else _session(topic)
+        ledger = Ledger(Path(scratch) / "ledger")
+        result = reconcile(
+            settings,
+            topic,
+            _expected(source, window_ms),
+            of_record if window_ms is None else count_of(of_record, window_ms),
+            ledger,
+            from_ms=_milliseconds(begin, "--from"),
+            to_ms=_milliseconds(end, "--to"),
+        )
+        if gap is not None:
+            with gap.open("w") as out:
+                out.writelines(
+                    f"{each.name}\t{each.expected}\t{each.found}\n" for each in ledger.differences()
+                )
+        sent = None
+        if session is not None and per_second is not None:
+            sent = republish(session, _records(source, topic), ledger, per_second=per_second)
+            session.abandon()
+        ledger.close()
+        text = account(result, str(source), _digest(source), sent)
+    if report is not None:
+        report.write_text(text)
+    click.echo(text)
+    healed = (
+        sent is not None
+        and sent == result.missing
+        and not (result.doubled or result.unknown or result.unidentified)
+    )
+    context.exit(0 if result.equal or healed else 1)
+
+
+def _session(topic: str) -> TransactionSession:
+    options = ProducerOptions(name=f"streamapp-reconcile-{topic}", linger_ms=0)
+    return TransactionSession(
+        options.name,
+        options.producer(),
+        options.client(),
+        seconds=_SECONDS,
+        transaction_timeout_ms=30_000,
+        unknown=UnknownTopics(),
+    )
+
+
+def _lines(source: Path) -> Iterator[tuple[int, str]]:
+    with source.open() as lines:
+        for number, line in enumerate(lines, start=1):
+            if text := line.rstrip("\n"):
+                yield number, text
+
+
+def _expected(source: Path, window_ms: int | None) -> Iterator[tuple[str, int]]:
+    for number, line in _lines(source):
+        if line.startswith("{"):
+            yield str(_json(source, number, line)["id"]), 1
+        elif window_ms is None:
+            yield line, 1
+        else:
+            try:
+                start, name, count = line.split("\t")
+                yield f"{int(start)}\t{name}", int(count)
+            except ValueError:
+                raise ConfigError(
+                    f"{source}, line {number}: not a window's start in ms, an id and a count, separated by tabs: {line!r}"
+                ) from None
+
+
+def _records(source: Path, topic: str) -> Iterator[tuple[str, OutputRecord]]:
+    for number, line in _lines(source):
+        row = _json(source, number, line)
+        key, value = row.get("key"), row.get("value")
+        record = OutputRecord(
+            topic,
+            None if key is None else str(key).encode(),
+            None if value is None else (value if isinstance(value, str) else json.dumps(value)).encode(),
+            row.get("timestamp"),
+        )
+        yield str(row["id"]), record
+
+
+def _json(source: Path, number: int, line: str) -> Any:
+    try:
+        row = json.loads(line)
+        if isinstance(row, dict) and "id" in row:
+            return row
+    except ValueError:
+        pass
+    raise ConfigError(f'{source}, line {number}: not JSON with "id": {line!r}')
+
+
+def _milliseconds(cut: Cut, option: str) -> int | None:
+    if cut is None or isinstance(cut, int):
+        return cut
+    raise ConfigError(f"{option} is a time, and no offsets")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,27 @@
+"""Producers for applications outside topologies, with a local log for outages, and the outbox of a database."""
+
+from streamapp.producer.aio import ReliableProducer, Transaction
+from streamapp.producer.blocking import SyncReliableProducer, SyncTransaction
+from streamapp.producer.counts import ProducerMetrics
+from streamapp.producer.databases import OutboxDatabase, PostgresOutbox, SqliteOutbox
+from streamapp.producer.outbox import Outbox
+from streamapp.producer.relay import OutboxRelay, RelayMetrics
+from streamapp.producer.report import BufferFull, DeliveryError, DeliveryReport, UnsentRecords
+
+__all__ = [
+    "BufferFull",
+    "DeliveryError",
+    "DeliveryReport",
+    "Outbox",
+    "OutboxDatabase",
+    "OutboxRelay",
+    "PostgresOutbox",
+    "ProducerMetrics",
+    "RelayMetrics",
+    "ReliableProducer",
+    "SqliteOutbox",
+    "SyncReliableProducer",
+    "SyncTransaction",
+    "Transaction",
+    "UnsentRecords",
+]

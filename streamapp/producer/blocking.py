@@ -1,0 +1,137 @@
+"""The producer for threads."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from streamapp.producer.core import Core
+from streamapp.producer.face import ProducerFace
+from streamapp.producer.parcel import Parcel
+from streamapp.producer.report import DeliveryReport
+from streamapp.records import NO_HEADERS, Headers, OutputRecord
+
+__all__ = ["SyncReliableProducer", "SyncTransaction"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class SyncReliableProducer(ProducerFace[K, V]):
+    """`ReliableProducer` for threads: the same settings, behaviour and errors. Safe to use from several threads.
+
+    >>> def main(servers: str) -> None:
+    ...     with SyncReliableProducer("orders-service", bootstrap_servers=servers) as producer:
+    ...         report = producer.send("orders", key=b"o1", value=b"paid")
+    ...         print(report.partition, report.offset)
+    """
+
+    def __enter__(self) -> Self:
+        self._core.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._core.close(self._close_seconds)
+
+    def send(
+        self,
+        topic: str,
+        *,
+        key: K | None = None,
+        value: V | None = None,
+        timestamp: int | None = None,
+        headers: Headers = NO_HEADERS,
+        partition: int | None = None,
+    ) -> DeliveryReport:
+        """Sends a record, and returns its report when brokers, or the local log, have it.
+
+        Raises `DeliveryError`, `BufferFull`, `SerializationError`.
+        """
+        parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
+        return _deliver(self._core, parcel).result()[0]
+
+    def send_soon(
+        self,
+        topic: str,
+        *,
+        key: K | None = None,
+        value: V | None = None,
+        timestamp: int | None = None,
+        headers: Headers = NO_HEADERS,
+        partition: int | None = None,
+    ) -> Future[DeliveryReport]:
+        """Takes a record, and returns the future of its report. Waits for room at the bound, or raises `BufferFull`.
+
+        Records of a thread arrive in the order of these calls.
+        """
+        parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
+        report: Future[DeliveryReport] = Future()
+        report.set_running_or_notify_cancel()
+
+        def settle(reports: Future[tuple[DeliveryReport, ...]]) -> None:
+            error = reports.exception()
+            if error is None:
+                report.set_result(reports.result()[0])
+            else:
+                report.set_exception(error)
+
+        _deliver(self._core, parcel).add_done_callback(settle)
+        return report
+
+    def transaction(self) -> SyncTransaction[K, V]:
+        """Records that arrive all or none: at the end of the ``with`` block, unless the block raises.
+
+        >>> def pay(producer: SyncReliableProducer) -> None:
+        ...     with producer.transaction() as transaction:
+        ...         transaction.send("orders", key=b"o1", value=b"paid")
+        ...         transaction.send("payments", key=b"p1", value=b"o1")
+        """
+        self._core.check_transactions()
+        return SyncTransaction(self._core)
+
+    def flush(self, timeout_ms: int | None = None) -> bool:
+        """Waits until no record is unconfirmed, those of the local log included. False: the time is over."""
+        return self._core.settled(None if timeout_ms is None else timeout_ms / 1000)
+
+
+class SyncTransaction(Generic[K, V]):
+    """Collects records in memory; Kafka sees them when the block ends. Blocks of several threads may overlap.
+
+    ``reports`` are those of the records, in order, after the block.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._records: list[OutputRecord] = []
+        self.reports: tuple[DeliveryReport, ...] = ()
+
+    def send(
+        self,
+        topic: str,
+        *,
+        key: K | None = None,
+        value: V | None = None,
+        timestamp: int | None = None,
+        headers: Headers = NO_HEADERS,
+        partition: int | None = None,
+    ) -> None:
+        """Adds a record. Raises `SerializationError`."""
+        self._records.append(self._core.record(topic, key, value, timestamp, headers, partition))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and self._records:
+            self.reports = _deliver(self._core, self._core.parcel(self._records)).result()
+
+
+def _deliver(core: Core, parcel: Parcel) -> Future[tuple[DeliveryReport, ...]]:
+    core.reserve(parcel).result()
+    core.put(parcel)
+    return parcel.future

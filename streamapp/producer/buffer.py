@@ -1,0 +1,77 @@
+"""The bound of what a producer holds in memory, and the line of those who wait for room."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from concurrent.futures import Future
+
+from streamapp.producer.report import BufferFull
+
+__all__ = ["Buffer"]
+
+
+class Buffer:
+    """So many records and bytes have room. Who waits is served in order. Safe to use from several threads.
+
+    >>> buffer = Buffer(records=1, size=100)
+    >>> buffer.reserve(1, 10).done(), (waiting := buffer.reserve(1, 10)).done()
+    (True, False)
+    >>> buffer.release(1, 10)
+    >>> waiting.done()
+    True
+    """
+
+    def __init__(self, records: int, size: int) -> None:
+        self._most_records, self._most_bytes = records, size
+        self.records = self.bytes = 0
+        """In use now."""
+        self._line: deque[tuple[int, int, Future[None]]] = deque()
+        self._lock = threading.Lock()
+
+    @property
+    def pressed(self) -> bool:
+        """Somebody waits for room, or a quarter of it is left."""
+        return bool(
+            self._line or 4 * self.records > 3 * self._most_records or 4 * self.bytes > 3 * self._most_bytes
+        )
+
+    def reserve(self, records: int, size: int) -> Future[None]:
+        """Takes room; the future is done when there is some. Raises `BufferFull` for what never has room."""
+        if records > self._most_records or size > self._most_bytes:
+            raise BufferFull(
+                f"{records:,} records of {size:,} bytes have no room in a buffer for {self._most_records:,} records of "
+                f"{self._most_bytes:,} bytes: raise buffer_records or buffer_bytes"
+            )
+        place: Future[None] = Future()
+        with self._lock:
+            self._line.append((records, size, place))
+            self._admit()
+        return place
+
+    def try_reserve(self, records: int, size: int) -> bool:
+        """Takes room if there is some now."""
+        place = self.reserve(records, size)
+        # A place that could be cancelled was not given.
+        return place.done() or not place.cancel()
+
+    def release(self, records: int, size: int) -> None:
+        """Gives room back."""
+        with self._lock:
+            self.records -= records
+            self.bytes -= size
+            self._admit()
+
+    def _admit(self) -> None:
+        while self._line:
+            records, size, place = self._line[0]
+            if place.cancelled():
+                self._line.popleft()
+                continue
+            if self.records + records > self._most_records or self.bytes + size > self._most_bytes:
+                return
+            self._line.popleft()
+            if place.set_running_or_notify_cancel():
+                self.records += records
+                self.bytes += size
+                place.set_result(None)

@@ -1,0 +1,162 @@
+"""The one core of both producers: bytes from values, room in the buffer, the way to the brokers, the account."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import Producer
+
+from streamapp._base.names import check_topic_name
+from streamapp._base.prometheus import exposition
+from streamapp.broker.librdkafka import opening
+from streamapp.errors import BrokerError, ConfigError
+from streamapp.producer.buffer import Buffer
+from streamapp.producer.counts import Counts, ProducerMetrics, described
+from streamapp.producer.idempotent import IdempotentChannel
+from streamapp.producer.options import ProducerOptions
+from streamapp.producer.parcel import Channel, Parcel, record_bytes
+from streamapp.producer.report import BufferFull
+from streamapp.producer.spill_log import SpillLog
+from streamapp.producer.transactional import TransactionalChannel
+from streamapp.records import NO_HEADERS, Headers, OutputRecord, check_headers, check_timestamp
+from streamapp.serdes import BytesSerde, Serde
+from streamapp.serdes.base import check_serde
+
+__all__ = ["Core"]
+
+
+class Core:
+    """A producer without a face. Safe to use from several threads."""
+
+    def __init__(
+        self, options: ProducerOptions, key_serde: Serde[Any] | None, value_serde: Serde[Any] | None
+    ) -> None:
+        self.options = options
+        self._serdes = (key_serde or BytesSerde(), value_serde or BytesSerde())
+        for serde, what in zip(self._serdes, ("key_serde", "value_serde"), strict=True):
+            check_serde(serde, what)
+        self._bound: dict[str, tuple[Callable[[Any], bytes], Callable[[Any], bytes]]] = {}
+        self._counts = Counts()
+        self._buffer = Buffer(options.buffer_records, options.buffer_bytes)
+        self._log: SpillLog | None = None
+        self._channel: Channel | None = None
+        self._closed = False
+
+    def open(self) -> None:
+        """Opens the clients and the local log; brokers are not waited for."""
+        options = self.options
+        if self._channel is not None:
+            raise ConfigError(f"the producer {options.name} is open already; make another one")
+        if not options.transactional:
+            self._channel = IdempotentChannel(options, self._buffer, self._counts)
+            return
+        # The sender opens its client in a thread of its own: wrong settings show here, and before the log is there.
+        with opening(options.producer()):
+            Producer(options.producer())
+        name = f"{options.name}-{uuid.uuid4().hex[:12]}"
+        if options.spill_dir is not None:
+            self._log = SpillLog(options.spill_dir, options.name, most_bytes=options.spill_max_bytes)
+            name = self._log.transactional_id
+        self._channel = TransactionalChannel(options, name, self._buffer, self._counts, self._log)
+
+    def record(
+        self,
+        topic: str,
+        key: Any,
+        value: Any,
+        timestamp: int | None,
+        headers: Headers,
+        partition: int | None,
+    ) -> OutputRecord:
+        """The bytes of a record. Raises `SerializationError`, and `TypeError` for wrong headers or a wrong timestamp."""
+        serialize = self._bound.get(topic)
+        if serialize is None:
+            check_topic_name(topic, "the topic")
+            of_key, of_value = self._serdes
+            serialize = of_key.bind(topic, True).serialize, of_value.bind(topic, False).serialize
+            self._bound[topic] = serialize
+        if headers is not NO_HEADERS:
+            check_headers(headers)
+        if timestamp is None:
+            timestamp = time.time_ns() // 1_000_000
+        else:
+            check_timestamp(timestamp)
+        return OutputRecord(
+            topic,
+            None if key is None else serialize[0](key),
+            None if value is None else serialize[1](value),
+            timestamp,
+            headers,
+            partition,
+        )
+
+    def parcel(self, records: Sequence[OutputRecord]) -> Parcel:
+        return Parcel(tuple(records), sum(map(record_bytes, records)))
+
+    def reserve(self, parcel: Parcel) -> Future[None]:
+        """Room for a parcel, now or when there is some. Raises `BufferFull` where the producer was told to refuse."""
+        self._check_open()
+        if self.options.when_full == "refuse":
+            self.reserve_now(parcel)
+            place: Future[None] = Future()
+            place.set_result(None)
+            return place
+        return self._buffer.reserve(len(parcel.records), parcel.size)
+
+    def reserve_now(self, parcel: Parcel) -> None:
+        """Room for a parcel without waiting. Raises `BufferFull`."""
+        self._check_open()
+        if not self._buffer.try_reserve(len(parcel.records), parcel.size):
+            self._counts.refused(len(parcel.records))
+            raise BufferFull(
+                f"the buffer of {self.options.name} is full: {self._buffer.records:,} records of {self._buffer.bytes:,} bytes "
+                "are on their way. The record was not taken; send more slowly, or wait"
+            )
+
+    def release(self, parcel: Parcel) -> None:
+        """Gives the room of a parcel back that is not put."""
+        self._buffer.release(len(parcel.records), parcel.size)
+
+    def put(self, parcel: Parcel) -> None:
+        """Sends a parcel that has room."""
+        channel = self._check_open()
+        self._counts.accepted(len(parcel.records))
+        channel.put(parcel)
+
+    def check_transactions(self) -> None:
+        """Raises `ConfigError` for a producer without transactions."""
+        if not self.options.transactional:
+            raise ConfigError(
+                f"the producer {self.options.name} was made without transactions: give it transactions=True (or spill_dir=...)"
+            )
+
+    def settled(self, seconds: float | None) -> bool:
+        """Waits until every record is confirmed or failed."""
+        return self._counts.settled(seconds)
+
+    def metrics(self) -> ProducerMetrics:
+        return self._counts.snapshot()._replace(
+            buffered_records=self._buffer.records,
+            buffered_bytes=self._buffer.bytes,
+            spilled_bytes=self._log.bytes if self._log is not None else 0,
+        )
+
+    def exposition(self) -> str:
+        return exposition(described(self.metrics()), {"producer": self.options.name})
+
+    def close(self, seconds: float) -> None:
+        """Stops after so many seconds at most. Raises `UnsentRecords`."""
+        if self._channel is not None and not self._closed:
+            self._closed = True
+            self._channel.close(seconds)
+
+    def _check_open(self) -> Channel:
+        if self._channel is None or self._closed:
+            raise BrokerError(
+                f"the producer {self.options.name} is {'closed' if self._closed else 'not open'}: use it inside its with block"
+            )
+        return self._channel

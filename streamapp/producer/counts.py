@@ -1,0 +1,151 @@
+"""The account of a producer, whose sides are equal at every moment."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from streamapp._base.prometheus import Metric
+
+__all__ = ["Counts", "ProducerMetrics", "described"]
+
+_SAMPLES = 1_000
+
+
+class ProducerMetrics(NamedTuple):
+    """A producer's account: ``events == confirmed + unconfirmed + failed``, and ``spilled`` is a part of ``unconfirmed``.
+
+    >>> metrics = ProducerMetrics(events=10, confirmed=6, unconfirmed=3, failed=1, spilled=2)
+    >>> metrics.events == metrics.confirmed + metrics.unconfirmed + metrics.failed
+    True
+    """
+
+    events: int = 0
+    """Records that the producer took, with those that the local log had at the start."""
+    confirmed: int = 0
+    unconfirmed: int = 0
+    failed: int = 0
+    """Records whose delivery report is an error, and spilled records that brokers refused later."""
+    spilled: int = 0
+    """Records in the local log."""
+    refused: int = 0
+    """Records that the full buffer refused; they are no events."""
+    retries: int = 0
+    """Requests that librdkafka sent again, and transactions that were begun again."""
+    buffered_records: int = 0
+    buffered_bytes: int = 0
+    spilled_bytes: int = 0
+    confirm_seconds: float = 0.0
+    """The sum of the times from the hand-over to the confirmation, of records that did not spill."""
+    confirm_seconds_p50: float = 0.0
+    confirm_seconds_p99: float = 0.0
+    """Of the last 1,000 such records."""
+
+
+class Counts:
+    """Counts under one lock. `settled` can be waited for."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._events = self._confirmed = self._unconfirmed = self._failed = self._spilled = 0
+        self._refused = self._retries = 0
+        self._seconds = 0.0
+        self._last: deque[float] = deque(maxlen=_SAMPLES)
+
+    def accepted(self, records: int) -> None:
+        with self._changed:
+            self._events += records
+            self._unconfirmed += records
+
+    def inherited(self, records: int) -> None:
+        """The local log had records of an earlier process."""
+        with self._changed:
+            self._events += records
+            self._unconfirmed += records
+            self._spilled += records
+
+    def spilled(self, records: int) -> None:
+        with self._changed:
+            self._spilled += records
+
+    def confirmed(self, records: int, seconds: Iterable[float] = (), *, spilled: bool = False) -> None:
+        with self._changed:
+            self._confirmed += records
+            for each in seconds:
+                self._seconds += each
+                self._last.append(each)
+            self._settle(records, spilled)
+
+    def failed(self, records: int, *, spilled: bool = False) -> None:
+        with self._changed:
+            self._failed += records
+            self._settle(records, spilled)
+
+    def _settle(self, records: int, spilled: bool) -> None:
+        self._unconfirmed -= records
+        if spilled:
+            self._spilled -= records
+        if not self._unconfirmed:
+            self._changed.notify_all()
+
+    def refused(self, records: int) -> None:
+        with self._changed:
+            self._refused += records
+
+    def retried(self, times: int) -> None:
+        with self._changed:
+            self._retries += times
+
+    def settled(self, seconds: float | None) -> bool:
+        """Waits until no record is unconfirmed."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        with self._changed:
+            while self._unconfirmed:
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self._changed.wait(left)
+        return True
+
+    def snapshot(self) -> ProducerMetrics:
+        """All numbers but those of the buffer, at one moment."""
+        with self._changed:
+            times = sorted(self._last)
+            return ProducerMetrics(
+                events=self._events,
+                confirmed=self._confirmed,
+                unconfirmed=self._unconfirmed,
+                failed=self._failed,
+                spilled=self._spilled,
+                refused=self._refused,
+                retries=self._retries,
+                confirm_seconds=self._seconds,
+                confirm_seconds_p50=times[len(times) // 2] if times else 0.0,
+                confirm_seconds_p99=times[len(times) * 99 // 100] if times else 0.0,
+            )
+
+
+def described(metrics: ProducerMetrics) -> Iterable[Metric]:
+    """The metrics as Prometheus gets them."""
+    for name, kind, text in (
+        ("events", "counter", "Records that the producer took: confirmed, unconfirmed or failed."),
+        ("confirmed", "counter", "Records that brokers confirmed."),
+        ("unconfirmed", "gauge", "Records on their way, those of the local log included."),
+        ("failed", "counter", "Records whose delivery report is an error."),
+        ("spilled", "gauge", "Records in the local log."),
+        ("refused", "counter", "Records that the full buffer refused."),
+        ("retries", "counter", "Requests and transactions that were sent again."),
+        ("buffered_records", "gauge", "Records in memory."),
+        ("buffered_bytes", "gauge", "Bytes of keys, values and headers in memory."),
+        ("spilled_bytes", "gauge", "Bytes in the local log."),
+        ("confirm_seconds", "counter", "Sum of the times from hand-over to confirmation."),
+    ):
+        suffix = "_total" if kind == "counter" else ""
+        yield Metric(f"producer_{name}{suffix}", kind, text, [({}, getattr(metrics, name))])
+    yield Metric(
+        "producer_confirm_quantile_seconds", "gauge", "Time to confirm, of the last 1,000 records.",
+        [({"quantile": "0.5"}, metrics.confirm_seconds_p50), ({"quantile": "0.99"}, metrics.confirm_seconds_p99)],
+    )  # fmt: skip

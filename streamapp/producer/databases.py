@@ -1,0 +1,244 @@
+"""The outbox table in PostgreSQL and in SQLite."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import uuid
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from streamapp.errors import ConfigError, MissingExtraError
+from streamapp.records import Headers, OutputRecord
+
+__all__ = ["OutboxDatabase", "OutboxRow", "PostgresOutbox", "SqliteOutbox"]
+
+_TABLE = "streamapp_outbox"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
+_headers = msgspec.msgpack.Decoder(tuple[tuple[str, bytes | None], ...]).decode
+
+
+class OutboxRow(NamedTuple):
+    """A row of the outbox table."""
+
+    id: int
+    record: OutputRecord
+
+
+class OutboxDatabase(ABC):
+    """The outbox table of one database: `PostgresOutbox` or `SqliteOutbox`.
+
+    ``errors`` are those of the database's library. After one of them the next call connects anew. A connection is for one
+    thread at a time.
+    """
+
+    errors: tuple[type[Exception], ...]
+    _mark: str
+    """A parameter in a statement."""
+
+    def __init__(self, table: str) -> None:
+        if not _NAME.fullmatch(table):
+            raise ConfigError(f"the outbox table {table!r} has to be a plain name, or schema.name")
+        self.table = table
+        self._connection: Any = None
+        mark = self._mark
+        self.insert = (
+            f"INSERT INTO {table} (topic, key, value, timestamp_ms, headers, partition) "
+            f"VALUES ({', '.join([mark] * 6)})"
+        )
+        """The statement that adds a row."""
+
+    @abstractmethod
+    def _connect(self) -> Any: ...
+
+    @property
+    @abstractmethod
+    def _tables(self) -> tuple[str, str]:
+        """The statements that create the outbox table, and the table of its identity."""
+
+    @abstractmethod
+    def delete(self, ids: Collection[int]) -> int:
+        """Deletes rows, as far as they are there, and returns how many there were."""
+
+    def lead(self) -> bool:
+        """Claims the table for one relay, as long as the connection lasts. False: another relay has the table."""
+        return True
+
+    def create(self) -> None:
+        """Creates the table, unless the table is there."""
+        for statement in self._tables:
+            self._run(statement)
+        if not self._run(f"SELECT id FROM {self.table}_identity"):
+            self._run(f"INSERT INTO {self.table}_identity VALUES ({self._mark})", uuid.uuid4().hex[:12])
+
+    def identity(self) -> str:
+        """The name of this very table, which a table that is created anew does not get."""
+        return str(self._run(f"SELECT min(id) FROM {self.table}_identity")[0][0])
+
+    def first(self, most: int) -> list[OutboxRow]:
+        """The rows with the smallest ids."""
+        rows = self._run(
+            "SELECT id, topic, key, value, timestamp_ms, headers, partition "
+            f"FROM {self.table} WHERE refused IS NULL ORDER BY id LIMIT {self._mark}",
+            most,
+        )
+        return [OutboxRow(row[0], _record(*row[1:])) for row in rows]
+
+    def topics(self) -> list[str]:
+        """The topics of all rows."""
+        return [topic for (topic,) in self._run(f"SELECT DISTINCT topic FROM {self.table}")]
+
+    def count(self) -> int:
+        """Rows that wait."""
+        return int(self._run(f"SELECT count(*) FROM {self.table} WHERE refused IS NULL")[0][0])
+
+    def refuse(self, row: int, reason: str) -> None:
+        """Sets a row aside that brokers refuse for good; ``refused`` of the row says why."""
+        self._run(f"UPDATE {self.table} SET refused = {self._mark} WHERE id = {self._mark}", reason, row)
+
+    def close(self) -> None:
+        """Closes the connection; the next call opens another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _run(self, statement: str, *parameters: Any) -> list[Any]:
+        cursor = self._execute(statement, parameters)
+        return list(cursor.fetchall()) if cursor.description else []
+
+    def _change(self, statement: str, *parameters: Any) -> int:
+        return int(self._execute(statement, parameters).rowcount)
+
+    def _execute(self, statement: str, parameters: Any) -> Any:
+        if self._connection is None:
+            self._connection = self._connect()
+        try:
+            return self._connection.execute(statement, parameters)
+        except self.errors:
+            self.close()
+            raise
+
+
+class SqliteOutbox(OutboxDatabase):
+    """The outbox table in an SQLite file.
+
+    >>> import tempfile
+    >>> database = SqliteOutbox(tempfile.mkdtemp() + "/orders.db")
+    >>> database.create()
+    >>> database.count()
+    0
+    """
+
+    errors = (sqlite3.Error,)
+    _mark = "?"
+
+    def __init__(self, path: str | os.PathLike[str], *, table: str = _TABLE) -> None:
+        super().__init__(table)
+        self.path = os.fspath(path)
+
+    def delete(self, ids: Collection[int]) -> int:
+        return self._change(
+            f"DELETE FROM {self.table} WHERE id IN (SELECT value FROM json_each(?))", json.dumps([*ids])
+        )
+
+    def _connect(self) -> Any:
+        return sqlite3.connect(self.path, isolation_level=None, timeout=30, check_same_thread=False)
+
+    @property
+    def _tables(self) -> tuple[str, str]:
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self.table} (id INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, "
+            "key BLOB, value BLOB, timestamp_ms INTEGER NOT NULL, headers BLOB NOT NULL, partition INTEGER, refused TEXT)",
+            f"CREATE TABLE IF NOT EXISTS {self.table}_identity (id TEXT NOT NULL)",
+        )
+
+
+class PostgresOutbox(OutboxDatabase):
+    """The outbox table in PostgreSQL; ``conninfo`` is libpq's address, such as ``postgresql://host/orders``.
+
+    Needs the extra ``postgres`` (psycopg 3). libpq reads the password from ``PGPASSWORD`` or ``~/.pgpass``.
+
+    >>> PostgresOutbox("postgresql://127.0.0.1/orders").table
+    'streamapp_outbox'
+    """
+
+    _mark = "%s"
+
+    def __init__(self, conninfo: str, *, table: str = _TABLE) -> None:
+        super().__init__(table)
+        try:
+            import psycopg
+        except ImportError as exc:
+            raise MissingExtraError(
+                "PostgresOutbox needs the extra postgres: pip install 'streamapp[postgres]'"
+            ) from exc
+        self._conninfo, self._psycopg = conninfo, psycopg
+        self.errors = (psycopg.Error,)
+
+    def delete(self, ids: Collection[int]) -> int:
+        return self._change(f"DELETE FROM {self.table} WHERE id = ANY(%s)", [*ids])
+
+    def lead(self) -> bool:
+        return bool(self._run("SELECT pg_try_advisory_lock(%s)", zlib.crc32(self.identity().encode()))[0][0])
+
+    def _connect(self) -> Any:
+        return self._psycopg.connect(
+            self._conninfo, autocommit=True, application_name="streamapp outbox", connect_timeout=10
+        )
+
+    @property
+    def _tables(self) -> tuple[str, str]:
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self.table} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
+            "topic text NOT NULL, key bytea, value bytea, timestamp_ms bigint NOT NULL, headers bytea NOT NULL, "
+            "partition int, refused text)",
+            f"CREATE TABLE IF NOT EXISTS {self.table}_identity (id text NOT NULL)",
+        )
+
+
+def _record(
+    topic: str, key: Any, value: Any, timestamp: int, headers: bytes, partition: int | None
+) -> OutputRecord:
+    known: Headers = _headers(headers)
+    return OutputRecord(
+        topic,
+        None if key is None else bytes(key),
+        None if value is None else bytes(value),
+        timestamp,
+        known,
+        partition,
+    )
+
+
+def as_ranges(ids: Iterable[int]) -> str:
+    """Ids as text that a person can read; `of_ranges` is the way back.
+
+    >>> as_ranges([1, 2, 3, 7])
+    '1-3,7'
+    """
+    ranges: list[list[int]] = []
+    for each in sorted(ids):
+        if ranges and each == ranges[-1][1] + 1:
+            ranges[-1][1] = each
+        else:
+            ranges.append([each, each])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def of_ranges(text: str) -> list[int]:
+    """The ids of a text.
+
+    >>> of_ranges("1-3,7")
+    [1, 2, 3, 7]
+    """
+    found: list[int] = []
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found

@@ -1,0 +1,80 @@
+"""The common part of both producers: their settings and their account."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+from streamapp.producer.core import Core
+from streamapp.producer.counts import ProducerMetrics
+from streamapp.producer.options import ProducerOptions, WhenFull
+from streamapp.serdes import Serde
+
+__all__ = ["ProducerFace"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class ProducerFace(Generic[K, V]):
+    """The settings of `ReliableProducer` and `SyncReliableProducer`; times are milliseconds, sizes bytes."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        bootstrap_servers: str | None = None,
+        client_properties: Mapping[str, Any] | None = None,
+        linger_ms: int = 5,
+        batch_size: int = 1_000_000,
+        compression_type: str = "lz4",
+        delivery_timeout_ms: int = 120_000,
+        buffer_records: int = 100_000,
+        buffer_bytes: int = 32 << 20,
+        when_full: WhenFull = "wait",
+        spill_dir: str | os.PathLike[str] | None = None,
+        spill_after_ms: int = 5_000,
+        spill_max_bytes: int = 1 << 30,
+        transactions: bool = False,
+        close_timeout_ms: int = 30_000,
+    ) -> None:
+        options = ProducerOptions(
+            name=name,
+            bootstrap_servers=bootstrap_servers,
+            client_properties=client_properties or {},
+            linger_ms=linger_ms,
+            batch_size=batch_size,
+            compression_type=compression_type,
+            delivery_timeout_ms=delivery_timeout_ms,
+            buffer_records=buffer_records,
+            buffer_bytes=buffer_bytes,
+            when_full=when_full,
+            spill_dir=spill_dir,
+            spill_after_ms=spill_after_ms,
+            spill_max_bytes=spill_max_bytes,
+            transactions=transactions,
+        )
+        self._core = Core(options, key_serde, value_serde)
+        self._close_seconds = close_timeout_ms / 1000
+
+    @property
+    def metrics(self) -> ProducerMetrics:
+        """The account at this moment: events are confirmed, unconfirmed or failed.
+
+        >>> from streamapp.producer import SyncReliableProducer
+        >>> SyncReliableProducer("orders-service").metrics.events
+        0
+        """
+        return self._core.metrics()
+
+    def exposition(self) -> str:
+        """The account in Prometheus' text format, for the application's own metrics page.
+
+        >>> from streamapp.producer import SyncReliableProducer
+        >>> print(SyncReliableProducer("orders-service").exposition().splitlines()[2])
+        streamapp_producer_events_total{producer="orders-service"} 0
+        """
+        return self._core.exposition()

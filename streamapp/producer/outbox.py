@@ -1,0 +1,99 @@
+"""The outbox of a database: records that become true with the application's own transaction."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from streamapp._base.names import check_topic_name
+from streamapp.producer.databases import OutboxDatabase
+from streamapp.records import NO_HEADERS, Headers, check_headers
+from streamapp.serdes import BytesSerde, Serde
+from streamapp.serdes.base import check_serde
+
+__all__ = ["Outbox"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class _Connection(Protocol):
+    """A connection or cursor of psycopg or sqlite3."""
+
+    def execute(self, statement: Any, parameters: Any, /) -> Any: ...
+
+
+class Outbox(Generic[K, V]):
+    """Writes records into the outbox table of a database, from where an `OutboxRelay` sends them.
+
+    A record is sent if the transaction that added the record commits, and never otherwise. Rows of one key are sent in the
+    order of their ids. That is the order of their transactions if each changes the key's own row first.
+
+    >>> import sqlite3, tempfile
+    >>> from streamapp import JsonSerde, StringSerde
+    >>> from streamapp.producer import SqliteOutbox
+    >>> database = SqliteOutbox(tempfile.mkdtemp() + "/orders.db")
+    >>> database.create()
+    >>> outbox = Outbox(database, key_serde=StringSerde(), value_serde=JsonSerde())
+    >>> with sqlite3.connect(database.path) as connection:
+    ...     _ = connection.execute("CREATE TABLE orders (id TEXT PRIMARY KEY, state TEXT)")
+    ...     _ = connection.execute("INSERT INTO orders VALUES ('o1', 'paid')")
+    ...     outbox.add(connection, "orders", key="o1", value={"state": "paid"})
+    >>> database.count()
+    1
+    """
+
+    def __init__(
+        self,
+        database: OutboxDatabase,
+        *,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+    ) -> None:
+        self._database = database
+        self._key_serde: Serde[Any] = key_serde or BytesSerde()
+        self._value_serde: Serde[Any] = value_serde or BytesSerde()
+        check_serde(self._key_serde, "key_serde")
+        check_serde(self._value_serde, "value_serde")
+
+    def add(
+        self,
+        connection: _Connection,
+        topic: str,
+        *,
+        key: K | None = None,
+        value: V | None = None,
+        timestamp: int | None = None,
+        headers: Headers = NO_HEADERS,
+        partition: int | None = None,
+    ) -> None:
+        """Adds a record in the transaction that the connection (or cursor) is in. Raises `SerializationError`."""
+        connection.execute(
+            *self.statement(
+                topic, key=key, value=value, timestamp=timestamp, headers=headers, partition=partition
+            )
+        )
+
+    def statement(
+        self,
+        topic: str,
+        *,
+        key: K | None = None,
+        value: V | None = None,
+        timestamp: int | None = None,
+        headers: Headers = NO_HEADERS,
+        partition: int | None = None,
+    ) -> tuple[str, tuple[Any, ...]]:
+        """The statement of `add` and its parameters, for asynchronous connections and other libraries."""
+        check_topic_name(topic, "the topic")
+        check_headers(headers)
+        return self._database.insert, (
+            topic,
+            None if key is None else self._key_serde.bind(topic, True).serialize(key),
+            None if value is None else self._value_serde.bind(topic, False).serialize(value),
+            time.time_ns() // 1_000_000 if timestamp is None else timestamp,
+            msgspec.msgpack.encode(headers),
+            partition,
+        )

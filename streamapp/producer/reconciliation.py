@@ -1,0 +1,273 @@
+"""Reconciliation: the account of a source against the records of a topic, and the republishing of the gap."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from streamapp.broker.admin import KafkaAdmin
+from streamapp.broker.settings import KafkaSettings
+from streamapp.errors import BrokerError, ConfigError
+from streamapp.producer.ledger import Ledger
+from streamapp.producer.session import Bookmark, TransactionSession
+from streamapp.records import OutputRecord, TopicPartition
+
+__all__ = ["Identity", "Reconciliation", "account", "count_of", "identity_of", "reconcile", "republish"]
+
+logger = logging.getLogger(__name__)
+
+_SILENCE_SECONDS = 60.0
+_ATTEMPT_SECONDS = 30.0
+_MOST_BATCH = 500
+
+Identity = Callable[[Message], str | None]
+"""The name of a record in the source's account; None: the record has none."""
+
+
+class Reconciliation(NamedTuple):
+    """What two accounts say. Numbers are records; ``ranges`` has the offsets that were read, the end excluded."""
+
+    topic: str
+    ranges: dict[int, tuple[int, int]]
+    expected: int
+    found: int
+    missing: int
+    """Records that the source has produced and the topic does not have."""
+    doubled: int
+    """Copies beyond the first of records that the source knows."""
+    unknown: int
+    """Records that the source does not know."""
+    unidentified: int
+    """Records of the topic without a name; they are in no other number."""
+
+    @property
+    def equal(self) -> bool:
+        """The topic has what the source has produced, each record once."""
+        return not (self.missing or self.doubled or self.unknown or self.unidentified)
+
+
+def identity_of(expression: str) -> Identity:
+    """The identity that an expression names: ``key``, ``header:NAME``, or ``value:FIELD`` of JSON.
+
+    >>> identity_of("body")
+    Traceback (most recent call last):
+    ...
+    streamapp.errors.ConfigError: an id is key, header:NAME or value:FIELD, not body
+    """
+    kind, _, name = expression.partition(":")
+    if expression == "key":
+        return lambda message: _text(message.key())
+    if kind == "header" and name:
+        return lambda message: _text(dict(message.headers() or ()).get(name))
+    if kind == "value" and name:
+        return lambda message: _field(message.value(), name)
+    raise ConfigError(f"an id is key, header:NAME or value:FIELD, not {expression}")
+
+
+def count_of(identity: Identity, window_ms: int) -> Identity:
+    """The name of the window and key that a record counts in: the window's start in ms, a tab, the name.
+
+    The timestamp of the record says the window, as for tumbling windows (`TimeWindows`).
+    """
+
+    def name(message: Message) -> str | None:
+        of_record = identity(message)
+        timestamp = message.timestamp()[1]
+        return None if of_record is None else f"{timestamp - timestamp % window_ms}\t{of_record}"
+
+    return name
+
+
+def reconcile(
+    settings: KafkaSettings,
+    topic: str,
+    expected: Iterable[tuple[str, int]],
+    identity: Identity,
+    ledger: Ledger,
+    *,
+    from_ms: int | None = None,
+    to_ms: int | None = None,
+) -> Reconciliation:
+    """Counts the source's names, and those of the topic's committed records, up to its end at this moment.
+
+    ``from_ms`` and ``to_ms`` (ms since the epoch, the end excluded) bound the timestamps of the records that count. Memory
+    is bounded; the ledger is on disk. Raises `BrokerError`.
+    """
+    for name, times in expected:
+        ledger.expect(name, times)
+    unidentified = 0
+    ranges: dict[int, tuple[int, int]] = {}
+    for message in _records(settings, topic, from_ms, ranges):
+        at = message.timestamp()[1]
+        if (from_ms is not None and at < from_ms) or (to_ms is not None and at >= to_ms):
+            continue
+        found_name = identity(message)
+        if found_name is None:
+            unidentified += 1
+        else:
+            ledger.find(found_name)
+    totals = [0, 0, 0]
+    for difference in ledger.differences():
+        totals[0] += max(0, difference.expected - difference.found)
+        surplus = max(0, difference.found - difference.expected)
+        totals[1 if difference.expected else 2] += surplus
+    missing, doubled, unknown = totals
+    return Reconciliation(
+        topic, ranges, ledger.expected, ledger.found, missing, doubled, unknown, unidentified
+    )
+
+
+def _records(
+    settings: KafkaSettings, topic: str, from_ms: int | None, ranges: dict[int, tuple[int, int]]
+) -> Iterator[Message]:
+    """Committed records up to the present end. Fills ``ranges``."""
+    admin = KafkaAdmin(settings)
+    count = admin.partition_counts([topic]).get(topic)
+    if count is None:
+        raise BrokerError(f"there is no topic {topic} at {settings.bootstrap_servers}")
+    partitions = [TopicPartition(topic, number) for number in range(count)]
+    ends = admin.log_end_offsets(partitions, read_committed=True)
+    consumer = Consumer(
+        {
+            **settings.librdkafka(),
+            "group.id": "streamapp-reconcile",
+            "client.id": "streamapp-reconcile",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+        }
+    )
+    try:
+        begins = _begins(consumer, partitions, ends, from_ms)
+        ranges |= {tp.partition: (begins[tp], ends[tp]) for tp in partitions}
+        waiting = {tp.partition for tp in partitions if begins[tp] < ends[tp]}
+        consumer.assign([KafkaPartition(*tp, begins[tp]) for tp in partitions if tp.partition in waiting])
+        heard = time.monotonic()
+        while waiting:
+            for message in consumer.consume(10_000, 1.0):
+                heard = time.monotonic()
+                number, error = message.partition() or 0, message.error()
+                if error is not None:
+                    if error.code() != KafkaError._PARTITION_EOF:
+                        raise BrokerError(f"{topic} cannot be read: {error.str()}")
+                    waiting.discard(number)
+                elif number in waiting:
+                    end, offset = ends[TopicPartition(topic, number)], message.offset() or 0
+                    if offset >= end - 1:
+                        waiting.discard(number)
+                    if offset < end:
+                        yield message
+            if time.monotonic() - heard > _SILENCE_SECONDS:
+                raise BrokerError(f"{topic} was not read to its end: no broker answers")
+    finally:
+        consumer.close()
+
+
+def _begins(
+    consumer: Consumer,
+    partitions: list[TopicPartition],
+    ends: dict[TopicPartition, int],
+    from_ms: int | None,
+) -> dict[TopicPartition, int]:
+    if from_ms is None:
+        return {tp: consumer.get_watermark_offsets(KafkaPartition(*tp), timeout=30)[0] for tp in partitions}
+    asked = [KafkaPartition(*tp, from_ms) for tp in partitions]
+    found = consumer.offsets_for_times(asked, timeout=30)
+    return {
+        TopicPartition(each.topic, each.partition): each.offset
+        if each.offset >= 0
+        else ends[TopicPartition(each.topic, each.partition)]
+        for each in found
+    }
+
+
+def republish(
+    session: TransactionSession,
+    records: Iterable[tuple[str, OutputRecord]],
+    ledger: Ledger,
+    *,
+    per_second: float,
+) -> int:
+    """Sends the records that the topic lacks, in transactions, at most so many a second. Returns how many were sent.
+
+    The session has to be open before `reconcile` reads the topic: it ends what an earlier republication of its name has
+    left, so that what is missing is known for sure. A run that was killed is run again from the start.
+    """
+    sent = 0
+    began = time.monotonic()
+    batch: list[OutputRecord] = []
+    most = max(1, min(_MOST_BATCH, int(per_second)))
+
+    def send() -> None:
+        nonlocal sent
+        wait = sent / per_second - (time.monotonic() - began)
+        if wait > 0:
+            time.sleep(wait)
+        session.send(batch, Bookmark(sent), _ATTEMPT_SECONDS)
+        sent += len(batch)
+        batch.clear()
+
+    for name, record in records:
+        if ledger.is_missing(name):
+            ledger.find(name)  # the source may have the name again
+            batch.append(record)
+            if len(batch) >= most:
+                send()
+    if batch:
+        send()
+    return sent
+
+
+def account(result: Reconciliation, source: str, digest: str, republished: int | None) -> str:
+    """The report for an auditor, as Markdown."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    verdict = "The topic has each record of the source once." if result.equal else "The accounts differ."
+    lines = [
+        f"# Reconciliation of {result.topic}",
+        "",
+        f"Made {now}. {verdict}",
+        "",
+        f"Source: {source} (SHA-256 {digest}). Topic: committed records of these offsets, the end excluded:",
+        "",
+        *(
+            f"- partition {number}: {first} to {end}"
+            for number, (first, end) in sorted(result.ranges.items())
+        ),
+        "",
+        "| | records |",
+        "| --- | ---: |",
+    ]
+    texts = {
+        "expected": "in the source",
+        "found": "in the topic",
+        "missing": "missing in the topic",
+        "doubled": "copies beyond the first",
+        "unknown": "unknown to the source",
+        "unidentified": "without an id",
+    }
+    lines += [f"| {text} | {getattr(result, name):,} |" for name, text in texts.items()]
+    if republished is not None:
+        lines += [f"| republished | {republished:,} |"]
+    return "\n".join([*lines, ""])
+
+
+def _text(data: Any) -> str | None:
+    if data is None:
+        return None
+    return data.decode("utf-8", "backslashreplace") if isinstance(data, bytes) else str(data)
+
+
+def _field(data: Any, name: str) -> str | None:
+    try:
+        value = json.loads(data)[name]
+    except (ValueError, TypeError, KeyError, IndexError):
+        return None
+    return None if value is None else str(value)

@@ -1,0 +1,184 @@
+"""The relay of an outbox: rows of the table go to Kafka in order, once.
+
+Each transaction carries the ids of its rows as the note of its bookmark. Rows are deleted after the transaction. A relay
+that begins asks for the bookmarks of all topics in the table, and deletes the rows that were sent before it sends any. So a
+kill of the relay, the database or the brokers at any moment neither loses nor doubles a row.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from streamapp._base.failpoints import hit
+from streamapp._base.prometheus import Metric, exposition
+from streamapp.errors import BrokerError
+from streamapp.producer.databases import OutboxDatabase, OutboxRow, as_ranges, of_ranges
+from streamapp.producer.options import ProducerOptions
+from streamapp.producer.session import Bookmark, RecordsRefused, TransactionSession, UnknownTopics
+
+__all__ = ["OutboxRelay", "RelayMetrics"]
+
+logger = logging.getLogger(__name__)
+
+_ATTEMPT_SECONDS = 10.0
+_TRANSACTION_TIMEOUT_MS = 30_000
+_PAUSE_SECONDS = 0.5
+_MOST_ROWS = 1_000
+_NOTE_BYTES = 3_500
+"""Brokers keep at most 4,096 bytes (``offset.metadata.max.bytes``)."""
+
+
+class RelayMetrics(NamedTuple):
+    """A relay's account since its start."""
+
+    relayed: int
+    """Rows that were committed to Kafka and deleted."""
+    found_sent: int
+    """Rows that a relay before had sent; they were deleted without a second send."""
+    refused: int
+    """Rows that brokers refuse; they stay in the table, with the reason in ``refused``."""
+    failures: int
+    """Attempts that brokers or the database ended."""
+
+
+class OutboxRelay:
+    """Sends the rows of an outbox table to Kafka: each once, in the order of their ids, to readers of committed records.
+
+    Run a relay as a process (`streamapp outbox relay`), in a thread (``with``), or with `run`. A second relay of the same
+    table waits (PostgreSQL) or fences the first (SQLite). ``name`` must stay the same: brokers know the relay by name and
+    table.
+
+    >>> from streamapp.producer import SqliteOutbox
+    >>> OutboxRelay("orders-service", SqliteOutbox("orders.db")).metrics.relayed
+    0
+    """
+
+    def __init__(
+        self,
+        name: str,
+        database: OutboxDatabase,
+        *,
+        bootstrap_servers: str | None = None,
+        client_properties: Mapping[str, Any] | None = None,
+        compression_type: str = "lz4",
+        poll_interval_ms: int = 100,
+    ) -> None:
+        self._options = ProducerOptions(
+            name=name,
+            bootstrap_servers=bootstrap_servers,
+            client_properties=client_properties or {},
+            linger_ms=0,
+            compression_type=compression_type,
+        )
+        self._database = database
+        self._poll_seconds = poll_interval_ms / 1000
+        self._passing: tuple[type[Exception], ...] = (BrokerError, *database.errors)
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._failure: Exception | None = None
+        self._unknown = UnknownTopics()
+        self._alone_through = 0
+        self._relayed = self._found_sent = self._refused = self._failures = 0
+
+    @property
+    def metrics(self) -> RelayMetrics:
+        """The account at this moment."""
+        return RelayMetrics(self._relayed, self._found_sent, self._refused, self._failures)
+
+    def exposition(self) -> str:
+        """The account in Prometheus' text format."""
+        families = (
+            Metric(f"outbox_{name}_total", "counter", f"Outbox rows or attempts: {name}.", [({}, value)])
+            for name, value in self.metrics._asdict().items()
+        )
+        return exposition(families, {"relay": self._options.name})
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._run, name="outbox-relay", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if self._thread is not None:
+            self._thread.join()
+        if self._failure is not None and error is None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            self.run()
+        except Exception as exc:
+            logger.exception("relay %s has ended", self._options.name)
+            self._failure = exc
+
+    def stop(self) -> None:
+        """Ends `run` after its transaction; from any thread."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Relays until `stop`. Outages of brokers and database are waited for."""
+        while not self._stopping.is_set():
+            try:
+                self._relay()
+            except self._passing as exc:
+                self._failures += 1
+                logger.warning("relay %s: %s; it tries again", self._options.name, str(exc).strip())
+                self._stopping.wait(_PAUSE_SECONDS)
+        self._database.close()
+
+    def _relay(self) -> None:
+        """Relays until something fails. Whatever it was, the next call asks Kafka first for what was sent."""
+        database = self._database
+        while not database.lead():
+            if self._stopping.wait(_PAUSE_SECONDS):
+                return
+        session = TransactionSession(
+            f"{self._options.name}-outbox-{database.identity()}",
+            self._options.producer(),
+            self._options.client(),
+            seconds=_ATTEMPT_SECONDS,
+            transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+            unknown=self._unknown,
+        )
+        try:
+            marks = session.bookmarks(database.topics(), _ATTEMPT_SECONDS)
+            sent = {each for mark in marks for each in of_ranges(mark.note)}
+            self._found_sent += database.delete(sent)
+            while not self._stopping.is_set():
+                rows = database.first(_MOST_ROWS)
+                if rows:
+                    self._send(session, rows)
+                else:
+                    session.idle()
+                    self._stopping.wait(self._poll_seconds)
+        finally:
+            session.abandon()
+
+    def _send(self, session: TransactionSession, rows: Sequence[OutboxRow]) -> None:
+        if rows[0].id <= self._alone_through:
+            rows = rows[:1]
+        ids = [row.id for row in rows]
+        while len(note := as_ranges(ids)) > _NOTE_BYTES:
+            del ids[len(ids) // 2 :]
+        rows = rows[: len(ids)]
+        try:
+            session.send([row.record for row in rows], Bookmark(ids[-1], note), _ATTEMPT_SECONDS)
+        except RecordsRefused as exc:
+            if len(rows) > 1:
+                self._alone_through = ids[-1]
+                return
+            reason = next(iter(exc.errors.values())).str()
+            logger.error("relay %s: brokers refuse row %d: %s", self._options.name, ids[0], reason)
+            self._database.refuse(ids[0], reason)
+            self._refused += 1
+            return
+        self._database.delete(ids)
+        hit("outbox-deleted")
+        self._relayed += len(ids)

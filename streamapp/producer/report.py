@@ -1,0 +1,53 @@
+"""Answers of a producer: a record's delivery report, and the errors in place of one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from streamapp.errors import BrokerError
+
+__all__ = ["BufferFull", "DeliveryError", "DeliveryReport", "UnsentRecords"]
+
+
+class DeliveryReport(NamedTuple):
+    """The brokers have the record, or, if ``spilled``, the local log has the record until brokers are back.
+
+    ``partition`` and ``offset`` are None for a spilled record, and for a record that was found committed after a
+    connection had broken. ``seconds`` is the time since the application handed the record over.
+
+    >>> DeliveryReport("orders", 2, 81, False, 0.004).offset
+    81
+    """
+
+    topic: str
+    partition: int | None
+    offset: int | None
+    spilled: bool
+    seconds: float
+
+
+class DeliveryError(BrokerError):
+    """A record was not confirmed. ``written`` is False if no topic has the record, and None if nobody knows.
+
+    An application may send the record again only where ``written`` is False: elsewhere the topic may have the record
+    twice.
+    """
+
+    def __init__(self, topic: str, reason: str, written: bool | None) -> None:
+        doubt = (
+            "" if written is False else "; nobody knows if the topic has it, so another send may double it"
+        )
+        super().__init__(f"a record for {topic} was not confirmed: {reason}{doubt}")
+        self.topic, self.written = topic, written
+
+
+class BufferFull(BrokerError, BufferError):
+    """The buffer has no room, and the producer was told to refuse, or cannot wait here. The record was not taken."""
+
+
+class UnsentRecords(BrokerError):
+    """A producer stopped with records that no broker has confirmed; ``count`` says how many."""
+
+    def __init__(self, count: int, what: str) -> None:
+        super().__init__(what)
+        self.count = count

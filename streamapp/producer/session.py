@@ -1,0 +1,239 @@
+"""Transactions of one name, each with a bookmark, so that nobody is in doubt about what was committed.
+
+A bookmark is a number and a note. The bookmark lies in the group of the same name as the transactions, as the committed
+offset of partition 0 of the first record's topic, and is part of the transaction. A connection that breaks during a commit
+leaves the outcome open. The next session of the name ends the open transaction first (`init_transactions`), then reads the
+bookmark, and so knows the outcome.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from streamapp._base.failpoints import hit
+from streamapp.broker.librdkafka import opening
+from streamapp.broker.refused import is_refusal
+from streamapp.broker.requests import committed
+from streamapp.broker.transacting import NotBack, abandon_transaction, in_time, open_transactions, retrying
+from streamapp.errors import BrokerError
+from streamapp.producer.retries import count_retries
+from streamapp.records import OutputRecord, TopicPartition, create_time
+
+__all__ = ["CLIENT_LOGGER", "Bookmark", "RecordsRefused", "TransactionSession", "UnknownTopics", "Unsettled"]
+
+CLIENT_LOGGER = logging.getLogger("streamapp.kafka")
+"""Where librdkafka logs to."""
+_STEP_SECONDS = 0.05
+_UNKNOWN_TOPIC_MS = 4_000
+"""So long an attempt waits for a topic that brokers do not know."""
+_UNKNOWN_SECONDS = 30.0
+"""A topic that brokers do not know for so long does not exist."""
+_CONSEQUENCES = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+"""Errors of records whose transaction has failed for another one."""
+_UNKNOWN = (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+
+class Bookmark(NamedTuple):
+    """How far the transactions of a name have come."""
+
+    number: int
+    note: str = ""
+
+
+class Unsettled(BrokerError):
+    """Nobody knows yet if the transaction was committed. The session has come to its end; the next one finds out."""
+
+
+class RecordsRefused(BrokerError):
+    """Brokers refused records for good, and the transaction was rolled back. ``errors`` has their places in the batch."""
+
+    def __init__(self, errors: Mapping[int, KafkaError]) -> None:
+        super().__init__(f"brokers refused {len(errors)} records: {next(iter(errors.values())).str()}")
+        self.errors = errors
+
+
+class UnknownTopics:
+    """How long topics are unknown to brokers, over all sessions of a name.
+
+    A broker that has just started knows no topic for a moment, and librdkafka then believes that there is none.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def known(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            self._since.pop(topic, None)
+
+    def missing(self, topic: str) -> bool:
+        """Brokers say that there is no such topic, and have said so for long enough."""
+        now = time.monotonic()
+        return now - self._since.setdefault(topic, now) > _UNKNOWN_SECONDS
+
+
+class TransactionSession:
+    """A client for the transactions of a name. It fences every other one of the name. For one thread.
+
+    ``settings`` are those of a producer, ``group_settings`` those of any client. Waits at most ``seconds`` for the brokers,
+    and raises `BrokerError`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: Mapping[str, Any],
+        group_settings: Mapping[str, Any],
+        *,
+        seconds: float,
+        transaction_timeout_ms: int,
+        unknown: UnknownTopics,
+        retried: Callable[[int], None] = lambda times: None,
+    ) -> None:
+        self.name, self._unknown = name, unknown
+        producer_settings = {
+            **settings,
+            "transactional.id": name,
+            "transaction.timeout.ms": transaction_timeout_ms,
+            "topic.metadata.propagation.max.ms": _UNKNOWN_TOPIC_MS,
+            **count_retries(retried),
+            "logger": CLIENT_LOGGER,
+        }
+        with opening(producer_settings):
+            self._client = Producer(producer_settings)
+        try:
+            in_time(partial(open_transactions, self._client, seconds), seconds, lambda: None)
+        except NotBack as exc:
+            raise BrokerError(f"transactions are not possible: {exc}") from None
+        self._group = {
+            **group_settings,
+            "group.id": name,
+            "isolation.level": "read_committed",  # offsets of an open transaction are waited for
+            "enable.auto.commit": False,
+            "logger": CLIENT_LOGGER,
+        }
+        consumer = Consumer(self._group)
+        self._metadata = consumer.consumer_group_metadata()
+        consumer.close()
+
+    def bookmarks(self, topics: Iterable[str], seconds: float) -> list[Bookmark]:
+        """The bookmarks that lie with some topics. Raises `BrokerError`."""
+        consumer = Consumer(self._group)
+        try:
+            found = committed(consumer, [TopicPartition(topic, 0) for topic in set(topics)], seconds=seconds)
+        except KafkaException as exc:
+            raise BrokerError(f"the bookmarks of {self.name} are not known: {exc.args[0].str()}") from exc
+        finally:
+            consumer.close()
+        return [Bookmark(each.offset, each.metadata or "") for each in found if each.offset >= 0]
+
+    def send(
+        self, records: Sequence[OutputRecord], bookmark: Bookmark, seconds: float
+    ) -> list[tuple[int | None, int | None]]:
+        """Commits the records with the bookmark, and returns partition and offset of each.
+
+        Raises `RecordsRefused`, after which the session goes on, or `Unsettled`.
+        """
+        places: list[tuple[int | None, int | None]] = [(None, None)] * len(records)
+        errors: dict[int, KafkaError] = {}
+        try:
+            in_time(
+                partial(self._send, records, bookmark, seconds, places, errors),
+                2 * seconds,
+                lambda: abandon_transaction(self._client),
+            )
+        except KafkaException as exc:
+            self.abandon()
+            raise Unsettled(f"the transaction was not committed: {exc.args[0].str()}") from exc
+        except NotBack as exc:
+            raise Unsettled(str(exc)) from None
+        if errors:
+            raise RecordsRefused(errors)
+        return places
+
+    def _send(
+        self,
+        records: Sequence[OutputRecord],
+        bookmark: Bookmark,
+        seconds: float,
+        places: list[tuple[int | None, int | None]],
+        errors: dict[int, KafkaError],
+    ) -> None:
+        deadline = time.monotonic() + seconds
+
+        def delivered(index: int, error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                errors[index] = error
+            else:
+                places[index] = message.partition(), message.offset()
+
+        self._client.begin_transaction()
+        for index, record in enumerate(records):
+            try:
+                self._produce(record, partial(delivered, index), deadline)
+            except KafkaException as exc:
+                errors[index] = exc.args[0]
+                break
+        # What follows from another error comes before the error, sometimes.
+        while self._client.flush(_STEP_SECONDS) and not any(
+            error.code() not in _CONSEQUENCES for error in errors.values()
+        ):
+            if time.monotonic() > deadline:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        if errors:
+            refused = {
+                index: error for index, error in errors.items() if self._refuses(records[index].topic, error)
+            }
+            if not refused:
+                raise KafkaException(next(iter(errors.values())))
+            retrying(self._client.abort_transaction, seconds)
+            errors.clear()
+            errors.update(refused)
+            return
+        self._unknown.known({record.topic for record in records})
+        hit("producer-sent")
+        position = KafkaPartition(records[0].topic, 0, bookmark.number, bookmark.note)
+        retrying(
+            lambda left: self._client.send_offsets_to_transaction([position], self._metadata, left), seconds
+        )
+        hit("producer-bookmarked")
+        retrying(self._client.commit_transaction, seconds)
+        hit("producer-committed")
+
+    def _refuses(self, topic: str, error: KafkaError) -> bool:
+        return self._unknown.missing(topic) if error.code() in _UNKNOWN else is_refusal(error)
+
+    def _produce(self, record: OutputRecord, delivered: Callable[..., None], deadline: float) -> None:
+        partition = -1 if record.partition is None else record.partition
+        while True:
+            try:
+                self._client.produce(
+                    record.topic,
+                    record.value,
+                    record.key,
+                    partition,
+                    delivered,
+                    timestamp=create_time(record.timestamp),
+                    headers=list(record.headers),
+                )
+                return
+            except BufferError:
+                if time.monotonic() > deadline:
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
+                self._client.poll(_STEP_SECONDS)
+
+    def idle(self) -> None:
+        """To be called now and then while nothing is sent: librdkafka keeps what it has to say until somebody asks."""
+        self._client.poll(0)
+
+    def abandon(self) -> None:
+        """Gives the session up, with the transaction that may be open."""
+        with suppress(NotBack):
+            in_time(partial(abandon_transaction, self._client), 1.0, lambda: None)

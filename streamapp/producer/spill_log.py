@@ -1,0 +1,185 @@
+"""The local log of a producer: records that wait on disk for brokers."""
+
+from __future__ import annotations
+
+import os
+import struct
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+from rocksdict import Options, Rdict, ReadOptions, WriteBatch, WriteOptions
+
+from streamapp.errors import ConfigError, LockError
+from streamapp.producer.parcel import Parcel, record_bytes
+from streamapp.records import OutputRecord
+from streamapp.state.directory import state_error
+
+__all__ = ["LoggedParcel", "SpillLog"]
+
+_FORMAT = b"1"
+_NUMBER = struct.Struct(">Q")
+_NAME, _ID, _NEXT, _VERSION = b"name", b"id", b"next", b"format"
+_WAITING, _REFUSED = b"r", b"x"
+_BLOCK = 1_000_000
+"""So many numbers are set aside at a time, so that the next process begins above all that this one gives."""
+
+_decode = msgspec.msgpack.Decoder(tuple[OutputRecord, ...]).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class LoggedParcel(NamedTuple):
+    """A parcel of the log."""
+
+    number: int
+    records: tuple[OutputRecord, ...]
+
+
+class SpillLog:
+    """Parcels by their number, in a folder that one process at a time may have. For one thread at a time.
+
+    A write is on disk when `append` returns (fsync). Raises `LockError` for a folder that another process has, and
+    `ProcessorStateError` for a disk that is full or broken.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> log = SpillLog(folder, "orders-service", most_bytes=1_000)
+    >>> parcel = Parcel((OutputRecord("orders", b"o1", b"paid", 500),), 70)
+    >>> parcel.number = log.take_number()
+    >>> log.append([parcel])
+    >>> log.close()
+    >>> SpillLog(folder, "orders-service", most_bytes=1_000).head(10, 1_000)[0].records[0].value
+    b'paid'
+    """
+
+    def __init__(self, path: str | os.PathLike[str], name: str, *, most_bytes: int) -> None:
+        self.path = os.path.abspath(path)
+        self.most_bytes = most_bytes
+        self._synced = WriteOptions()
+        self._synced.sync = True
+        try:
+            os.makedirs(self.path, exist_ok=True)
+            self._rows = Rdict(self.path, Options(raw_mode=True))
+        except Exception as error:
+            if "LOCK" in str(error):
+                raise LockError(
+                    f"the spill log {self.path} is open in another process: give every process a spill_dir of its own"
+                ) from error
+            raise state_error(self.path, error) from error
+        owner = (self._rows.get(_NAME) or name.encode()).decode()
+        if owner != name:
+            self._rows.close()
+            raise ConfigError(f"the spill log {self.path} belongs to the producer {owner}, not to {name}")
+        self.transactional_id = (self._rows.get(_ID) or f"{name}-{uuid.uuid4().hex[:12]}".encode()).decode()
+        self._next = self._reserved = int(self._rows.get(_NEXT) or 1)
+        self._write(
+            {_NAME: name.encode(), _ID: self.transactional_id.encode(), _VERSION: _FORMAT}, (), synced=True
+        )
+        self.records = self.bytes = 0
+        """Records that wait, and their bytes."""
+        for parcel in self._parcels(_WAITING, 0):
+            self.records += len(parcel.records)
+            self.bytes += sum(map(record_bytes, parcel.records))
+        self._first = 0
+        """No parcel that waits has a smaller number."""
+
+    @property
+    def full(self) -> bool:
+        """The log takes no more, so that the disk stays free for others."""
+        return self.bytes >= self.most_bytes
+
+    @property
+    def next_number(self) -> int:
+        """No parcel has this number yet, or a larger one."""
+        return self._next
+
+    def take_number(self) -> int:
+        """The next number: larger than every one of this log's processes."""
+        if self._next == self._reserved:
+            self._reserved += _BLOCK
+            self._write({_NEXT: str(self._reserved).encode()}, (), synced=True)
+        self._next += 1
+        return self._next - 1
+
+    def append(self, parcels: Sequence[Parcel]) -> None:
+        """Writes parcels, all or none."""
+        rows = {_key(_WAITING, each.number): _encode(each.records) for each in parcels}
+        self._write(rows, (), synced=True)
+        self.records += sum(len(each.records) for each in parcels)
+        self.bytes += sum(each.size for each in parcels)
+
+    def head(self, most_parcels: int, most_bytes: int) -> list[LoggedParcel]:
+        """The first parcels; at least one if any waits."""
+        found: list[LoggedParcel] = []
+        size = 0
+        for parcel in self._parcels(_WAITING, self._first):
+            size += sum(map(record_bytes, parcel.records))
+            if found and (size > most_bytes or len(found) >= most_parcels):
+                break
+            found.append(parcel)
+        return found
+
+    def remove_through(self, number: int) -> int:
+        """Removes parcels up to a number, which brokers have. Returns how many records these were."""
+        gone, records = [], 0
+        for parcel in self._parcels(_WAITING, self._first):
+            if parcel.number > number:
+                break
+            gone.append(_key(_WAITING, parcel.number))
+            records += len(parcel.records)
+            self.bytes -= sum(map(record_bytes, parcel.records))
+        if gone:
+            # The bookmark says the same, so nothing is lost with a removal that a power cut undoes.
+            self._write({}, gone, synced=False)
+            self._first = number + 1
+            self.records -= records
+        return records
+
+    def refuse(self, number: int) -> int:
+        """Sets a parcel aside that brokers refuse for good. Returns its number of records."""
+        key = _key(_WAITING, number)
+        row = self._rows.get(key)
+        if row is None:
+            return 0
+        self._write({_key(_REFUSED, number): row}, (key,), synced=True)
+        records = _decode(row)
+        self.records -= len(records)
+        self.bytes -= sum(map(record_bytes, records))
+        return len(records)
+
+    def refused(self) -> Iterator[LoggedParcel]:
+        """The parcels that were set aside."""
+        return self._parcels(_REFUSED, 0)
+
+    def close(self) -> None:
+        """Gives the folder free; what was written stays."""
+        self._rows.close()
+
+    def _parcels(self, kind: bytes, first: int) -> Iterator[LoggedParcel]:
+        options = ReadOptions()
+        options.set_iterate_upper_bound(bytes([kind[0] + 1]))
+        rows = self._rows.iter(options)
+        rows.seek(_key(kind, first))
+        while rows.valid():
+            yield LoggedParcel(_NUMBER.unpack(rows.key()[1:])[0], _decode(rows.value()))
+            rows.next()
+        try:
+            rows.status()
+        except Exception as error:
+            raise state_error(self.path, error) from error
+
+    def _write(self, puts: dict[bytes, bytes], deletes: Sequence[bytes], *, synced: bool) -> None:
+        batch = WriteBatch(raw_mode=True)
+        for key, value in puts.items():
+            batch.put(key, value)
+        for key in deletes:
+            batch.delete(key)
+        try:
+            self._rows.write(batch, self._synced if synced else WriteOptions())
+        except Exception as error:
+            raise state_error(self.path, error) from error
+
+
+def _key(kind: bytes, number: int) -> bytes:
+    return kind + _NUMBER.pack(number)

@@ -1,0 +1,341 @@
+"""The way of parcels in transactions, in order and exactly once, through memory or the local log.
+
+Each parcel has a number. A transaction takes the first parcels and commits them with the last number as its bookmark. Two
+threads share the work: the sender waits for brokers, and the spiller moves parcels from memory into the log when the sender
+takes too long. Where a parcel lies does not matter to a transaction under way: its outcome is a number.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from streamapp._base.failpoints import hit
+from streamapp.errors import BrokerError, ProcessorStateError
+from streamapp.producer.buffer import Buffer
+from streamapp.producer.counts import Counts
+from streamapp.producer.options import ProducerOptions
+from streamapp.producer.parcel import Parcel
+from streamapp.producer.report import DeliveryError, UnsentRecords
+from streamapp.producer.session import Bookmark, RecordsRefused, TransactionSession, UnknownTopics, Unsettled
+from streamapp.producer.spill_log import SpillLog
+from streamapp.records import OutputRecord
+
+__all__ = ["TransactionalChannel"]
+
+logger = logging.getLogger(__name__)
+
+_ATTEMPT_SECONDS = 10.0
+_TRANSACTION_TIMEOUT_MS = 30_000
+_PAUSE_SECONDS = 0.2
+_LOOK_SECONDS = 0.02
+_IDLE_SECONDS = 1.0
+_MOST_PARCELS = 10_000
+_MOST_BYTES = 8 << 20
+_LEAST_PARCELS = 10
+
+
+class _Batched(Protocol):
+    """A parcel in memory or in the log."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def records(self) -> tuple[OutputRecord, ...]: ...
+
+
+class TransactionalChannel:
+    """A `Channel` whose records arrive exactly once, also after a connection breaks; with a log also after a kill."""
+
+    def __init__(
+        self, options: ProducerOptions, name: str, buffer: Buffer, counts: Counts, log: SpillLog | None
+    ) -> None:
+        self._options, self._name, self._buffer, self._counts = options, name, buffer, counts
+        self._log = log
+        self._settings, self._group_settings = options.producer(), options.client()
+        self._pending: deque[Parcel] = deque()
+        """Parcels in memory, by number; all numbers in the log are smaller."""
+        self._work = threading.Condition()
+        """Guards the parcels in memory."""
+        self._moving = threading.Lock()
+        """Held while parcels move: into the log, or to their end. Taken before `_work`."""
+        self._next = 1
+        self._session: TransactionSession | None = None
+        self._unknown = UnknownTopics()
+        self._waiting_since: float | None = None
+        """The time of the last progress while there was work."""
+        self._alone_through = 0
+        """Parcels up to this number go one by one, to find the one that brokers refuse."""
+        self._limit = _MOST_PARCELS
+        self._closing = self._closed = False
+        self._ending = threading.Event()
+        if log is not None:
+            counts.inherited(log.records)
+        self._sender = threading.Thread(target=self._send_all, name="producer-sender", daemon=True)
+        self._spiller = threading.Thread(target=self._spill_all, name="producer-spiller", daemon=True)
+        self._sender.start()
+        if log is not None:
+            self._spiller.start()
+
+    def put(self, parcel: Parcel) -> None:
+        with self._work:
+            if self._closed:
+                self._lose([parcel])
+                return
+            if self._log is None:
+                parcel.number = self._next
+                self._next += 1
+            else:
+                parcel.number = self._log.take_number()
+            self._pending.append(parcel)
+            # The sender waits for the first parcel, and lingers for a full batch.
+            if len(self._pending) in (1, self._limit):
+                self._work.notify_all()
+
+    def close(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        with self._work:
+            self._closing = True
+            self._work.notify_all()
+        while self._sender.is_alive() and time.monotonic() < deadline and not (self._log and self._away):
+            self._sender.join(_LOOK_SECONDS)
+        self._closed = True
+        self._ending.set()
+        with self._work:
+            self._work.notify_all()
+        if self._log is not None:
+            self._spiller.join()
+            self._close_log(self._log)
+        with self._work:
+            lost, self._pending = list(self._pending), deque()
+        records = sum(len(each.records) for each in lost)
+        self._lose(lost)
+        if lost:
+            raise UnsentRecords(
+                records,
+                f"the producer stopped with {records:,} records that no broker has confirmed; their reports are errors",
+            )
+
+    def _lose(self, parcels: Sequence[Parcel]) -> None:
+        for parcel in parcels:
+            self._buffer.release(len(parcel.records), parcel.size)
+            self._counts.failed(len(parcel.records))
+            parcel.future.set_exception(
+                DeliveryError(
+                    parcel.records[0].topic, "the producer stopped before brokers confirmed it", None
+                )
+            )
+
+    def _close_log(self, log: SpillLog) -> None:
+        with self._moving:
+            with suppress(ProcessorStateError):
+                self._spill(log, everything=True)
+            if log.records:
+                logger.warning(
+                    "%s stopped with %s records in %s, which no broker has confirmed: the next producer of that spill_dir "
+                    "sends them", self._options.name, f"{log.records:,}", log.path,
+                )  # fmt: skip
+            log.close()
+
+    @property
+    def _away(self) -> bool:
+        """There was work for so long, and no progress."""
+        since = self._waiting_since
+        return since is not None and time.monotonic() - since > self._options.spill_after_ms / 1000
+
+    # The sender.
+
+    def _send_all(self) -> None:
+        while batch := self._next_batch():
+            try:
+                self._send(batch)
+            except RecordsRefused as exc:
+                self._blame(batch, exc)
+            except Exception as exc:  # without this thread, records would wait for ever
+                if self._closed:
+                    break
+                self._session = None
+                self._limit = max(_LEAST_PARCELS, self._limit // 2)
+                self._counts.retried(1)
+                unforeseen = None if isinstance(exc, BrokerError) else exc
+                logger.warning("%s: %s; it tries again", self._options.name, exc, exc_info=unforeseen)
+                self._ending.wait(_PAUSE_SECONDS)
+            else:
+                self._limit = min(_MOST_PARCELS, self._limit * 2)
+        if self._session is not None:
+            self._session.abandon()
+
+    def _next_batch(self) -> Sequence[_Batched]:
+        """The first parcels that wait; none when the channel is closed."""
+        with self._work:
+            while not self._closed and not (self._log and self._log.records) and not self._pending:
+                self._waiting_since = None
+                if self._closing:
+                    return ()
+                self._work.wait(_IDLE_SECONDS)
+                if self._session is not None:
+                    self._session.idle()
+            if self._waiting_since is None:
+                self._waiting_since = time.monotonic()
+        if self._log is None or not self._log.records:
+            self._linger()
+        with self._moving:
+            if self._closed:
+                return ()
+            if self._log is not None and self._log.records:
+                batch: Sequence[_Batched] = self._log.head(self._limit, _MOST_BYTES)
+            else:
+                batch = self._first_pending()
+        return batch[:1] if batch and batch[0].number <= self._alone_through else batch
+
+    def _linger(self) -> None:
+        """Waits for more records, as ``linger.ms`` says."""
+        until = time.monotonic() + self._options.linger_ms / 1000
+        with self._work:
+            while len(self._pending) < self._limit and not self._closing:
+                left = until - time.monotonic()
+                if left <= 0:
+                    break
+                self._work.wait(left)
+
+    def _first_pending(self) -> list[Parcel]:
+        found: list[Parcel] = []
+        size = 0
+        with self._work:
+            for parcel in self._pending:
+                size += parcel.size
+                if found and (size > _MOST_BYTES or len(found) >= self._limit):
+                    break
+                found.append(parcel)
+        return found
+
+    def _send(self, batch: Sequence[_Batched]) -> None:
+        session = self._session
+        if session is None:
+            session = self._open()
+            # The last transaction may have been committed. It began with the parcel that is the first now.
+            found = max((mark.number for mark in self._marks(session, batch)), default=0)
+            self._session = session
+            if found >= batch[0].number:
+                self._settle(found, ())
+                return
+        records = [record for parcel in batch for record in parcel.records]
+        last = batch[-1].number
+        places = session.send(records, Bookmark(last), _ATTEMPT_SECONDS)
+        self._settle(last, places)
+
+    def _open(self) -> TransactionSession:
+        return TransactionSession(
+            self._name,
+            self._settings,
+            self._group_settings,
+            seconds=_ATTEMPT_SECONDS,
+            transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+            unknown=self._unknown,
+            retried=self._counts.retried,
+        )
+
+    def _marks(self, session: TransactionSession, batch: Sequence[_Batched]) -> list[Bookmark]:
+        marks = session.bookmarks([batch[0].records[0].topic], _ATTEMPT_SECONDS)
+        given = self._log.next_number if self._log is not None else self._next
+        if any(mark.number >= given for mark in marks):
+            raise Unsettled(
+                f"another producer has used the name {self._name}: a spill_dir was copied. Empty the copy, so that it "
+                "gets a name of its own"
+            )
+        return marks
+
+    def _settle(self, through: int, places: Sequence[tuple[int | None, int | None]]) -> None:
+        """Brokers have all parcels up to a number; ``places`` are those of the records, if known."""
+        with self._moving:
+            if self._closed and self._log is not None:
+                return  # the next process finds the bookmark
+            done: list[Parcel] = []
+            with self._work:
+                while self._pending and self._pending[0].number <= through:
+                    done.append(self._pending.popleft())
+            removed = self._log.remove_through(through) if self._log is not None else 0
+            hit("spill-removed")
+        self._waiting_since = time.monotonic()
+        if removed:
+            self._counts.confirmed(removed, spilled=True)
+        # Parcels that are still in memory are the last of the batch.
+        begin = len(places) - sum(len(parcel.records) for parcel in done)
+        for parcel in done:
+            count = len(parcel.records)
+            known = tuple(places[begin : begin + count]) if places else None
+            begin += count
+            reports = parcel.reports(known)
+            self._buffer.release(count, parcel.size)
+            self._counts.confirmed(count, [reports[0].seconds] * count)
+            parcel.future.set_result(reports)
+
+    def _blame(self, batch: Sequence[_Batched], refused: RecordsRefused) -> None:
+        """A refusal of one parcel is final. Of several, each has to meet the brokers alone: an error tells of a whole request."""
+        if len(batch) > 1:
+            self._alone_through = batch[-1].number
+            return
+        number, error = batch[0].number, next(iter(refused.errors.values()))
+        topic = batch[0].records[min(refused.errors)].topic
+        with self._moving:
+            if self._closed:
+                return
+            with self._work:
+                failed = (
+                    self._pending.popleft() if self._pending and self._pending[0].number == number else None
+                )
+            aside = self._log.refuse(number) if self._log is not None else 0
+        self._waiting_since = time.monotonic()
+        if aside and self._log is not None:
+            self._counts.failed(aside, spilled=True)
+            logger.error(
+                "%s: brokers refuse %d spilled records for %s: %s. The log %s keeps them aside (SpillLog.refused)",
+                self._options.name, aside, topic, error.str(), self._log.path,
+            )  # fmt: skip
+        if failed is not None:
+            self._buffer.release(len(failed.records), failed.size)
+            self._counts.failed(len(failed.records))
+            failed.future.set_exception(DeliveryError(topic, error.str(), False))
+
+    # The spiller.
+
+    def _spill_all(self) -> None:
+        log = self._log
+        assert log is not None
+        told = False
+        while not self._closed:
+            try:
+                with self._moving:
+                    if self._spill(log, everything=False):
+                        told = False
+            except ProcessorStateError as exc:
+                if not told:
+                    logger.error("%s cannot spill: %s. Records wait in memory", self._options.name, exc)
+                told = True
+            self._ending.wait(_LOOK_SECONDS)
+
+    def _spill(self, log: SpillLog, *, everything: bool) -> bool:
+        """Moves parcels into the log, all of those in memory, where brokers take too long."""
+        with self._work:
+            parcels = list(self._pending)
+        if not parcels or (log.full and not everything):
+            return False
+        late = time.monotonic() - parcels[0].born > self._options.spill_after_ms / 1000
+        pressed = self._options.when_full == "spill" and self._buffer.pressed
+        if not (everything or late or pressed or self._away):
+            return False
+        log.append(parcels)
+        hit("spill-written")
+        with self._work:
+            for _ in parcels:
+                self._pending.popleft()
+        for parcel in parcels:
+            self._buffer.release(len(parcel.records), parcel.size)
+            self._counts.spilled(len(parcel.records))
+            parcel.future.set_result(parcel.reports(spilled=True))
+        return True

@@ -1,0 +1,277 @@
+"""The outbox: in real databases, with relay, database and brokers killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from streamapp import ConfigError, SerializationError, StringSerde
+from streamapp.broker import LocalKafka
+from streamapp.producer import Outbox, OutboxRelay, PostgresOutbox, SqliteOutbox
+from streamapp.producer.databases import as_ranges, of_ranges
+
+from ..processes import until
+from .postgres import PostgreSQL
+from .relaying import database_at
+from .topics import Topics
+
+ROOT = Path(__file__).parents[2]
+COUNT = 300
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgreSQL]:
+    server = PostgreSQL()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty outbox."""
+    if request.param == "sqlite":
+        address = str(tmp_path / "orders.db")
+    else:
+        address = request.getfixturevalue("server").conninfo
+        with psycopg.connect(address) as connection:
+            connection.execute("DROP TABLE IF EXISTS streamapp_outbox, streamapp_outbox_identity, orders")
+    database = database_at(address)
+    database.create()
+    database.create()  # as every start of an application may do
+    database.close()
+    return address
+
+
+def connect(address: str) -> Any:
+    return psycopg.connect(address) if "host=" in address else sqlite3.connect(address, timeout=30)
+
+
+def add(address: str, topic: str, numbers: range) -> None:
+    outbox = Outbox(database_at(address), key_serde=StringSerde())
+    with closing(connect(address)) as connection:
+        for number in numbers:
+            outbox.add(connection, topic, key="k", value=b"%d" % number)
+            connection.commit()
+
+
+@contextmanager
+def ending(enough: threading.Event, writer: threading.Thread) -> Iterator[None]:
+    """However the block ends, the writer does too."""
+    try:
+        yield
+    finally:
+        enough.set()
+        writer.join()
+
+
+def relay(bootstrap: str, address: str, failpoint: str = "") -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.producer.relaying", bootstrap, address],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "STREAMAPP_FAILPOINT": failpoint},
+    )
+
+
+def relay_all(bootstrap: str, address: str) -> list[int]:
+    process = relay(bootstrap, address)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    return [int(each) for each in output.split()]
+
+
+def test_a_record_is_sent_if_its_transaction_commits(topics: Topics, address: str) -> None:
+    topic = topics.create(1)
+    outbox = Outbox(database_at(address), key_serde=StringSerde())
+    with closing(connect(address)) as connection:
+        connection.execute("CREATE TABLE orders (id text)")
+        connection.execute("INSERT INTO orders VALUES ('o1')")
+        outbox.add(connection, topic, key="o1", value=b"paid", headers=(("trace", b"1"),))
+        connection.commit()
+        connection.execute("INSERT INTO orders VALUES ('o2')")
+        outbox.add(connection, topic, key="o2", value=b"paid")
+        connection.rollback()
+        outbox.add(connection, topic, key="o3", value=None)
+        connection.commit()
+    assert relay_all(topics.bootstrap, address) == [2, 0, 0, 0]
+    assert topics.read(topic) == {0: [(b"o1", b"paid"), (b"o3", None)]}
+
+
+STEPS = ("producer-sent", "producer-bookmarked", "producer-committed", "outbox-deleted")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_killed_relay_loses_and_doubles_nothing(topics: Topics, address: str, step: str) -> None:
+    topic = topics.create(1)
+    add(address, topic, range(COUNT))
+    assert relay(topics.bootstrap, address, f"{step}:kill").wait(120) == -signal.SIGKILL
+    add(address, topic, range(COUNT, COUNT + 50))
+    relayed, found, refused, _ = relay_all(topics.bootstrap, address)
+    assert topics.values(topic) == [b"%d" % number for number in range(COUNT + 50)]
+    committed = step in ("producer-committed", "outbox-deleted")
+    assert (relayed, found, refused) == (
+        50 if committed else COUNT + 50,
+        COUNT if step == "producer-committed" else 0,
+        0,
+    )
+
+
+def test_a_small_id_that_commits_late_is_neither_lost_nor_does_it_double_others(
+    topics: Topics, server: PostgreSQL
+) -> None:
+    topic = topics.create(1)
+    with psycopg.connect(server.conninfo) as connection:
+        connection.execute("DROP TABLE IF EXISTS streamapp_outbox, streamapp_outbox_identity")
+    database = PostgresOutbox(server.conninfo)
+    database.create()
+    outbox = Outbox(database)
+    with psycopg.connect(server.conninfo) as late:
+        outbox.add(late, topic, value=b"late")
+        add(server.conninfo, topic, range(COUNT))
+        killed = relay(topics.bootstrap, server.conninfo, "producer-committed:kill")
+        assert killed.wait(120) == -signal.SIGKILL
+        late.commit()
+    assert relay_all(topics.bootstrap, server.conninfo) == [1, COUNT, 0, 0]
+    assert topics.values(topic) == [*(b"%d" % number for number in range(COUNT)), b"late"]
+
+
+def test_database_and_brokers_are_killed_while_rows_are_written_and_relayed(
+    server: PostgreSQL, tmp_path: Path
+) -> None:
+    with psycopg.connect(server.conninfo) as connection:
+        connection.execute("DROP TABLE IF EXISTS streamapp_outbox, streamapp_outbox_identity")
+    database = PostgresOutbox(server.conninfo)
+    database.create()
+    with LocalKafka(tmp_path / "kafka", brokers=1, port=0) as mortal:
+        topics = Topics(mortal.bootstrap_servers)
+        topic = topics.create(1)
+        committed: list[int] = []
+        enough = threading.Event()
+
+        def write() -> None:
+            number = 0
+            while not enough.is_set():
+                try:
+                    add(server.conninfo, topic, range(number, number + 1))
+                    committed.append(number)
+                except psycopg.Error:
+                    # Nobody knows if this number was committed: the next is another one.
+                    enough.wait(0.1)
+                number += 1
+
+        writer = threading.Thread(target=write)
+        with (
+            OutboxRelay(
+                "orders", PostgresOutbox(server.conninfo), bootstrap_servers=topics.bootstrap
+            ) as running,
+            ending(enough, writer),
+        ):
+            writer.start()
+            for kill in ("database", "broker", "database"):
+                before = running.metrics.relayed
+                until(
+                    lambda before=before: running.metrics.relayed > before + 50, 120, lambda: running.metrics
+                )  # type: ignore[misc]
+                if kill == "database":
+                    server.kill()
+                    server.start()
+                else:
+                    mortal.kill_broker(1)
+                    mortal.start_broker(1)
+            before = running.metrics.relayed
+            until(lambda: running.metrics.relayed > before + 50, 120, lambda: running.metrics)
+            enough.set()
+            writer.join()
+            # The connection of `database` has not survived.
+            waiting = PostgresOutbox(server.conninfo)
+            until(lambda: not waiting.count(), 120, lambda: running.metrics)
+            assert running.metrics.failures
+        values = [int(value or b"") for value in topics.values(topic)]
+    assert values == sorted(set(values)), "order, and none twice"
+    assert set(committed) <= set(values)
+
+
+def test_a_row_that_brokers_refuse_stays_with_the_reason(topics: Topics, address: str) -> None:
+    topic = topics.create(1, max_message_bytes="2000")
+    outbox = Outbox(database_at(address))
+    with closing(connect(address)) as connection:
+        # Random, as lz4 would make it small.
+        for value in (b"a", os.urandom(5_000), b"b"):
+            outbox.add(connection, topic, value=value)
+        connection.commit()
+        assert relay_all(topics.bootstrap, address)[:3] == [2, 0, 1]
+        rows = connection.execute("SELECT id, refused FROM streamapp_outbox").fetchall()
+    assert [row[0] for row in rows] == [2]
+    assert "MSG_SIZE_TOO_LARGE" in rows[0][1] or "too large" in rows[0][1].lower()
+    assert topics.values(topic) == [b"a", b"b"]
+
+
+def test_a_second_relay_waits_for_the_first(topics: Topics, server: PostgreSQL) -> None:
+    with psycopg.connect(server.conninfo) as connection:
+        connection.execute("DROP TABLE IF EXISTS streamapp_outbox, streamapp_outbox_identity")
+    database = PostgresOutbox(server.conninfo)
+    database.create()
+    topic = topics.create(1)
+    with OutboxRelay("orders", PostgresOutbox(server.conninfo), bootstrap_servers=topics.bootstrap) as first:
+        add(server.conninfo, topic, range(1))
+        until(lambda: first.metrics.relayed == 1, 60, lambda: first.metrics)
+        with OutboxRelay(
+            "orders", PostgresOutbox(server.conninfo), bootstrap_servers=topics.bootstrap
+        ) as second:
+            add(server.conninfo, topic, range(1, 100))
+            until(lambda: first.metrics.relayed == 100, 60, lambda: first.metrics)
+            first.stop()
+            add(server.conninfo, topic, range(100, 200))
+            until(lambda: second.metrics.relayed == 100, 60, lambda: second.metrics)
+    assert (first.metrics.failures, second.metrics.failures) == (0, 0)
+    assert topics.values(topic) == [b"%d" % number for number in range(200)]
+
+
+def test_what_cannot_be_right_is_refused_early() -> None:
+    with pytest.raises(ConfigError, match="plain name"):
+        SqliteOutbox("orders.db", table="orders; DROP TABLE orders")
+    outbox = Outbox(SqliteOutbox("orders.db"), key_serde=StringSerde())
+    with pytest.raises(SerializationError):
+        outbox.statement("orders", key=5)  # type: ignore[arg-type]
+    assert not Path("orders.db").exists()
+
+
+def test_the_commands(topics: Topics, tmp_path: Path) -> None:
+    topic = topics.create(1)
+    address = str(tmp_path / "orders.db")
+    environment = {**os.environ, "STREAMAPP_OUTBOX": address, "STREAMAPP_BOOTSTRAP_SERVERS": topics.bootstrap}
+    command = [sys.executable, "-c", "from streamapp.cli import main; main()", "outbox"]
+    subprocess.run([*command, "create"], env=environment, check=True)
+    add(address, topic, range(COUNT))
+    relaying = subprocess.Popen(
+        [*command, "relay", "orders"], env=environment, stderr=subprocess.PIPE, text=True
+    )
+    waiting = SqliteOutbox(address)
+    until(lambda: not waiting.count(), 60, waiting.count)
+    relaying.terminate()
+    _, said = relaying.communicate(timeout=60)
+    assert (relaying.returncode, said) == (0, f"orders relays streamapp_outbox\n{COUNT} rows relayed\n")
+    assert topics.values(topic) == [b"%d" % number for number in range(COUNT)]
+    missing = subprocess.run([*command, "relay", "orders"], env=os.environ, capture_output=True, text=True)
+    assert "STREAMAPP_OUTBOX is not set" in missing.stderr
+
+
+def test_ids_survive_as_text() -> None:
+    ids = [1, 2, 3, 9, 11, 12, 500]
+    assert of_ranges(as_ranges(ids)) == ids
+    assert of_ranges("") == []

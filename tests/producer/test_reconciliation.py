@@ -1,0 +1,134 @@
+"""A source's account against a topic, and the gap sent again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from streamapp.cli import main
+from streamapp.producer import SyncReliableProducer
+
+from .topics import Topics
+
+
+@pytest.fixture(autouse=True)
+def here(topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STREAMAPP_BOOTSTRAP_SERVERS", topics.bootstrap)
+
+
+def send(topics: Topics, topic: str, names: list[str], **more: Any) -> None:
+    with SyncReliableProducer("source", bootstrap_servers=topics.bootstrap) as producer:
+        for name in names:
+            producer.send_soon(topic, key=name.encode(), value=b"{}", **more)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["reconcile", *arguments])
+
+
+def test_equal_accounts(topics: Topics) -> None:
+    topic = topics.create()
+    names = [f"o{number}" for number in range(100)]
+    send(topics, topic, names)
+    Path("ids").write_text("\n".join(reversed(names)))
+    result = run(topic, "--source", "ids")
+    assert result.exit_code == 0, result.output
+    assert "| in the source | 100 |" in result.output
+    assert "each record of the source once" in result.output
+
+
+def test_the_gap_as_a_list_and_a_report(topics: Topics) -> None:
+    topic = topics.create()
+    send(topics, topic, ["a", "c", "c", "x"])
+    with SyncReliableProducer("source", bootstrap_servers=topics.bootstrap) as producer:
+        producer.send(topic, value=b"nameless")
+    Path("ids").write_text("a\nb\nc\nd\n")
+    result = run(topic, "--source", "ids", "--gap", "gap", "--report", "report.md")
+    assert result.exit_code == 1
+    assert Path("gap").read_text() == "b\t1\t0\nc\t1\t2\nd\t1\t0\nx\t0\t1\n"
+    report = Path("report.md").read_text()
+    for line in (
+        "| in the source | 4 |",
+        "| missing in the topic | 2 |",
+        "| copies beyond the first | 1 |",
+        "| unknown to the source | 1 |",
+        "| without an id | 1 |",
+    ):
+        assert line in report
+
+
+def test_the_gap_is_sent_again_and_no_second_time(topics: Topics) -> None:
+    topic = topics.create()
+    names = [f"o{number}" for number in range(50)]
+    send(topics, topic, names[::2])
+    Path("source").write_text(
+        "".join(
+            json.dumps({"id": name, "key": name, "value": {"n": name}, "timestamp": 500}) + "\n"
+            for name in names
+        )
+    )
+    result = run(topic, "--source", "source", "--republish", "1000")
+    assert result.exit_code == 0, result.output
+    assert "| republished | 25 |" in result.output
+    again = run(topic, "--source", "source", "--republish", "1000")
+    assert again.exit_code == 0, again.output
+    assert "| republished | 0 |" in again.output
+    keys = [key for rows in topics.read(topic).values() for key, _ in rows]
+    assert sorted(keys) == sorted(name.encode() for name in names)
+
+
+def test_counts_by_window_and_key(topics: Topics) -> None:
+    topic = topics.create()
+    send(topics, topic, ["a", "a", "b"], timestamp=1_000)
+    send(topics, topic, ["a"], timestamp=2_500)
+    Path("counts").write_text("0\ta\t2\n0\tb\t2\n2000\ta\t1\n")
+    result = run(topic, "--source", "counts", "--window", "2000", "--gap", "gap")
+    assert result.exit_code == 1
+    assert Path("gap").read_text() == "0\tb\t2\t1\n"
+    assert "| missing in the topic | 1 |" in result.output
+
+
+def test_only_records_of_a_time_count(topics: Topics) -> None:
+    topic = topics.create()
+    for name, at in (("early", 900), ("a", 1_000), ("b", 1_999), ("late", 2_000)):
+        send(topics, topic, [name], timestamp=at)
+    Path("ids").write_text("a\nb\n")
+    result = run(topic, "--source", "ids", "--from", "1000", "--to", "2000")
+    assert result.exit_code == 0, result.output
+
+
+def test_ids_in_headers_and_values(topics: Topics) -> None:
+    topic = topics.create()
+    with SyncReliableProducer("source", bootstrap_servers=topics.bootstrap) as producer:
+        producer.send(topic, value=b'{"order": 7}', headers=(("id", b"h7"),))
+    Path("ids").write_text("7\n")
+    assert run(topic, "--source", "ids", "--id", "value:order").exit_code == 0
+    Path("ids").write_text("h7\n")
+    assert run(topic, "--source", "ids", "--id", "header:id").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--id", "body"), "an id is key"),
+        (("--window", "1000"), "line 1"),
+        (("--window", "1000", "--republish", "1"), "needs ids"),
+        (("--republish", "1"), 'not JSON with "id"'),
+    ],
+)
+def test_what_cannot_be_right_is_refused(topics: Topics, arguments: tuple[str, ...], message: str) -> None:
+    topic = topics.create()
+    Path("ids").write_text("a\n")
+    result = run(topic, "--source", "ids", *arguments)
+    assert result.exit_code == 1
+    assert message in result.output
+
+
+def test_a_topic_that_is_not_there(topics: Topics) -> None:
+    Path("ids").write_text("a\n")
+    assert "there is no topic nowhere" in run("nowhere", "--source", "ids").output

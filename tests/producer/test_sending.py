@@ -1,0 +1,258 @@
+"""Both producers on a broker that is there: reports, partitions, bounds, accounts, transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from streamapp import BrokerError, ConfigError, JsonSerde, SerializationError, StringSerde
+from streamapp._base.partitioning import partition_for
+from streamapp.producer import (
+    BufferFull,
+    DeliveryError,
+    ProducerMetrics,
+    ReliableProducer,
+    SyncReliableProducer,
+    UnsentRecords,
+)
+
+from .topics import PARTITIONS, Topics
+
+NOWHERE = "127.0.0.1:9"
+WAYS: list[dict[str, Any]] = [{}, {"transactions": True}, {"spill_dir": "spill"}]
+ways = pytest.mark.parametrize("way", WAYS, ids=["idempotent", "transactions", "spill"])
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def adds_up(metrics: ProducerMetrics) -> bool:
+    return (
+        metrics.events == metrics.confirmed + metrics.unconfirmed + metrics.failed
+        and metrics.spilled <= metrics.unconfirmed
+    )
+
+
+@ways
+async def test_a_report_says_where_the_record_is(topics: Topics, way: dict[str, Any]) -> None:
+    topic = topics.create()
+    async with ReliableProducer(
+        "orders-service",
+        key_serde=StringSerde(),
+        value_serde=JsonSerde(),
+        bootstrap_servers=topics.bootstrap,
+        **way,
+    ) as producer:
+        first = await producer.send(topic, key="o1", value={"paid": True})
+        second = await producer.send_soon(topic, key="o1", value=None)
+    partition = partition_for(b"o1", PARTITIONS)
+    assert (first.topic, first.partition, first.offset, first.spilled) == (topic, partition, 0, False)
+    # A marker ends each transaction.
+    assert (second.partition, second.offset) == (partition, 2 if way else 1)
+    assert topics.read(topic)[partition] == [(b"o1", b'{"paid":true}'), (b"o1", None)]
+    assert producer.metrics.confirmed == 2
+
+
+@ways
+def test_threads_send_in_order_to_javas_partitions(topics: Topics, way: dict[str, Any]) -> None:
+    topic = topics.create()
+    with SyncReliableProducer(
+        "orders-service", key_serde=StringSerde(), bootstrap_servers=topics.bootstrap, **way
+    ) as producer:
+
+        def send(thread: int) -> None:
+            for number in range(500):
+                producer.send_soon(topic, key=f"{thread}-{number % 7}", value=b"%d" % number)
+                assert adds_up(producer.metrics)
+
+        threads = [threading.Thread(target=send, args=(each,)) for each in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert producer.flush(60_000)
+        assert (producer.metrics.events, producer.metrics.confirmed) == (2_000, 2_000)
+    by_key: dict[bytes, list[int]] = {}
+    for partition, rows in topics.read(topic).items():
+        for key, value in rows:
+            assert key is not None
+            assert value is not None
+            assert partition == partition_for(key, PARTITIONS)
+            by_key.setdefault(key, []).append(int(value))
+    assert sum(map(len, by_key.values())) == 2_000
+    assert all(numbers == sorted(numbers) for numbers in by_key.values())
+
+
+async def test_a_record_chooses_its_partition(topics: Topics) -> None:
+    topic = topics.create()
+    async with ReliableProducer("orders", bootstrap_servers=topics.bootstrap) as producer:
+        assert (await producer.send(topic, key=b"o1", value=b"v", partition=2)).partition == 2
+
+
+@ways
+async def test_what_brokers_refuse_has_an_error_and_the_others_arrive(
+    topics: Topics, way: dict[str, Any]
+) -> None:
+    topic = topics.create(1, max_message_bytes="2000")
+    async with ReliableProducer(
+        "orders", bootstrap_servers=topics.bootstrap, compression_type="none", batch_size=1_000, **way
+    ) as producer:
+        values = [b"a", b"x" * 5_000, b"b", b"c"]
+        reports = await asyncio.gather(
+            *(producer.send_soon(topic, key=b"k", value=value) for value in values), return_exceptions=True
+        )
+        assert isinstance(reports[1], DeliveryError)
+        assert reports[1].written is False
+        metrics = producer.metrics
+        assert (metrics.events, metrics.confirmed, metrics.failed, metrics.unconfirmed) == (4, 3, 1, 0)
+    assert topics.values(topic) == [b"a", b"b", b"c"]
+
+
+async def test_a_topic_that_is_not_there(topics: Topics) -> None:
+    async with ReliableProducer("orders", bootstrap_servers=topics.bootstrap, transactions=True) as producer:
+        with pytest.raises(DeliveryError) as caught:
+            await producer.send("no-such-topic", value=b"v")
+    assert caught.value.written is False
+
+
+async def test_a_transaction_arrives_whole_or_not_at_all(topics: Topics) -> None:
+    orders, payments = topics.create(), topics.create()
+    async with ReliableProducer("orders", bootstrap_servers=topics.bootstrap, transactions=True) as producer:
+        async with producer.transaction() as transaction:
+            transaction.send(orders, key=b"o1", value=b"paid")
+            transaction.send(payments, key=b"p1", value=b"o1")
+        assert [report.topic for report in transaction.reports] == [orders, payments]
+        with pytest.raises(ZeroDivisionError):
+            async with producer.transaction() as transaction:
+                transaction.send(orders, key=b"o2", value=b"paid")
+                1 / 0  # noqa: B018
+    assert (topics.values(orders), topics.values(payments)) == ([b"paid"], [b"o1"])
+    assert producer.metrics.events == 2
+
+
+def test_a_transaction_of_the_twin(topics: Topics) -> None:
+    orders = topics.create()
+    with SyncReliableProducer("orders", bootstrap_servers=topics.bootstrap, transactions=True) as producer:
+        with producer.transaction() as transaction:
+            transaction.send(orders, key=b"o1", value=b"paid")
+            transaction.send(orders, key=b"o1", value=b"sent")
+        assert len(transaction.reports) == 2
+    assert topics.values(orders) == [b"paid", b"sent"]
+
+
+async def test_a_refused_record_takes_its_transaction_with_it(topics: Topics) -> None:
+    topic = topics.create(1, max_message_bytes="2000")
+    async with ReliableProducer(
+        "orders", bootstrap_servers=topics.bootstrap, transactions=True, compression_type="none"
+    ) as producer:
+        with pytest.raises(DeliveryError):
+            async with producer.transaction() as transaction:
+                transaction.send(topic, value=b"a")
+                transaction.send(topic, value=b"x" * 5_000)
+        await producer.send(topic, value=b"b")
+        assert (producer.metrics.failed, producer.metrics.confirmed) == (2, 1)
+    assert topics.values(topic) == [b"b"]
+
+
+async def test_transactions_have_to_be_asked_for() -> None:
+    async with ReliableProducer("orders", bootstrap_servers=NOWHERE) as producer:
+        with pytest.raises(ConfigError, match="transactions=True"):
+            producer.transaction()
+
+
+async def test_senders_wait_at_the_bound_in_order(topics: Topics) -> None:
+    topic = topics.create(1)
+    async with ReliableProducer("orders", bootstrap_servers=topics.bootstrap, buffer_records=3) as producer:
+        await asyncio.gather(*(producer.send(topic, value=b"%d" % number) for number in range(200)))
+    assert topics.values(topic) == [b"%d" % number for number in range(200)]
+
+
+async def test_the_bound_refuses_and_says_so() -> None:
+    producer: ReliableProducer[bytes, bytes]
+    with pytest.raises(UnsentRecords) as caught:
+        async with ReliableProducer(
+            "orders", bootstrap_servers=NOWHERE, buffer_records=2, when_full="refuse", close_timeout_ms=100
+        ) as producer:
+            taken = [producer.send_soon("t", value=b"a"), producer.send_soon("t", value=b"b")]
+            with pytest.raises(BufferFull):
+                await producer.send("t", value=b"c")
+            with pytest.raises(BufferFull):
+                producer.send_soon("t", value=b"c")
+            metrics = producer.metrics
+            assert (metrics.events, metrics.unconfirmed, metrics.refused) == (2, 2, 2)
+    assert caught.value.count == 2
+    reports = await asyncio.gather(*taken, return_exceptions=True)
+    assert all(isinstance(each, DeliveryError) for each in reports)
+    assert adds_up(producer.metrics)
+    assert producer.metrics.failed == 2
+
+
+async def test_a_cancelled_wait_for_room_gives_the_place_back() -> None:
+    with pytest.raises(UnsentRecords):
+        async with ReliableProducer(
+            "orders", bootstrap_servers=NOWHERE, buffer_records=1, close_timeout_ms=100
+        ) as producer:
+            taken = producer.send_soon("t", value=b"a")
+            waiting = asyncio.create_task(producer.send("t", value=b"b"))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert producer.metrics.events == 1
+    with pytest.raises(DeliveryError):
+        await taken
+    assert producer.metrics.buffered_records == 0
+
+
+async def test_what_cannot_be_sent_is_refused_early(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="spill_dir"):
+        ReliableProducer("orders", when_full="spill")
+    with pytest.raises(ConfigError, match="compression_type"):
+        ReliableProducer("orders", compression_type="zip")
+    with pytest.raises(ConfigError, match="linger_ms"):
+        ReliableProducer("orders", linger_ms=-1)
+    with pytest.raises(ConfigError, match="no.such.property"):
+        async with ReliableProducer(
+            "orders", client_properties={"no.such.property": "1"}, spill_dir=tmp_path / "spill"
+        ):
+            pass
+    assert not (tmp_path / "spill").exists()
+    with pytest.raises(ConfigError, match="producer's name"):
+        ReliableProducer("my orders")
+    closed = ReliableProducer("orders", key_serde=StringSerde(), bootstrap_servers=NOWHERE)
+    with pytest.raises(BrokerError, match="not open"):
+        await closed.send("t", key="k", value=b"v")
+    async with closed:
+        with pytest.raises(SerializationError):
+            await closed.send("t", key=1, value=b"v")  # type: ignore[arg-type]
+        with pytest.raises(BufferFull, match="buffer_bytes"):
+            await closed.send("t", key="k", value=b"v" * (33 << 20))
+    assert closed.metrics.events == 0
+
+
+def test_a_plain_client_chooses_the_same_partitions(topics: Topics) -> None:
+    ours, plain = topics.create(), topics.create()
+    keys = [b"key-%d" % number for number in range(100)]
+    client = Producer({"bootstrap.servers": topics.bootstrap, "partitioner": "murmur2_random"})
+    with SyncReliableProducer("orders", bootstrap_servers=topics.bootstrap) as producer:
+        for key in keys:
+            producer.send_soon(ours, key=key)
+            client.produce(plain, key=key)
+    client.flush()
+    assert topics.read(ours) == topics.read(plain)
+
+
+def test_prometheus_reads_the_account(topics: Topics) -> None:
+    topic = topics.create()
+    with SyncReliableProducer("orders", bootstrap_servers=topics.bootstrap) as producer:
+        producer.send(topic, value=b"v")
+    lines = producer.exposition().splitlines()
+    assert 'streamapp_producer_events_total{producer="orders"} 1' in lines
+    assert 'streamapp_producer_confirmed_total{producer="orders"} 1' in lines

@@ -1,0 +1,60 @@
+"""Topics of a test, and their records as a reader of committed records sees them."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from streamapp.broker import KafkaAdmin, KafkaSettings, TopicSpec
+
+__all__ = ["Topics"]
+
+PARTITIONS = 3
+
+
+@dataclass
+class Topics:
+    """Creates and reads topics of one cluster."""
+
+    bootstrap: str
+
+    def create(self, partitions: int = PARTITIONS, **config: str) -> str:
+        name = f"t-{uuid.uuid4().hex[:8]}"
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        KafkaAdmin(KafkaSettings(bootstrap_servers=self.bootstrap)).ensure_topics(
+            [TopicSpec(name, partitions, settings)]
+        )
+        return name
+
+    def read(
+        self, topic: str, isolation: str = "read_committed"
+    ) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
+        """Key and value of every record, by partition in order."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": f"reader-{uuid.uuid4().hex[:8]}",
+                "isolation.level": isolation,
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,
+            }
+        )
+        waiting = set(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+        rows: dict[int, list[tuple[bytes | None, bytes | None]]] = {each: [] for each in waiting}
+        consumer.assign([TopicPartition(topic, each, 0) for each in waiting])
+        while waiting:
+            for message in consumer.consume(10_000, 0.1):
+                error = message.error()
+                if error is None:
+                    rows[message.partition() or 0].append((message.key(), message.value()))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    waiting.discard(message.partition() or 0)
+        consumer.close()
+        return rows
+
+    def values(self, topic: str) -> list[bytes | None]:
+        """Values of all partitions, one partition after the other."""
+        return [value for rows in self.read(topic).values() for _, value in rows]
