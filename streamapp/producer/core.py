@@ -35,7 +35,7 @@ class Core:
     def __init__(
         self, options: ProducerOptions, key_serde: Serde[Any] | None, value_serde: Serde[Any] | None
     ) -> None:
-        self.options = options
+        self.options: ProducerOptions = options
         self._serdes = (key_serde or BytesSerde(), value_serde or BytesSerde())
         for serde, what in zip(self._serdes, ("key_serde", "value_serde"), strict=True):
             check_serde(serde, what)

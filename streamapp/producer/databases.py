@@ -45,10 +45,10 @@ class OutboxDatabase(ABC):
     def __init__(self, table: str) -> None:
         if not _NAME.fullmatch(table):
             raise ConfigError(f"the outbox table {table!r} has to be a plain name, or schema.name")
-        self.table = table
+        self.table: str = table
         self._connection: Any = None
         mark = self._mark
-        self.insert = (
+        self.insert: str = (
             f"INSERT INTO {table} (topic, key, value, timestamp_ms, headers, partition) "
             f"VALUES ({', '.join([mark] * 6)})"
         )
@@ -135,12 +135,12 @@ class SqliteOutbox(OutboxDatabase):
     0
     """
 
-    errors = (sqlite3.Error,)
+    errors: tuple[type[Exception], ...] = (sqlite3.Error,)
     _mark = "?"
 
     def __init__(self, path: str | os.PathLike[str], *, table: str = _TABLE) -> None:
         super().__init__(table)
-        self.path = os.fspath(path)
+        self.path: str = os.fspath(path)
 
     def delete(self, ids: Collection[int]) -> int:
         return self._change(
@@ -179,7 +179,7 @@ class PostgresOutbox(OutboxDatabase):
                 "PostgresOutbox needs the extra postgres: pip install 'streamapp[postgres]'"
             ) from exc
         self._conninfo, self._psycopg = conninfo, psycopg
-        self.errors = (psycopg.Error,)
+        self.errors: tuple[type[Exception], ...] = (psycopg.Error,)
 
     def delete(self, ids: Collection[int]) -> int:
         return self._change(f"DELETE FROM {self.table} WHERE id = ANY(%s)", [*ids])

@@ -21,10 +21,11 @@ class Parcel:
     __slots__ = ("born", "future", "number", "records", "size")
 
     def __init__(self, records: tuple[OutputRecord, ...], size: int) -> None:
-        self.records, self.size = records, size
-        self.number = 0
+        self.records: tuple[OutputRecord, ...] = records
+        self.size: int = size
+        self.number: int = 0
         """The place in the order of a channel with transactions."""
-        self.born = time.monotonic()
+        self.born: float = time.monotonic()
         self.future: Future[tuple[DeliveryReport, ...]] = Future()
         self.future.set_running_or_notify_cancel()
 

@@ -38,7 +38,8 @@ class DeliveryError(BrokerError):
             "" if written is False else "; nobody knows if the topic has it, so another send may double it"
         )
         super().__init__(f"a record for {topic} was not confirmed: {reason}{doubt}")
-        self.topic, self.written = topic, written
+        self.topic: str = topic
+        self.written: bool | None = written
 
 
 class BufferFull(BrokerError, BufferError):
@@ -50,4 +51,4 @@ class UnsentRecords(BrokerError):
 
     def __init__(self, count: int, what: str) -> None:
         super().__init__(what)
-        self.count = count
+        self.count: int = count
