@@ -4,12 +4,13 @@
 # make bench           streamapp and its peers side by side: CPU per event; ARGS="latency", "restore", "curve keys" ...
 # make faults          the fault matrix on one broker and on three; ARGS="--list", "zombie", "--jobs 4" ...
 # make chaos           30 minutes of faults drawn from a seed; ARGS="--minutes 3 --seed 7" ...
+# make release-check   builds dist/, and proves it: an empty machine without compiler, each Python, lowest and newest dependencies
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test faults chaos bench check clean
+.PHONY: run test faults chaos bench check clean release-check
 
 run: $(VENV)/installed
 	$(BIN)/python -m agents.demo $(ARGS)
@@ -33,8 +34,15 @@ check: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
+	$(BIN)/python scripts/verify_types.py
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/lint-imports --no-cache --config .importlinter-cycles
+
+release-check: $(VENV)/installed
+	$(BIN)/pip install --quiet --editable '.[dev,release]'
+	PATH="$(abspath $(BIN)):$$PATH" scripts/build-wheels
+	$(BIN)/python scripts/release_check.py first-use
+	$(BIN)/python scripts/release_check.py matrix
 
 $(VENV)/installed: pyproject.toml hatch_build.py $(wildcard streamapp/broker/native/*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "streamapp needs Python 3.11 or newer; name one with PYTHON=...")'

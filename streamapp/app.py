@@ -93,7 +93,7 @@ class App(faust.App):  # type: ignore[misc]
         if config.bootstrap_servers is None and settings.get("broker") is not None:
             config = config.replace(bootstrap_servers=faust_servers(settings["broker"]))
         check_properties(config.client_properties)
-        self.config = connected(config)
+        self.config: StreamsConfig = connected(config)
         settings |= faust_of(self.config, settings)
         kept = _AGENT_SETTINGS if topology is None else _TOPOLOGY_SETTINGS
         settings = {**_faust_settings(self.config), **kept, **settings}

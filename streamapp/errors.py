@@ -80,4 +80,7 @@ class UnsupportedOperation(StreamsError):
 
     def __init__(self, node: str, runner: str, why: str, alternative: str) -> None:
         super().__init__(f"{node} cannot run on {runner}: {why}. {alternative}")
-        self.node, self.runner, self.why, self.alternative = node, runner, why, alternative
+        self.node: str = node
+        self.runner: str = runner
+        self.why: str = why
+        self.alternative: str = alternative

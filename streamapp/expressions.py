@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 __all__ = ["Aggregates", "Expression", "avg", "count", "key", "max_of", "min_of", "sum_of", "value"]
 
@@ -25,7 +25,7 @@ class Expression:
     """
 
     __slots__ = ()
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __call__(self, key: Any, value: Any) -> Any:
         raise NotImplementedError
@@ -172,7 +172,7 @@ class _Value:
 key: Expression = Key()
 """The key of a record."""
 
-value = _Value()
+value: _Value = _Value()
 """The value of a record: ``value.dep_delay`` is its field."""
 
 

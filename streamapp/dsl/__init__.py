@@ -10,11 +10,11 @@ from streamapp.dsl.cogroup import (
 from streamapp.dsl.global_ktable import GlobalKTable
 from streamapp.dsl.grouped import KGroupedStream, KGroupedTable
 from streamapp.dsl.joined import JoinedKStream
-from streamapp.dsl.joins import StreamJoined
 from streamapp.dsl.kstream import KStream
 from streamapp.dsl.ktable import KTable
 from streamapp.dsl.late import WindowedKTable
 from streamapp.dsl.materialize import Materialized
+from streamapp.dsl.stream_joins import StreamJoined
 from streamapp.dsl.windowed_streams import SessionWindowedKStream, TimeWindowedKStream
 
 __all__ = [

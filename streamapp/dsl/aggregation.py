@@ -1,19 +1,98 @@
-"""The functions behind count and reduce."""
+"""Aggregations of a stream: count, reduce and aggregate, as every grouping takes them.
+
+The checks of the users' functions stand here, once for groupings by key, by window and by co-group.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
+from streamapp._base.callables import require_function
+from streamapp.engine.operator import Operator
+from streamapp.engine.operators.aggregate import StreamAggregate, StreamReduce
+from streamapp.serdes import LongSerde
+from streamapp.serdes.base import Serde
+
 __all__ = [
-    "Reducing",
-    "ReducingMerger",
+    "COUNT",
+    "Aggregation",
     "add_one",
-    "nothing",
+    "check_adder",
+    "check_initializer",
+    "check_merger",
+    "folding",
+    "reducing",
     "subtract_one",
-    "sum_of_both",
     "zero",
 ]
+
+Initializer = Callable[[], Any]
+Aggregator = Callable[[Any, Any, Any], Any]
+"""The new aggregate, from key, value and aggregate."""
+Merger = Callable[[Any, Any, Any], Any]
+"""One aggregate of two sessions, from key, first and second."""
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """An aggregation of values, whatever groups them."""
+
+    prefix: str
+    """The beginning of generated names."""
+    initializer: Initializer
+    aggregator: Aggregator
+    merger: Merger | None
+    """None where the user gave none: such an aggregation cannot run over sessions."""
+    value_serde: Serde[Any] | None
+    """The serde of the results, as far as known."""
+    reducer: Callable[[Any, Any], Any] | None = None
+
+    def over_sessions(self, merger: Merger, grouping: str) -> Aggregation:
+        """The same with a merger; raises `TopologyError` unless the merger takes the right arguments."""
+        check_merger(merger, f"aggregate() of {grouping}")
+        return replace(self, merger=merger)
+
+    def by_key(self, store: str, send_old: bool) -> Operator:
+        """The operator that aggregates without windows."""
+        if self.reducer is not None:
+            return StreamReduce(store=store, reducer=self.reducer, send_old=send_old)
+        return StreamAggregate(
+            store=store, initializer=self.initializer, aggregator=self.aggregator, send_old=send_old
+        )
+
+
+def reducing(
+    reducer: Callable[[Any, Any], Any], grouping: str, value_serde: Serde[Any] | None
+) -> Aggregation:
+    """A reduction; raises `TopologyError` unless the reducer takes two values."""
+    require_function(reducer, f"reduce() of {grouping}", "a reducer of aggregate and value", 2)
+    aggregator, merger = Reducing(reducer), ReducingMerger(reducer)
+    return Aggregation("KSTREAM-REDUCE-", nothing, aggregator, merger, value_serde, reducer)
+
+
+def folding(initializer: Initializer, aggregator: Aggregator, grouping: str) -> Aggregation:
+    """An aggregation by the user's functions; raises `TopologyError` unless these take the right arguments."""
+    operator = f"aggregate() of {grouping}"
+    check_initializer(initializer, operator)
+    check_adder(aggregator, operator, "an aggregator")
+    return Aggregation("KSTREAM-AGGREGATE-", initializer, aggregator, None, None)
+
+
+def check_initializer(initializer: Any, operator: str) -> None:
+    """Raises `TopologyError` unless the function takes no arguments."""
+    require_function(initializer, operator, "an initializer without arguments", 0)
+
+
+def check_adder(adder: Any, operator: str, what: str) -> None:
+    """Raises `TopologyError` unless the function takes key, value and aggregate; ``what`` is its name with article."""
+    require_function(adder, operator, f"{what} of key, value and aggregate", 3)
+
+
+def check_merger(merger: Any, operator: str) -> None:
+    """Raises `TopologyError` unless the function takes key and two aggregates."""
+    require_function(merger, operator, "a merger of key and two aggregates", 3)
 
 
 def zero() -> int:
@@ -58,3 +137,6 @@ class ReducingMerger:
 
     def __call__(self, key: Any, first: Any, second: Any) -> Any:
         return second if first is None else self._reducer(first, second)
+
+
+COUNT = Aggregation("KSTREAM-AGGREGATE-", zero, add_one, sum_of_both, LongSerde())

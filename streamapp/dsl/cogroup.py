@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
-from streamapp._base.callables import require_function
+from streamapp.dsl.aggregation import Aggregator, check_adder, check_initializer, check_merger
 from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.graph import Node
 from streamapp.dsl.graph_nodes import ProcessorNode
@@ -31,7 +31,6 @@ K = TypeVar("K")
 V = TypeVar("V")
 VA = TypeVar("VA")
 
-Aggregator = Callable[[Any, Any, Any], Any]
 MakeOperator = Callable[[str, Aggregator, bool], Operator]
 
 
@@ -67,9 +66,7 @@ class CogroupedKStream(Generic[K, VA]):
         >>> try_out(counted, [("ann", "x")], [("ann", "four")])
         [('ann', 1), ('ann', 5)]
         """
-        require_function(
-            aggregator, f"cogroup() of {self._first.name}", "an aggregator of key, value and aggregate", 3
-        )
+        check_adder(aggregator, f"cogroup() of {self._first.name}", "an aggregator")
         if not isinstance(grouped, type(self._first)):
             raise TopologyError(
                 f"cogroup() of {self._first.name} takes a KGroupedStream, not {grouped!r}; group_by_key() the stream"
@@ -91,9 +88,7 @@ class CogroupedKStream(Generic[K, VA]):
         >>> try_out(lambda clicks: clicks.group_by_key().cogroup(lambda k, v, n: n + 1).aggregate(int), [("ann", "x")])
         [('ann', 1)]
         """
-        require_function(
-            initializer, f"aggregate() of {self._first.name}", "an initializer without arguments", 0
-        )
+        check_initializer(initializer, f"aggregate() of {self._first.name}")
         check_materialized(materialized, f"the co-grouped aggregation of {self._first.name}")
         m = materialized or Materialized()
         store = named_store(self._context, materialized, "COGROUPKSTREAM-AGGREGATE-")
@@ -141,9 +136,7 @@ class CogroupedKStream(Generic[K, VA]):
         materialized: Materialized | None,
         name: str | None,
     ) -> WindowedKTable[Any, Any, Any]:
-        require_function(
-            initializer, f"aggregate() of {self._first.name}", "an initializer without arguments", 0
-        )
+        check_initializer(initializer, f"aggregate() of {self._first.name}")
         check_materialized(materialized, f"the co-grouped aggregation of {self._first.name}")
         m = materialized or Materialized()
         store = named_store(self._context, materialized, "COGROUPKSTREAM-AGGREGATE-")
@@ -314,5 +307,5 @@ class SessionWindowedCogroupedKStream(Generic[K, VA]):
         >>> [(str(window), count) for window, count in try_out(counted, [("ann", "x", 12)])]
         [('[ann@12/12]', 1)]
         """
-        require_function(merger, "aggregate() ", "a merger of key and two aggregates", 3)
+        check_merger(merger, f"aggregate() of {self._cogrouped._first.name}")
         return self._cogrouped._windowed(self._kind, initializer, merger, materialized, name)

@@ -35,9 +35,10 @@ class Context:
     """Configuration, names and graph of one `StreamsBuilder`."""
 
     def __init__(self, config: StreamsConfig, faces: Faces) -> None:
-        self.config, self.faces = config, faces
-        self.names = Names()
-        self.graph = Graph()
+        self.config: StreamsConfig = config
+        self.faces: Faces = faces
+        self.names: Names = Names()
+        self.graph: Graph = Graph()
         self.stores: dict[str, StoreSpec] = {}
         """Every store that an operator has described, by name."""
 

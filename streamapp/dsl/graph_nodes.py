@@ -48,8 +48,13 @@ class SourceNode(Node):
         pattern: re.Pattern[str] | None = None,
     ) -> None:
         super().__init__(name)
-        self.topics, self.pattern = topics, pattern
-        self.reads_by = key_serde, value_serde, timestamp_extractor
+        self.topics: tuple[str, ...] = topics
+        self.pattern: re.Pattern[str] | None = pattern
+        self.reads_by: tuple[Serde[Any], Serde[Any], Extractor | None] = (
+            key_serde,
+            value_serde,
+            timestamp_extractor,
+        )
 
     def write(self, topology: Topology) -> None:
         key_serde, value_serde, timestamp_extractor = self.reads_by
@@ -78,9 +83,12 @@ class ProcessorNode(Node):
         checks_versions: bool = False,
     ) -> None:
         super().__init__(name)
-        self.step, self._connected = step, tuple(connected)
-        self.key_changing, self.value_changing, self.merge = key_changing, value_changing, merge
-        self.checks_versions = checks_versions
+        self.step: Step = step
+        self._connected = tuple(connected)
+        self.key_changing: bool = key_changing
+        self.value_changing: bool = value_changing
+        self.merge: bool = merge
+        self.checks_versions: bool = checks_versions
 
     def write(self, topology: Topology) -> None:
         _write_step(topology, self.name, self.step, self.parent_names, bool(self.versioned_parents))
@@ -148,7 +156,7 @@ class TableSourceNode(Node):
     ) -> None:
         super().__init__(name)
         self._source, self._topic, self._step = source, topic, step
-        self.expires = step.spec.kind.ttl_ms > 0
+        self.expires: bool = step.spec.kind.ttl_ms > 0
         """The topic has no tombstones of rows that expire, so that it cannot stand for their changelog."""
         self._key_serde, self._value_serde, self._extractor = key_serde, value_serde, timestamp_extractor
 
@@ -216,8 +224,10 @@ class RepartitionNode(Node):
         optimizable: bool = True,
     ) -> None:
         super().__init__(source)
-        self.topic, self.optimizable = topic, optimizable
-        self.key_serde, self.value_serde = key_serde, value_serde
+        self.topic: str = topic
+        self.optimizable: bool = optimizable
+        self.key_serde: Serde[Any] = key_serde
+        self.value_serde: Serde[Any] = value_serde
         self._filter, self._sink = filter_name, sink
         self._partitioner, self._partitions = partitioner, partitions
 
@@ -306,7 +316,8 @@ class StreamJoinNode(Node):
         itself: Fixed,
     ) -> None:
         super().__init__(name)
-        self.this_window, self.other_window = this_window, other_window
+        self.this_window: str = this_window
+        self.other_window: str = other_window
         self._this, self._other, self._itself = this, other, itself
 
     @property

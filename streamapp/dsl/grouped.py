@@ -6,7 +6,17 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from streamapp._base.callables import require_function
-from streamapp.dsl.aggregation import add_one, subtract_one, zero
+from streamapp.dsl.aggregation import (
+    COUNT,
+    Aggregation,
+    add_one,
+    check_adder,
+    check_initializer,
+    folding,
+    reducing,
+    subtract_one,
+    zero,
+)
 from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.cogroup import CogroupedKStream
 from streamapp.dsl.context import Context
@@ -20,7 +30,6 @@ from streamapp.dsl.stream import Described
 from streamapp.dsl.window_kinds import window_kind
 from streamapp.dsl.windowed_streams import SessionWindowedKStream, TimeWindowedKStream
 from streamapp.engine.operator import Operator
-from streamapp.engine.operators.aggregate import StreamAggregate, StreamReduce
 from streamapp.engine.operators.table import TableAggregate, TableReduce
 from streamapp.engine.operators.views import StoreView
 from streamapp.serdes import LongSerde
@@ -71,18 +80,8 @@ class KGroupedStream(Described[K, V]):
         >>> flights.group_by_key().count(name="by-plane")
         <KTable by-plane>
         """
-        check_materialized(materialized, f"count() of {self.name}")
-        if materialized is not None and materialized.name is None:
-            self._context.names.new_store("KSTREAM-AGGREGATE-")
-        return self._aggregate(
-            "KSTREAM-AGGREGATE-",
-            lambda store, send_old: StreamAggregate(
-                store=store, initializer=zero, aggregator=add_one, send_old=send_old
-            ),
-            LongSerde(),
-            materialized,
-            name,
-        )
+        self._begin_count(materialized)
+        return self._aggregate(COUNT, materialized, name)
 
     def reduce(
         self,
@@ -98,14 +97,7 @@ class KGroupedStream(Described[K, V]):
         >>> try_out(lambda words: words.group_by_key().reduce(lambda line, word: line + " " + word), [("a", "to"), ("a", "be")])
         [('a', 'to'), ('a', 'to be')]
         """
-        require_function(reducer, f"reduce() of {self.name}", "a reducer of aggregate and value", 2)
-        return self._aggregate(
-            "KSTREAM-REDUCE-",
-            lambda store, send_old: StreamReduce(store=store, reducer=reducer, send_old=send_old),
-            self.value_serde,
-            materialized,
-            name,
-        )
+        return self._aggregate(reducing(reducer, self.name, self.value_serde), materialized, name)
 
     def aggregate(
         self,
@@ -123,19 +115,7 @@ class KGroupedStream(Described[K, V]):
         >>> try_out(lambda words: words.group_by_key().aggregate(int, lambda key, word, n: n + len(word)), [("a", "to"), ("a", "be")])
         [('a', 2), ('a', 4)]
         """
-        require_function(initializer, f"aggregate() of {self.name}", "an initializer without arguments", 0)
-        require_function(
-            aggregator, f"aggregate() of {self.name}", "an aggregator of key, value and aggregate", 3
-        )
-        return self._aggregate(
-            "KSTREAM-AGGREGATE-",
-            lambda store, send_old: StreamAggregate(
-                store=store, initializer=initializer, aggregator=aggregator, send_old=send_old
-            ),
-            None,
-            materialized,
-            name,
-        )
+        return self._aggregate(folding(initializer, aggregator, self.name), materialized, name)
 
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
@@ -168,23 +148,25 @@ class KGroupedStream(Described[K, V]):
         """
         return CogroupedKStream[K, VA](self).cogroup(self, aggregator)
 
+    def _begin_count(self, materialized: Materialized | None, uses_a_name: bool = True) -> None:
+        """Checks the argument of a count. Java uses up a number for counts with unnamed Materialized."""
+        check_materialized(materialized, f"count() of {self.name}")
+        if materialized is not None and materialized.name is None and uses_a_name:
+            self._context.names.new_store(COUNT.prefix)
+
     def _aggregate(
-        self,
-        prefix: str,
-        make_operator: Callable[[str, bool], Operator],
-        value_serde: Serde[Any] | None,
-        materialized: Materialized | None,
-        name: str | None,
+        self, aggregation: Aggregation, materialized: Materialized | None, name: str | None
     ) -> KTable[Any, Any]:
-        check_materialized(materialized, f"the aggregation of {self.name}", self.key_serde, value_serde)
+        operator = f"the aggregation of {self.name}"
+        check_materialized(materialized, operator, self.key_serde, aggregation.value_serde)
         context = self._context
         m = materialized or Materialized()
-        store = named_store(context, materialized, prefix)
-        node_name = context.names.given_or_new(name, prefix)
+        store = named_store(context, materialized, aggregation.prefix)
+        node_name = context.names.given_or_new(name, aggregation.prefix)
         key_serde = context.key_serde(m.key_serde or self.key_serde, node_name)
-        value_serde = context.value_serde(m.value_serde or value_serde, node_name)
+        value_serde = context.value_serde(m.value_serde or aggregation.value_serde, node_name)
         spec = key_value_spec(context, store, materialized, key_serde, value_serde)
-        step = AggregateStep(spec, lambda send_old: make_operator(store, send_old), StoreView(store))
+        step = AggregateStep(spec, lambda send_old: aggregation.by_key(store, send_old), StoreView(store))
         node = ProcessorNode(node_name, step)
         node.output_versioned = m.versioned
         sources = self._add_aggregation(node, store, m.name is not None)
@@ -305,11 +287,10 @@ class KGroupedTable(Described[K, V]):
         >>> try_out(together, [("ann", "aisle"), ("bob", "aisle"), ("ann", None)])
         [('aisle', ['ann']), ('aisle', ['ann', 'bob']), ('aisle', ['bob'])]
         """
-        require_function(initializer, f"aggregate() of {self.name}", "an initializer without arguments", 0)
-        require_function(adder, f"aggregate() of {self.name}", "an adder of key, value and aggregate", 3)
-        require_function(
-            subtractor, f"aggregate() of {self.name}", "a subtractor of key, value and aggregate", 3
-        )
+        operator = f"aggregate() of {self.name}"
+        check_initializer(initializer, operator)
+        check_adder(adder, operator, "an adder")
+        check_adder(subtractor, operator, "a subtractor")
         return self._aggregate(
             "KTABLE-AGGREGATE-",
             lambda store, send_old: TableAggregate(store, initializer, adder, subtractor, send_old),

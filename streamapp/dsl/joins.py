@@ -1,243 +1,117 @@
-"""Joins of a stream: with another stream, a table, a global table."""
+"""Builders of a stream's joins: with another stream, a table, a global table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamapp._base.callables import require_function
 from streamapp._base.durations import Duration, to_ms
 from streamapp._base.names import check_name
-from streamapp.dsl.graph_nodes import ProcessorNode, StreamJoinNode
-from streamapp.dsl.materialize import check_serdes, keeps_headers
-from streamapp.dsl.steps import Fixed, StreamJoinStep
-from streamapp.dsl.stream import with_key_joiner
-from streamapp.engine.operators.stream_join import StreamJoinWindow, StreamStreamJoin, StreamStreamSelfJoin
+from streamapp.dsl.global_ktable import GlobalKTable
+from streamapp.dsl.graph_nodes import ProcessorNode
+from streamapp.dsl.steps import Fixed
+from streamapp.dsl.stream import next_stream, with_key_joiner
+from streamapp.dsl.stream_joins import StreamJoined, join_streams
+from streamapp.dsl.stream_topics import repartitioned_for_join
 from streamapp.engine.operators.stream_table_join import StreamGlobalTableJoin, StreamTableJoin
 from streamapp.engine.operators.views import StoreView
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.serdes.base import Serde
-from streamapp.state import kinds, operator_kinds
-from streamapp.state.formats import LeftOrRightSerde
+from streamapp.state import operator_kinds
 from streamapp.state.spec import StoreSpec
 from streamapp.windows import JoinWindows
 
 if TYPE_CHECKING:
-    from streamapp.dsl.global_ktable import GlobalKTable
-    from streamapp.dsl.joined import JoinedKStream
     from streamapp.dsl.kstream import KStream
     from streamapp.dsl.ktable import KTable
 
-__all__ = ["StreamJoined", "join_global_table", "join_streams", "join_table"]
+__all__ = ["JoinCall", "joined"]
 
 
 @dataclass(frozen=True)
-class StreamJoined:
-    """Names, serdes and stores of a stream-stream join. (Kafka Streams: ``StreamJoined``.)
+class JoinCall:
+    """The arguments of a join, some of which only one kind of join takes."""
 
-    ``name`` names the join's operators and repartition topics, ``store_name`` its stores and so their
-    changelogs. Serdes that are not given are those of the streams.
-
-    >>> from streamapp import StreamsBuilder, StringSerde
-    >>> text, builder = {"key_serde": StringSerde(), "value_serde": StringSerde()}, StreamsBuilder()
-    >>> from streamapp import JoinWindows
-    >>> clicks, views = (builder.stream(topic, **text) for topic in ("clicks", "views"))
-    >>> near = JoinWindows.of_time_difference_with_no_grace(10)
-    >>> _ = clicks.join(views, "{} on {}".format, near, stream_joined=StreamJoined("pairs", "pairs"))
-    >>> [topic.name for topic in builder.build().plan().internal_topics]
-    ['streamapp-pairs-this-join-store-changelog', 'streamapp-pairs-other-join-store-changelog']
-    """
-
-    name: str | None = None
-    store_name: str | None = None
+    kind: Literal["inner", "left", "outer"]
+    joiner: Callable[..., Any]
     _: KW_ONLY
+    with_key: bool
+    windows: JoinWindows | None = None
+    stream_joined: StreamJoined | None = None
+    key_selector: Callable[[Any, Any], Any] | None = None
     key_serde: Serde[Any] | None = None
     value_serde: Serde[Any] | None = None
     other_value_serde: Serde[Any] | None = None
-    store_type: Literal["rocksdb", "in_memory"] | None = None
-    logging: bool = True
-    topic_config: Mapping[str, str] = field(default_factory=dict)
+    grace: Duration | None = None
+    name: str | None = None
 
-    def __post_init__(self) -> None:
-        for given in (self.name, self.store_name):
-            if given is not None:
-                check_name(given)
-        check_serdes(self, "StreamJoined")
-        if self.store_type not in (None, "rocksdb", "in_memory"):
-            raise ConfigError(f"store_type has to be 'rocksdb' or 'in_memory', got {self.store_type!r}")
-
-
-def join_streams(
-    left: KStream[Any, Any],
-    right: KStream[Any, Any],
-    joiner: Callable[..., Any],
-    windows: JoinWindows,
-    with_key: bool,
-    stream_joined: StreamJoined | None,
-    kind: Literal["inner", "left", "outer"],
-) -> JoinedKStream[Any, Any, Any, Any]:
-    """Two window stores, a join on each side of them, and a merger (``KStreamImplJoin``)."""
-    if not isinstance(windows, JoinWindows):
-        raise TopologyError(f"joining {left.name} with {right.name} needs JoinWindows, got {windows!r}")
-    given = stream_joined or StreamJoined()
-    context, names = left._context, left._context.names
-    for_left, for_right = given.name and f"{given.name}-left", given.name and f"{given.name}-right"
-    named = given.name is not None
-    if left.repartition_required:
-        left = left._repartition_for_join(for_left or left.name, named, given.key_serde, given.value_serde)
-    if right.repartition_required:
-        right = right._repartition_for_join(
-            for_right or right.name, named, given.key_serde, given.other_value_serde
+    def check(self, stream: str) -> None:
+        """Raises `TopologyError` for arguments that no join takes."""
+        require_function(
+            self.joiner,
+            f"the join of {stream}",
+            f"a joiner of {'key, ' if self.with_key else ''}left and right value",
+            3 if self.with_key else 2,
+            key_option=None if self.with_key else "with_key",
         )
-    left._copartition(right)
+        if self.stream_joined is not None and not isinstance(self.stream_joined, StreamJoined):
+            raise TopologyError(
+                f"stream_joined of the join of {stream} is {self.stream_joined!r}; give StreamJoined(name, store_name)"
+            )
 
-    left_outer, right_outer = kind != "inner", kind == "outer"
-    this_suffix = "-outer-this-join" if right_outer else "-this-join"
-    other_suffix = "-outer-other-join" if left_outer else "-other-join"
-    this_window = names.suffixed_or_new(given.name, "-this-windowed", "KSTREAM-WINDOWED-")
-    other_window = names.suffixed_or_new(given.name, "-other-windowed", "KSTREAM-WINDOWED-")
-    this_generated = names.new("KSTREAM-OUTERTHIS-" if right_outer else "KSTREAM-JOINTHIS-")
-    other_generated = names.new("KSTREAM-OUTEROTHER-" if left_outer else "KSTREAM-JOINOTHER-")
-    this_name = f"{given.name}{this_suffix}" if given.name else this_generated
-    other_name = f"{given.name}{other_suffix}" if given.name else other_generated
-    merge_name = names.suffixed_or_new(given.name, "-merge", "KSTREAM-MERGE-")
+    def refuse(self, stream: str, join: str, *arguments: str) -> None:
+        """Raises `TopologyError` for arguments of other joins: they would have no effect, which nobody means."""
+        given = [argument for argument in arguments if getattr(self, argument) is not None]
+        if given:
+            hint = "; name it with stream_joined=StreamJoined(name)" if "name" in given else ""
+            raise TopologyError(f"{stream}: a join {join} takes no {', '.join(given)}{hint}")
 
-    operator = f"the join {merge_name}"
-    key_serde = context.key_serde(given.key_serde or left.key_serde or right.key_serde, operator)
-    left_serde = context.value_serde(given.value_serde or left.value_serde, operator)
-    right_serde = context.value_serde(given.other_value_serde or right.value_serde, operator)
-    store_type = given.store_type or context.config.dsl_store_type
-    stores = _Stores(given, windows, key_serde, store_type, keeps_headers(context.config, store_type))
-    base = given.store_name
-    this_store = stores.window(f"{base}{this_suffix}" if base else this_generated, left_serde)
-    other_store = stores.window(f"{base}{other_suffix}" if base else other_generated, right_serde)
-    outer_store = None
-    if left_outer:
-        shared = "-outer-shared-join" if right_outer else "-left-shared-join"
-        number = this_generated.rpartition("-")[2]
-        outer_name = f"{base}{shared}" if base else f"KSTREAM-OUTERSHARED-{number}"
-        outer_store = stores.outer(outer_name, left_serde, right_serde)
-    for store in (this_store, other_store, outer_store):
-        if store is not None:
-            context.stores[store.name] = store
-            if base is None:
-                changelog = f"{store.name}-changelog" if store.logged else None
-                names.note_generated(store=store.name, changelog=changelog)
 
-    left_node = ProcessorNode(this_window, Fixed(StreamJoinWindow(this_store.name), this_store))
-    context.graph.add(left_node, left._node)
-    right_node = ProcessorNode(other_window, Fixed(StreamJoinWindow(other_store.name), other_store))
-    context.graph.add(right_node, right._node)
-    keyed = with_key_joiner(joiner, with_key)
-    # With legacy windows, records without a match are not kept: they are emitted at once.
-    kept = outer_store if outer_store is not None and not windows.legacy else None
-    outer_name_or_none = None if kept is None else kept.name
-    outer_stores = () if kept is None else (kept,)
-    common: dict[str, Any] = {
-        "before_ms": windows.before_ms,
-        "after_ms": windows.after_ms,
-        "grace_ms": windows.grace_ms,
-        "joiner": keyed,
-    }
-    this = StreamStreamJoin(
-        is_left=True,
-        other_store=other_store.name,
-        outer=left_outer,
-        outer_store=outer_name_or_none,
-        shared=merge_name,
-        **common,
+def joined(stream: KStream[Any, Any], other: object, call: JoinCall) -> KStream[Any, Any]:
+    """The join with whatever the other side is."""
+    call.check(stream.name)
+    faces = stream._context.faces
+    if isinstance(other, faces.stream):
+        return _join_stream(stream, other, call)
+    call.refuse(stream.name, "with a table", "windows", "stream_joined")
+    if call.kind == "outer":
+        raise TopologyError(f"{stream.name} has an outer join with another stream only; use left_join()")
+    if isinstance(other, GlobalKTable):
+        return _join_global_table(stream, other, call)
+    if not isinstance(other, faces.table):
+        raise TopologyError(f"{stream.name} joins with a KStream, KTable or GlobalKTable, not {other!r}")
+    return _join_table(stream, other, call)
+
+
+def _join_stream(stream: KStream[Any, Any], other: KStream[Any, Any], call: JoinCall) -> KStream[Any, Any]:
+    call.refuse(stream.name, "with a stream", "name", "grace", "key_selector")
+    if call.windows is None:
+        raise TopologyError(f"joining {stream.name} with stream {other.name} needs windows: JoinWindows")
+    given = call.stream_joined or StreamJoined(
+        key_serde=call.key_serde, value_serde=call.value_serde, other_value_serde=call.other_value_serde
     )
-    other = StreamStreamJoin(
-        is_left=False,
-        other_store=this_store.name,
-        outer=right_outer,
-        outer_store=outer_name_or_none,
-        shared=merge_name,
-        **common,
-    )
-    this_step = StreamJoinStep(this, other_store, *outer_stores)
-    other_step = StreamJoinStep(other, this_store, *outer_stores)
-    node = StreamJoinNode(
-        merge_name,
-        this_window,
-        other_window,
-        (this_name, this_step),
-        (other_name, other_step),
-        Fixed(StreamStreamSelfJoin(window_store=this_store.name, **common), this_store),
-    )
-    node.relaxed_null_keys = left_outer
-    context.graph.add(node, left._node, right._node)
-    return context.faces.joined_stream(
-        context,
-        merge_name,
-        node,
-        left._sources | right._sources,
-        key_serde,
-        late_left=((this_name, node, this_step), left_serde),
-        late_right=((other_name, node, other_step), right_serde),
-    )
+    return join_streams(stream, other, call.joiner, call.windows, call.with_key, given, call.kind)
 
 
-@dataclass(frozen=True)
-class _Stores:
-    given: StreamJoined
-    windows: JoinWindows
-    key_serde: Serde[Any]
-    store_type: str
-    keeps_headers: bool
-
-    def window(self, name: str, value_serde: Serde[Any]) -> StoreSpec:
-        size_ms = self.windows.size_ms
-        kind_class = operator_kinds.HeadersWindow if self.keeps_headers else kinds.Window
-        return StoreSpec(
-            name=f"{name}-store",
-            kind=kind_class(
-                retention_ms=size_ms + self.windows.grace_ms, size_ms=size_ms, retain_duplicates=True
-            ),
-            key_serde=self.key_serde,
-            value_serde=value_serde,
-            persistent=self.store_type == "rocksdb",
-            logged=self.given.logging,
-            topic_config={**self.given.topic_config, "cleanup.policy": "delete"},
-        )
-
-    def outer(self, name: str, left_serde: Serde[Any], right_serde: Serde[Any]) -> StoreSpec:
-        return StoreSpec(
-            name=f"{name}-store",
-            kind=operator_kinds.OuterJoin(),
-            key_serde=self.key_serde,
-            value_serde=LeftOrRightSerde(left_serde, right_serde),
-            persistent=self.store_type == "rocksdb",
-            logged=self.given.logging,
-            topic_config=dict(self.given.topic_config),
-        )
-
-
-def join_table(
-    stream: KStream[Any, Any],
-    table: KTable[Any, Any],
-    joiner: Callable[..., Any],
-    with_key: bool,
-    left: bool,
-    key_serde: Serde[Any] | None,
-    value_serde: Serde[Any] | None,
-    grace: Duration | None,
-    name: str | None,
-) -> KStream[Any, Any]:
+def _join_table(stream: KStream[Any, Any], table: KTable[Any, Any], call: JoinCall) -> KStream[Any, Any]:
     """A look-up in the table for each record, at once or a grace period later."""
+    call.refuse(stream.name, "with a table", "key_selector")
+    name, value_serde, left = call.name, call.value_serde, call.kind == "left"
     if name is not None:
         check_name(name)
     if stream.repartition_required:
-        stream = stream._repartition_for_join(name or stream.name, name is not None, key_serde, value_serde)
+        prefix = name or stream.name
+        stream = repartitioned_for_join(stream, prefix, name is not None, call.key_serde, value_serde)
     sources = stream._copartition(table)
     context = stream._context
     node_name = context.names.given_or_new(name, "KSTREAM-LEFTJOIN-" if left else "KSTREAM-JOIN-")
     view = table._step.view()
-    key_serde = key_serde or stream.key_serde
+    key_serde = call.key_serde or stream.key_serde
     grace_ms = buffer = None
-    if grace is not None:
-        grace_ms = to_ms(grace, "the grace period")
+    if call.grace is not None:
+        grace_ms = to_ms(call.grace, "the grace period")
         _check_grace(stream, table, grace_ms, view.store_names)
         buffer = StoreSpec(
             name=f"{node_name}-Buffer",
@@ -250,7 +124,7 @@ def join_table(
             context.names.note_generated(store=buffer.name, changelog=f"{buffer.name}-changelog")
     operator = StreamTableJoin(
         table=view,
-        joiner=with_key_joiner(joiner, with_key),
+        joiner=with_key_joiner(call.joiner, call.with_key),
         left=left,
         grace_ms=grace_ms,
         buffer_store=None if buffer is None else buffer.name,
@@ -282,26 +156,26 @@ def _check_grace(
             )
 
 
-def join_global_table(
-    stream: KStream[Any, Any],
-    table: GlobalKTable[Any, Any],
-    key_selector: Callable[[Any, Any], Any],
-    joiner: Callable[..., Any],
-    with_key: bool,
-    left: bool,
-    name: str | None,
+def _join_global_table(
+    stream: KStream[Any, Any], table: GlobalKTable[Any, Any], call: JoinCall
 ) -> KStream[Any, Any]:
     """A look-up in the global table for each record, by any key."""
+    call.refuse(stream.name, "with a global table", "grace")
+    key_selector = call.key_selector
+    if key_selector is None:
+        raise TopologyError(
+            f"joining {stream.name} with a global table needs key_selector, a function of key and value"
+        )
     require_function(key_selector, f"the join of {stream.name}", "a key selector of key and value", 2)
     context = stream._context
     # Java names both kinds of global joins LEFTJOIN.
-    node_name = context.names.given_or_new(name, "KSTREAM-LEFTJOIN-")
+    node_name = context.names.given_or_new(call.name, "KSTREAM-LEFTJOIN-")
     operator = StreamGlobalTableJoin(
         table=StoreView(table.store_name),
         key_selector=key_selector,
-        joiner=with_key_joiner(joiner, with_key),
-        left=left,
+        joiner=with_key_joiner(call.joiner, call.with_key),
+        left=call.kind == "left",
     )
     node = ProcessorNode(node_name, Fixed(operator))
-    node.relaxed_null_keys = left
-    return stream._next(node, stream.key_serde, None, stream.repartition_required)
+    node.relaxed_null_keys = call.kind == "left"
+    return next_stream(stream, node, stream.key_serde, None, repartition_required=stream.repartition_required)

@@ -1,29 +1,40 @@
-"""`KStream`: a stream of independent records."""
+"""`KStream`: a stream of independent records.
+
+The methods here are the face: signature and documentation. The builders in `stateless`, `asynchronous`, `joins` and
+`stream_topics` check the arguments and add the nodes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
 
 from streamapp._base.callables import require_function
-from streamapp._base.names import check_name, check_topic_name
-from streamapp.dsl.arguments import check_materialized
-from streamapp.dsl.async_methods import AsyncMethods
+from streamapp._base.durations import Duration
+from streamapp._base.names import check_name
+from streamapp.dsl import asynchronous, joins, stateless, stream_topics
+from streamapp.dsl.asynchronous import TIMEOUT, Calls
 from streamapp.dsl.branched import BranchedKStream
 from streamapp.dsl.context import Context
+from streamapp.dsl.global_ktable import GlobalKTable
 from streamapp.dsl.graph import Node
-from streamapp.dsl.graph_nodes import Partitioner, ProcessorNode, RepartitionNode, SinkNode
+from streamapp.dsl.graph_nodes import Partitioner, ProcessorNode, RepartitionNode
 from streamapp.dsl.grouped import KGroupedStream
-from streamapp.dsl.join_methods import JoinMethods
+from streamapp.dsl.joins import JoinCall
 from streamapp.dsl.ktable import KTable
-from streamapp.dsl.materialize import Materialized, key_value_spec, named_store
-from streamapp.dsl.repartition import repartition_node
-from streamapp.dsl.steps import Fixed, SourceStep
-from streamapp.engine.operators.stateless import (
-    PassThrough,
-)
+from streamapp.dsl.materialize import Materialized
+from streamapp.dsl.steps import Fixed
+from streamapp.dsl.stream import Described
+from streamapp.dsl.stream_joins import StreamJoined
+from streamapp.engine.asynchronous import Order
+from streamapp.engine.operators.stateless import PassThrough
+from streamapp.engine.processor import FixedKeyProcessor, Processor
 from streamapp.errors import TopologyError
 from streamapp.serdes.base import Serde
+from streamapp.windows import JoinWindows
+
+if TYPE_CHECKING:
+    from streamapp.dsl.joined import JoinedKStream
 
 __all__ = ["KStream"]
 
@@ -33,10 +44,8 @@ K2 = TypeVar("K2")
 V2 = TypeVar("V2")
 VR = TypeVar("VR")
 
-_PARTITIONER = "a partitioner of topic, key, value and number of partitions"
 
-
-class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
+class KStream(Described[K, V]):
     """A stream of records with keys of type K and values of type V.
 
     Each method adds one operator and returns a new stream; the stream itself does not change and may be used
@@ -76,6 +85,541 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
         self.repartition_required = repartition_required
         """The key may have changed, so that what goes by key needs a repartition topic first."""
         self._repartitioned: RepartitionNode | None = None
+
+    # ------------------------------------------------------------------ one record at a time
+
+    def filter(self, predicate: Callable[[K, V], bool], *, name: str | None = None) -> KStream[K, V]:
+        """Keeps the records for which ``predicate(key, value)`` holds; null keys and values are given to it.
+        (``KStream.filter``)
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda delays: delays.filter(lambda flight, delay: delay > 15), [("UA1", 20), ("UA2", 3)])
+        [('UA1', 20)]
+        """
+        return stateless.filtered(self, predicate, name)
+
+    def filter_not(self, predicate: Callable[[K, V], bool], *, name: str | None = None) -> KStream[K, V]:
+        """Drops the records for which ``predicate(key, value)`` holds. (``KStream.filterNot``)
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda delays: delays.filter_not(lambda flight, delay: delay > 15), [("UA1", 20), ("UA2", 3)])
+        [('UA2', 3)]
+        """
+        return stateless.filtered(self, predicate, name, negate=True)
+
+    def map(self, fn: Callable[[K, V], tuple[K2, V2]], *, name: str | None = None) -> KStream[K2, V2]:
+        """One new (key, value) pair for each record, with its timestamp and headers. (``KStream.map``)
+
+        The key may change, so a grouping or join behind it goes through a repartition topic; see `map_values`.
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda flights: flights.map(lambda tail, origin: (origin, tail)), [("N1", "JFK")])
+        [('JFK', 'N1')]
+        """
+        return stateless.mapped(self, fn, name)
+
+    @overload
+    def map_values(
+        self, fn: Callable[[V], V2], *, with_key: Literal[False] = False, name: str | None = None
+    ) -> KStream[K, V2]: ...
+    @overload
+    def map_values(
+        self, fn: Callable[[K, V], V2], *, with_key: Literal[True], name: str | None = None
+    ) -> KStream[K, V2]: ...
+    def map_values(
+        self, fn: Callable[..., V2], *, with_key: bool = False, name: str | None = None
+    ) -> KStream[K, V2]:
+        """One new value for each record: ``fn(value)``, or ``fn(key, value)``; called for None too.
+
+        Prefer it to `map`: the key stays, so that nothing has to be repartitioned. (``KStream.mapValues``)
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda words: words.map_values(len), [("a", "to be"), ("b", "or")])
+        [('a', 5), ('b', 2)]
+        >>> try_out(lambda words: words.map_values("{}: {}".format, with_key=True), [("a", "to be")])
+        [('a', 'a: to be')]
+        """
+        return stateless.with_values_mapped(self, fn, with_key, name)
+
+    def flat_map(
+        self, fn: Callable[[K, V], Iterable[tuple[K2, V2]]], *, name: str | None = None
+    ) -> KStream[K2, V2]:
+        """Any number of (key, value) pairs for each record, all with its timestamp and headers. (``KStream.flatMap``)
+
+        The key may change, so a grouping or join behind it goes through a repartition topic; see `flat_map_values`.
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda lines: lines.flat_map(lambda key, line: [(word, 1) for word in line.split()]), [("a", "to be")])
+        [('to', 1), ('be', 1)]
+        """
+        return stateless.flat_mapped(self, fn, name)
+
+    @overload
+    def flat_map_values(
+        self, fn: Callable[[V], Iterable[V2]], *, with_key: Literal[False] = False, name: str | None = None
+    ) -> KStream[K, V2]: ...
+    @overload
+    def flat_map_values(
+        self, fn: Callable[[K, V], Iterable[V2]], *, with_key: Literal[True], name: str | None = None
+    ) -> KStream[K, V2]: ...
+    def flat_map_values(
+        self, fn: Callable[..., Iterable[V2]], *, with_key: bool = False, name: str | None = None
+    ) -> KStream[K, V2]:
+        """Any number of values for each record, all with its key. (``KStream.flatMapValues``)
+
+        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> builder.stream("lines", key_serde=text, value_serde=text).flat_map_values(str.split).to(
+        ...     "words", value_serde=text)
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.create_input_topic("lines", text, text).pipe_input("a", "to be")
+        ...     driver.create_output_topic("words", text, text).read_key_values()
+        [('a', 'to'), ('a', 'be')]
+        """
+        return stateless.with_values_flat_mapped(self, fn, with_key, name)
+
+    def select_key(self, fn: Callable[[K, V], K2], *, name: str | None = None) -> KStream[K2, V]:
+        """A new key for each record. (``KStream.selectKey``)
+
+        A grouping or join behind it goes through a repartition topic, where records without key are dropped unless a left or outer
+        join reads them (KIP-962).
+
+        >>> from streamapp.testing import try_out
+        >>> try_out(lambda flights: flights.select_key(lambda tail, flight: flight["to"]), [("N1", {"to": "JFK"})])
+        [('JFK', {'to': 'JFK'})]
+        """
+        return stateless.with_key_selected(self, fn, name)
+
+    def peek(self, fn: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
+        """Calls ``fn(key, value)`` with each record in passing, for its side effect. (``KStream.peek``)
+
+        It is called again for records that are processed again after a failure.
+
+        >>> from streamapp.testing import try_out
+        >>> _ = try_out(lambda words: words.peek(print), [("a", "to be")])
+        a to be
+        """
+        return stateless.peeked(self, fn, name)
+
+    def foreach(self, fn: Callable[[K, V], object], *, name: str | None = None) -> None:
+        """Calls ``fn(key, value)`` with each record, as the last operator. (``KStream.foreach``)
+
+        It is called again for records that are processed again after a failure.
+
+        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> builder.stream("words", key_serde=text, value_serde=text).foreach(print)
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.create_input_topic("words", text, text).pipe_input("a", "to be")
+        a to be
+        """
+        stateless.foreach(self, fn, name)
+
+    def process(
+        self, supplier: Callable[[], Processor[K, V, K2, V2]], *store_names: str, name: str | None = None
+    ) -> KStream[K2, V2]:
+        """Runs a `Processor` of its own for each task, with the named stores. (``KStream.process``, KIP-820)
+
+        ``supplier`` is its class, or a function that returns a new one each time. Stores are named here or brought along by
+        the attribute ``stores`` of the supplier or the processor. It may change the key, so that grouping or joining repartitions.
+
+        >>> from streamapp import Processor, Record
+        >>> from streamapp.testing import try_out
+        >>> class Twice(Processor):
+        ...     def process(self, record: Record) -> None:
+        ...         self.context.forward(record)
+        ...         self.context.forward(record.with_value(record.value + 1))
+        >>> try_out(lambda numbers: numbers.process(Twice), [("a", 1)])
+        [('a', 1), ('a', 2)]
+        """
+        return stateless.processed(self, supplier, store_names, name)
+
+    def process_values(
+        self, supplier: Callable[[], FixedKeyProcessor[K, V, V2]], *store_names: str, name: str | None = None
+    ) -> KStream[K, V2]:
+        """Runs a `FixedKeyProcessor` of its own for each task, with the named stores. (``KStream.processValues``, KIP-820)
+
+        It has to keep the key (`StreamsError` if it forwards another), so that nothing has to be repartitioned.
+
+        >>> from streamapp import FixedKeyProcessor, Record
+        >>> from streamapp.testing import try_out
+        >>> class Negative(FixedKeyProcessor):
+        ...     def process(self, record: Record) -> None:
+        ...         self.context.forward(record.with_value(-record.value))
+        >>> try_out(lambda numbers: numbers.process_values(Negative), [("a", 1)])
+        [('a', -1)]
+        """
+        return stateless.with_values_processed(self, supplier, store_names, name)
+
+    # ------------------------------------------------------------------ coroutines
+
+    def map_async(
+        self,
+        fn: Callable[[K, V], Awaitable[tuple[K2, V2]]],
+        *,
+        concurrency: int = 16,
+        order: Order = "key",
+        timeout: Duration = TIMEOUT,
+        on_timeout: Callable[[K, V], tuple[K2, V2]] | None = None,
+        name: str | None = None,
+    ) -> KStream[K2, V2]:
+        """One new (key, value) pair for each record, from a coroutine; grouping or joining repartitions.
+
+        As `map_values_async`, which is to be preferred when the key stays.
+
+        >>> from streamapp.testing import try_out
+        >>> async def swapped(tail, origin):
+        ...     return origin, tail
+        >>> try_out(lambda flights: flights.map_async(swapped), [("N1", "JFK")])
+        [('JFK', 'N1')]
+        """
+        calls = Calls(concurrency, order, timeout, on_timeout)
+        return asynchronous.mapped(self, fn, calls, name)
+
+    @overload
+    def map_values_async(
+        self,
+        fn: Callable[[V], Awaitable[V2]],
+        *,
+        with_key: Literal[False] = False,
+        concurrency: int = 16,
+        order: Order = "key",
+        timeout: Duration = TIMEOUT,
+        on_timeout: Callable[[V], V2] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+    @overload
+    def map_values_async(
+        self,
+        fn: Callable[[K, V], Awaitable[V2]],
+        *,
+        with_key: Literal[True],
+        concurrency: int = 16,
+        order: Order = "key",
+        timeout: Duration = TIMEOUT,
+        on_timeout: Callable[[K, V], V2] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V2]: ...
+    def map_values_async(
+        self,
+        fn: Callable[..., Awaitable[V2]],
+        *,
+        with_key: bool = False,
+        concurrency: int = 16,
+        order: Order = "key",
+        timeout: Duration = TIMEOUT,
+        on_timeout: Callable[..., V2] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V2]:
+        """One new value for each record, from a coroutine: ``await fn(value)``, or ``await fn(key, value)``.
+
+        On a worker the coroutines run on Faust's event loop, up to ``concurrency`` records of each partition at a time;
+        while they do, the partition takes no more records than that, and others are not held up. In front of the step
+        and behind it everything is as if there were one record at a time: results go on in the order in which the records
+        came in, of each key (``order="key"``: a slow record holds up only those of its key) or of the partition
+        (``order="partition"``). Calls overlap, those of one key too. Offsets are committed only when everything up to
+        them has come out, so after a crash some calls are made again, under every guarantee.
+
+        A call that takes longer than ``timeout`` is cancelled; its result is then ``on_timeout(value)`` (or of key and
+        value), or without that a ``TimeoutError``. Exceptions are handled as those of every other step
+        (`StreamsConfig.processing_exception_handler`). Timestamps and headers stay; None is a value, and nothing is
+        dropped. Stream time is that of the records that came in. Beyond Kafka Streams; Spark refuses it.
+
+        >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
+        >>> async def greet(name: str) -> str:
+        ...     return f"hello {name}"
+        >>> text, builder = StringSerde(), StreamsBuilder()
+        >>> builder.stream("names", key_serde=text, value_serde=text).map_values_async(greet).to("out", value_serde=text)
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.create_input_topic("names", text, text).pipe_input("k", "world")
+        ...     driver.create_output_topic("out", text, text).read_key_value()
+        ('k', 'hello world')
+        """
+        calls = Calls(concurrency, order, timeout, on_timeout)
+        return asynchronous.with_values_mapped(self, fn, with_key, calls, name)
+
+    # ------------------------------------------------------------------ joins
+
+    @overload
+    def join(
+        self,
+        other: KStream[K, V2],
+        joiner: Callable[[V, V2], VR],
+        windows: JoinWindows,
+        *,
+        with_key: Literal[False] = False,
+        stream_joined: StreamJoined | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[V2] | None = None,
+    ) -> JoinedKStream[K, VR, V, V2]: ...
+    @overload
+    def join(
+        self,
+        other: KStream[K, V2],
+        joiner: Callable[[K, V, V2], VR],
+        windows: JoinWindows,
+        *,
+        with_key: Literal[True],
+        stream_joined: StreamJoined | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[V2] | None = None,
+    ) -> JoinedKStream[K, VR, V, V2]: ...
+    @overload
+    def join(
+        self,
+        other: KTable[K, V2],
+        joiner: Callable[[V, V2], VR],
+        *,
+        with_key: Literal[False] = False,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        grace: Duration | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def join(
+        self,
+        other: KTable[K, V2],
+        joiner: Callable[[K, V, V2], VR],
+        *,
+        with_key: Literal[True],
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        grace: Duration | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def join(
+        self,
+        other: GlobalKTable[K2, V2],
+        joiner: Callable[[V, V2], VR],
+        *,
+        with_key: Literal[False] = False,
+        key_selector: Callable[[K, V], K2],
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def join(
+        self,
+        other: GlobalKTable[K2, V2],
+        joiner: Callable[[K2, V, V2], VR],
+        *,
+        with_key: Literal[True],
+        key_selector: Callable[[K, V], K2],
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    def join(
+        self,
+        other: KStream[K, V2] | KTable[K, V2] | GlobalKTable[Any, V2],
+        joiner: Callable[..., Any],
+        windows: JoinWindows | None = None,
+        *,
+        with_key: bool = False,
+        stream_joined: StreamJoined | None = None,
+        key_selector: Callable[[K, V], Any] | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[V2] | None = None,
+        grace: Duration | None = None,
+        name: str | None = None,
+    ) -> KStream[K, Any]:
+        """Joins each record with matching ones of another stream, or with a row of a table.
+
+        ``joiner(left, right)``, or ``joiner(key, left, right)`` if ``with_key``, makes the result's value. The result keeps the key.
+
+        - With a stream: all pairs with the same key that are as close in time as ``windows`` says. The result has the larger
+          timestamp. Two window stores with changelogs; ``stream_joined`` names the join and its stores.
+        - With a table: the row of the same key when the record is processed. With ``grace``, for versioned tables, records wait that
+          long and are joined with the row as of their timestamp (KIP-923); then records without key are an error. Updates of the table cause no
+          results; a result has the record's timestamp.
+        - With a global table: the row of ``key_selector(key, value)``; nothing has to be co-partitioned.
+
+        Records without key, value or match are dropped; those without key or value are counted. Where the key may have changed, a
+        repartition topic comes first. Late records: see `JoinedKStream.late_records`. (``KStream.join``)
+
+        >>> from streamapp import JoinWindows
+        >>> from streamapp.testing import try_out
+        >>> near = JoinWindows.of_time_difference_with_no_grace(10)
+        >>> def pairs(clicks, views):
+        ...     return clicks.join(views, "{} on {}".format, near)
+        >>> try_out(pairs, [("ann", "buy", 5), ("bob", "buy", 5)], [("ann", "home", 8), ("bob", "home", 99)])
+        [('ann', 'buy on home')]
+        >>> def enriched(gates, flights):
+        ...     return flights.join(gates.to_table(), lambda tail, flight, gate: f"{tail}: {flight} at {gate}", with_key=True)
+        >>> try_out(enriched, [("N1", "A4")], [("N1", "UA1"), ("N2", "UA2")])
+        [('N1', 'N1: UA1 at A4')]
+        """
+        call = JoinCall(
+            "inner",
+            joiner,
+            with_key=with_key,
+            windows=windows,
+            stream_joined=stream_joined,
+            key_selector=key_selector,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            other_value_serde=other_value_serde,
+            grace=grace,
+            name=name,
+        )
+        return joins.joined(self, other, call)
+
+    @overload
+    def left_join(
+        self,
+        other: KStream[K, V2],
+        joiner: Callable[[V, V2 | None], VR],
+        windows: JoinWindows,
+        *,
+        with_key: Literal[False] = False,
+        stream_joined: StreamJoined | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[V2] | None = None,
+    ) -> JoinedKStream[K, VR, V, V2]: ...
+    @overload
+    def left_join(
+        self,
+        other: KStream[K, V2],
+        joiner: Callable[[K, V, V2 | None], VR],
+        windows: JoinWindows,
+        *,
+        with_key: Literal[True],
+        stream_joined: StreamJoined | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[V2] | None = None,
+    ) -> JoinedKStream[K, VR, V, V2]: ...
+    @overload
+    def left_join(
+        self,
+        other: KTable[K, V2],
+        joiner: Callable[[V, V2 | None], VR],
+        *,
+        with_key: Literal[False] = False,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        grace: Duration | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def left_join(
+        self,
+        other: KTable[K, V2],
+        joiner: Callable[[K, V, V2 | None], VR],
+        *,
+        with_key: Literal[True],
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        grace: Duration | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def left_join(
+        self,
+        other: GlobalKTable[K2, V2],
+        joiner: Callable[[V, V2 | None], VR],
+        *,
+        with_key: Literal[False] = False,
+        key_selector: Callable[[K, V], K2],
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def left_join(
+        self,
+        other: GlobalKTable[K2, V2],
+        joiner: Callable[[K2, V, V2 | None], VR],
+        *,
+        with_key: Literal[True],
+        key_selector: Callable[[K, V], K2],
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    def left_join(
+        self,
+        other: KStream[K, V2] | KTable[K, V2] | GlobalKTable[Any, V2],
+        joiner: Callable[..., Any],
+        windows: JoinWindows | None = None,
+        *,
+        with_key: bool = False,
+        stream_joined: StreamJoined | None = None,
+        key_selector: Callable[[K, V], Any] | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[V2] | None = None,
+        grace: Duration | None = None,
+        name: str | None = None,
+    ) -> KStream[K, Any]:
+        """As `join`, but records without key or match are kept: the joiner gets None for the right side. (``KStream.leftJoin``, KIP-962)
+
+        With a stream, a record without match comes out once its window is closed (its timestamp + window + grace is before stream
+        time), with its own timestamp; one without key at once. With a table, at once. Records without value are dropped and counted.
+
+        >>> from streamapp.testing import try_out
+        >>> def enriched(gates, flights):
+        ...     return flights.left_join(gates.to_table(), "{} at {}".format)
+        >>> try_out(enriched, [("N1", "A4")], [("N1", "UA1"), ("N2", "UA2")])
+        [('N1', 'UA1 at A4'), ('N2', 'UA2 at None')]
+        """
+        call = JoinCall(
+            "left",
+            joiner,
+            with_key=with_key,
+            windows=windows,
+            stream_joined=stream_joined,
+            key_selector=key_selector,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            other_value_serde=other_value_serde,
+            grace=grace,
+            name=name,
+        )
+        return joins.joined(self, other, call)
+
+    @overload
+    def outer_join(
+        self,
+        other: KStream[K, V2],
+        joiner: Callable[[V | None, V2 | None], VR],
+        windows: JoinWindows,
+        *,
+        with_key: Literal[False] = False,
+        stream_joined: StreamJoined | None = None,
+    ) -> JoinedKStream[K, VR, V, V2]: ...
+    @overload
+    def outer_join(
+        self,
+        other: KStream[K, V2],
+        joiner: Callable[[K, V | None, V2 | None], VR],
+        windows: JoinWindows,
+        *,
+        with_key: Literal[True],
+        stream_joined: StreamJoined | None = None,
+    ) -> JoinedKStream[K, VR, V, V2]: ...
+    def outer_join(
+        self,
+        other: KStream[K, V2],
+        joiner: Callable[..., Any],
+        windows: JoinWindows,
+        *,
+        with_key: bool = False,
+        stream_joined: StreamJoined | None = None,
+    ) -> KStream[K, Any]:
+        """As `join` with a stream, but the records of both sides are kept. (``KStream.outerJoin``, KIP-962)
+
+        Those without match come out with None for the other side, once their window is closed; those without key at once.
+
+        >>> from streamapp import JoinWindows
+        >>> from streamapp.testing import try_out
+        >>> near = JoinWindows.of_time_difference_with_no_grace(10)
+        >>> def pairs(clicks, views):
+        ...     return clicks.outer_join(views, "{} on {}".format, near)
+        >>> try_out(pairs, [("ann", "buy", 5)], [("bob", "home", 8), ("eve", "home", 99)])
+        [('ann', 'buy on None'), ('bob', 'None on home')]
+        """
+        call = JoinCall("outer", joiner, with_key=with_key, windows=windows, stream_joined=stream_joined)
+        return joins.joined(self, other, call)
 
     # ------------------------------------------------------------------ several streams
 
@@ -117,7 +661,7 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
         """
         return BranchedKStream(self, name)
 
-    # ------------------------------------------------------------------ topics and tables
+    # ------------------------------------------------------------------ topics, tables and groups
 
     def to(
         self,
@@ -143,21 +687,7 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
         ...     driver.create_output_topic("flights-JFK", text, text).read_key_value()
         ('N1', 'JFK')
         """
-        node_name = self._context.names.given_or_new(name, "KSTREAM-SINK-")
-        if partitioner is not None:
-            require_function(partitioner, node_name, _PARTITIONER, 4)
-        if isinstance(topic, str):
-            check_topic_name(topic, "topic")
-        else:
-            require_function(topic, node_name, "a topic, or a function of key, value and context", 3)
-        node = SinkNode(
-            node_name,
-            topic,
-            self._context.key_serde(key_serde or self.key_serde, node_name),
-            self._context.value_serde(value_serde or self.value_serde, node_name),
-            partitioner,
-        )
-        self._context.graph.add(node, self._node)
+        stream_topics.written(self, topic, key_serde, value_serde, partitioner, name)
 
     def repartition(
         self,
@@ -180,27 +710,7 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
         >>> [(topic.name, topic.partitions) for topic in builder.build().plan().internal_topics]
         [('streamapp-spread-repartition', 8)]
         """
-        if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
-            raise TopologyError(
-                f"the repartition topic behind {self.name} needs a number of partitions of at least 1, not {partitions!r}"
-            )
-        if partitioner is not None:
-            require_function(partitioner, f"repartition() of {self.name}", _PARTITIONER, 4)
-        context = self._context
-        prefix = check_name(name) if name is not None else context.names.new("KSTREAM-REPARTITION-")
-        key_serde, value_serde = key_serde or self.key_serde, value_serde or self.value_serde
-        node = repartition_node(
-            context.names,
-            prefix,
-            context.key_serde(key_serde, prefix),
-            context.value_serde(value_serde, prefix),
-            named=name is not None,
-            partitioner=partitioner,
-            partitions=partitions,
-            optimizable=False,
-        )
-        context.graph.add(node, self._node)
-        return KStream(context, node.name, node, frozenset((node.name,)), key_serde, value_serde)
+        return stream_topics.repartitioned(self, key_serde, value_serde, partitions, partitioner, name)
 
     def to_table(
         self,
@@ -219,35 +729,7 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
         >>> try_out(lambda gates: gates.to_table(), [("A1", "open"), (None, "lost"), ("A1", None)])
         [('A1', 'open'), ('A1', None)]
         """
-        check_materialized(
-            materialized,
-            f"to_table() of {self.name}",
-            key_serde or self.key_serde,
-            value_serde or self.value_serde,
-        )
-        context, names = self._context, self._context.names
-        node_name = names.given_or_new(name, "KSTREAM-TOTABLE-")
-        store_name = named_store(context, materialized, "KSTREAM-TOTABLE-")
-        m = materialized or Materialized()
-        key_serde = m.key_serde or key_serde or self.key_serde
-        value_serde = m.value_serde or value_serde or self.value_serde
-        parent, sources = self._node, self._sources
-        if self.repartition_required:
-            parent = repartition_node(
-                names,
-                node_name,
-                context.key_serde(key_serde, node_name),
-                context.value_serde(value_serde, node_name),
-                named=name is not None,
-            )
-            context.graph.add(parent, self._node)
-            sources = frozenset((parent.name,))
-        spec = key_value_spec(context, store_name, materialized, key_serde, value_serde)
-        step = SourceStep(spec, m.name is not None)
-        node = ProcessorNode(node_name, step)
-        node.output_versioned = m.versioned
-        context.graph.add(node, parent)
-        return KTable(context, node_name, node, sources, key_serde, value_serde, step, m.name)
+        return stream_topics.as_table(self, key_serde, value_serde, materialized, name)
 
     def group_by_key(
         self,
@@ -299,25 +781,3 @@ class KStream(AsyncMethods[K, V], JoinMethods[K, V]):
         return self.select_key(fn, name=name).group_by_key(
             key_serde=key_serde, value_serde=value_serde, name=name
         )
-
-    # ------------------------------------------------------------------ inside
-
-    def _repartition_for_join(
-        self, prefix: str, named: bool, key_serde: Serde[Any] | None, value_serde: Serde[Any] | None
-    ) -> KStream[K, V]:
-        """This stream behind a repartition topic, which joins that give it no name share."""
-        context = self._context
-        key_serde, value_serde = key_serde or self.key_serde, value_serde or self.value_serde
-        operator = f"the join of {self.name}"
-        node = repartition_node(
-            context.names,
-            prefix,
-            context.key_serde(key_serde, operator),
-            context.value_serde(value_serde, operator),
-            named=named,
-        )
-        if self._repartitioned is None or prefix != self.name:
-            self._repartitioned = node
-            context.graph.add(node, self._node)
-        node = self._repartitioned
-        return KStream(context, node.name, node, frozenset((node.name,)), key_serde, value_serde)

@@ -88,7 +88,7 @@ class TableStep(Step):
     """What a table does: it may be asked for old values, and to be readable."""
 
     def __init__(self) -> None:
-        self.send_old = False
+        self.send_old: bool = False
 
     def enable_old_values(self, force: bool) -> bool:
         """Asks for old values in the changes; ``force``: materialize a source if that is needed for it.
@@ -107,7 +107,8 @@ class SourceStep(TableStep):
 
     def __init__(self, spec: StoreSpec, materialized: bool) -> None:
         super().__init__()
-        self.spec, self.materialized = spec, materialized or spec.kind.ttl_ms > 0
+        self.spec: StoreSpec = spec
+        self.materialized: bool = materialized or spec.kind.ttl_ms > 0
 
     def enable_old_values(self, force: bool) -> bool:
         if not force and not self.materialized:
@@ -226,9 +227,11 @@ class JoinSideStep(Step):
         alone: bool,
         other_alone: bool,
     ) -> None:
-        self.table, self.reads, self._joiner = this, other, joiner
+        self.table: TableStep = this
+        self.reads: TableView = other
+        self._joiner = joiner
         self._alone, self._other_alone = alone, other_alone
-        self.send_old = False
+        self.send_old: bool = False
 
     def enable_old_values(self) -> None:
         self.table.enable_old_values(True)
@@ -245,7 +248,8 @@ class JoinStep(TableStep):
         self, this: JoinSideStep, other: JoinSideStep, spec: StoreSpec | None, view: JoinView
     ) -> None:
         super().__init__()
-        self.this, self.other = this, other
+        self.this: JoinSideStep = this
+        self.other: JoinSideStep = other
         self._spec, self._view = spec, view
 
     def enable_old_values(self, force: bool) -> bool:

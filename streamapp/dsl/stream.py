@@ -11,7 +11,10 @@ from streamapp.dsl.graph import Node
 from streamapp.errors import TopologyError
 from streamapp.serdes.base import Serde
 
-__all__ = ["Described", "with_key_joiner"]
+if TYPE_CHECKING:
+    from streamapp.dsl.kstream import KStream
+
+__all__ = ["Described", "next_stream", "with_key_joiner"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -58,6 +61,28 @@ class Described(Generic[K, V]):
         sources = self._sources.union(*(other._sources for other in others))
         self._context.graph.copartitions.append(sources)
         return sources
+
+
+def next_stream(
+    stream: KStream[Any, Any],
+    node: Node,
+    key_serde: Serde[Any] | None,
+    value_serde: Serde[Any] | None,
+    *,
+    repartition_required: bool,
+) -> KStream[Any, Any]:
+    """Appends a node to a stream and returns the stream behind the node."""
+    context = stream._context
+    context.graph.add(node, stream._node)
+    return context.faces.stream(
+        context,
+        node.name,
+        node,
+        stream._sources,
+        key_serde,
+        value_serde,
+        repartition_required=repartition_required,
+    )
 
 
 def with_key_joiner(joiner: Callable[..., Any], with_key: bool) -> Callable[[Any, Any, Any], Any]:

@@ -10,10 +10,10 @@ A new kind is a `WindowKind` in a file of its own, registered for the class of i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from functools import partial, singledispatch
 from typing import Any, ClassVar
 
+from streamapp.dsl.aggregation import Merger
 from streamapp.dsl.context import Context
 from streamapp.dsl.materialize import Materialized, WindowLayout, windowed_spec
 from streamapp.engine.operators.aligned_windows import WindowAggregate
@@ -28,10 +28,7 @@ from streamapp.state import kinds
 from streamapp.state.spec import StoreSpec
 from streamapp.windows import SessionWindows, SlidingWindows, Windows
 
-__all__ = ["Merger", "WindowKind", "window_kind"]
-
-Merger = Callable[[Any, Any, Any], Any]
-"""Makes one aggregate of two windows that merge: key, first, second."""
+__all__ = ["WindowKind", "window_kind"]
 
 
 class WindowKind(ABC):

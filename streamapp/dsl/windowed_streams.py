@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from streamapp._base.callables import require_function
 from streamapp._base.durations import Duration
-from streamapp.dsl.aggregation import (
-    Reducing,
-    ReducingMerger,
-    add_one,
-    nothing,
-    sum_of_both,
-    zero,
-)
+from streamapp.dsl.aggregation import COUNT, Aggregation, folding, reducing
 from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.graph_nodes import ProcessorNode
 from streamapp.dsl.late import WindowedKTable
@@ -22,8 +14,6 @@ from streamapp.dsl.materialize import Materialized, named_store
 from streamapp.dsl.steps import AggregateStep
 from streamapp.dsl.window_kinds import WindowKind
 from streamapp.errors import ConfigError, TopologyError
-from streamapp.serdes import LongSerde
-from streamapp.serdes.base import Serde
 from streamapp.windows import (
     EmitStrategy,
     idle_timeout_ms,
@@ -64,40 +54,30 @@ class _WindowedKStream(Generic[K, V]):
             )
         self._idle_timeout_ms = idle_timeout_ms(idle_timeout)
 
-    def _burn_count_name(self, materialized: Materialized | None) -> None:
-        """Java uses up a number for counts with unnamed Materialized, but not with sliding windows."""
-        check_materialized(materialized, f"count() of {self._grouped.name}")
-        unnamed = materialized is not None and materialized.name is None
-        if unnamed and self._kind.count_uses_a_name:
-            self._grouped._context.names.new_store("KSTREAM-AGGREGATE-")
+    def _count(self, materialized: Materialized | None, name: str | None) -> WindowedKTable[Any, Any, int]:
+        self._grouped._begin_count(materialized, self._kind.count_uses_a_name)
+        return self._aggregate(COUNT, materialized, name)
 
     def _aggregate(
-        self,
-        prefix: str,
-        initializer: Callable[[], Any],
-        aggregator: Callable[[Any, Any, Any], Any],
-        merger: Callable[[Any, Any, Any], Any] | None,
-        value_serde: Serde[Any] | None,
-        materialized: Materialized | None,
-        name: str | None,
+        self, aggregation: Aggregation, materialized: Materialized | None, name: str | None
     ) -> WindowedKTable[Any, Any, Any]:
         grouped, kind, emit_final = self._grouped, self._kind, self._emit_final
         operator = f"the windowed aggregation of {grouped.name}"
-        check_materialized(materialized, operator, grouped.key_serde, value_serde)
+        check_materialized(materialized, operator, grouped.key_serde, aggregation.value_serde)
         context = grouped._context
         m = materialized or Materialized()
-        store = named_store(context, materialized, prefix)
-        node_name = context.names.given_or_new(name, prefix)
+        store = named_store(context, materialized, aggregation.prefix)
+        node_name = context.names.given_or_new(name, aggregation.prefix)
         key_serde = context.key_serde(m.key_serde or grouped.key_serde, node_name)
-        value_serde = context.value_serde(m.value_serde or value_serde, node_name)
+        value_serde = context.value_serde(m.value_serde or aggregation.value_serde, node_name)
         spec = kind.spec(context, store, materialized, key_serde, value_serde, emit_final)
         step = AggregateStep(
             spec,
             lambda send_old: kind.operator(
-                merger,
+                aggregation.merger if kind.merges else None,
                 store=store,
-                initializer=initializer,
-                aggregator=aggregator,
+                initializer=aggregation.initializer,
+                aggregator=aggregation.aggregator,
                 emit_final=emit_final,
                 send_old=send_old,
             ),
@@ -162,8 +142,7 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         >>> flights.group_by_key().windowed_by(hourly).count(name="hourly")
         <WindowedKTable hourly>
         """
-        self._burn_count_name(materialized)
-        return self._aggregate("KSTREAM-AGGREGATE-", zero, add_one, None, LongSerde(), materialized, name)
+        return self._count(materialized, name)
 
     def reduce(
         self,
@@ -182,9 +161,8 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         >>> [(str(window), delay) for window, delay in worst]
         [('[UA@0/10]', 5), ('[UA@0/10]', 9)]
         """
-        require_function(reducer, f"reduce() of {self._grouped.name}", "a reducer of aggregate and value", 2)
-        serde = self._grouped.value_serde
-        return self._aggregate("KSTREAM-REDUCE-", nothing, Reducing(reducer), None, serde, materialized, name)
+        grouped = self._grouped
+        return self._aggregate(reducing(reducer, grouped.name, grouped.value_serde), materialized, name)
 
     def aggregate(
         self,
@@ -205,13 +183,7 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         >>> [(str(window), sum) for window, sum in try_out(total, [("UA", 5, 1), ("UA", 9, 2)])]
         [('[UA@0/10]', 5), ('[UA@0/10]', 14)]
         """
-        require_function(
-            initializer, f"aggregate() of {self._grouped.name}", "an initializer without arguments", 0
-        )
-        require_function(
-            aggregator, f"aggregate() of {self._grouped.name}", "an aggregator of key, value and aggregate", 3
-        )
-        return self._aggregate("KSTREAM-AGGREGATE-", initializer, aggregator, None, None, materialized, name)
+        return self._aggregate(folding(initializer, aggregator, self._grouped.name), materialized, name)
 
 
 class SessionWindowedKStream(_WindowedKStream[K, V]):
@@ -260,10 +232,7 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         >>> [(str(window), count) for window, count in counts]
         [('[ann@0/0]', 1), ('[ann@0/0]', None), ('[ann@0/3]', 2)]
         """
-        self._burn_count_name(materialized)
-        return self._aggregate(
-            "KSTREAM-AGGREGATE-", zero, add_one, sum_of_both, LongSerde(), materialized, name
-        )
+        return self._count(materialized, name)
 
     def reduce(
         self,
@@ -282,16 +251,8 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         >>> [(str(window), delay) for window, delay in worst]
         [('[UA@0/0]', 5), ('[UA@0/0]', None), ('[UA@0/3]', 9)]
         """
-        require_function(reducer, f"reduce() of {self._grouped.name}", "a reducer of aggregate and value", 2)
-        return self._aggregate(
-            "KSTREAM-REDUCE-",
-            nothing,
-            Reducing(reducer),
-            ReducingMerger(reducer),
-            self._grouped.value_serde,
-            materialized,
-            name,
-        )
+        grouped = self._grouped
+        return self._aggregate(reducing(reducer, grouped.name, grouped.value_serde), materialized, name)
 
     def aggregate(
         self,
@@ -314,15 +275,6 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         >>> [(str(window), sum) for window, sum in try_out(total, [("UA", 5, 0), ("UA", 9, 10), ("UA", 1, 5)])][-1]
         ('[UA@0/10]', 15)
         """
-        require_function(
-            initializer, f"aggregate() of {self._grouped.name}", "an initializer without arguments", 0
-        )
-        require_function(
-            aggregator, f"aggregate() of {self._grouped.name}", "an aggregator of key, value and aggregate", 3
-        )
-        require_function(
-            merger, f"aggregate() of {self._grouped.name}", "a merger of key and two aggregates", 3
-        )
-        return self._aggregate(
-            "KSTREAM-AGGREGATE-", initializer, aggregator, merger, None, materialized, name
-        )
+        grouping = self._grouped.name
+        fold = folding(initializer, aggregator, grouping).over_sessions(merger, grouping)
+        return self._aggregate(fold, materialized, name)

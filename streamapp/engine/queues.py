@@ -26,8 +26,14 @@ class ConsumedRecord:
     def __init__(
         self, topic: str, partition: int, offset: int, timestamp: int, key: Any, value: Any, headers: Headers
     ) -> None:
-        self.topic, self.partition, self.offset, self.timestamp = topic, partition, offset, timestamp
-        self.key, self.value, self.headers = key, value, headers
+        self.topic: str = topic
+        self.partition: int = partition
+        self.offset: int = offset
+        self.timestamp: int = timestamp
+        """The record's own time in ms; -1: the record has none."""
+        self.key: Any = key
+        self.value: Any = value
+        self.headers: Headers = headers
 
     def __repr__(self) -> str:
         return (

@@ -60,8 +60,8 @@ class ConfluentSchemaRegistry:
                     "the schema registry has no address: give it one, or set STREAMAPP_SCHEMA_REGISTRY_URL"
                 )
             client = RestClient(found)
-        self.client = client
-        self.settings = client.settings
+        self.client: RestClient = client
+        self.settings: RegistrySettings = client.settings
         self._cache_folder = None if cache is None else os.fspath(cache)
         self._known = None if cache is None else KnownSchemas(cache, self.settings.urls[0])
         self._ids: dict[tuple[str, str, str], int] = {}

@@ -62,7 +62,7 @@ class RestClient:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.settings = settings
+        self.settings: RegistrySettings = settings
         self.sleep, self.clock = sleep, clock
         self._pool: urllib3.PoolManager | None = None
         self._lock = threading.Lock()

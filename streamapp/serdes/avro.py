@@ -90,9 +90,9 @@ class AvroSerde(Serde[T]):
             if type is None:
                 raise ConfigError("AvroSerde needs a schema, or a type that the schema follows from")
             schema = avro_schema_of(as_struct(type) if is_model(type) else type)
-        self.schema = _as_json(schema)
+        self.schema: Any = _as_json(schema)
         self.type = type
-        self.fields = None if fields is None else tuple(fields)
+        self.fields: tuple[str, ...] | None = None if fields is None else tuple(fields)
         self._model = type if is_model(type) else None
         struct = None if self._model is not None else type
         self._struct = struct
@@ -103,7 +103,7 @@ class AvroSerde(Serde[T]):
         self._name = (
             self._own["name"] if isinstance(self._own, dict) and "name" in self._own else "the schema"
         )
-        self.registered = Registered(
+        self.registered: Registered = Registered(
             self.schema, "AVRO", _full_name(self.schema), registry, subject_strategy, version, subject
         )
         self._kept = self._kept_fields()
@@ -112,7 +112,7 @@ class AvroSerde(Serde[T]):
         self._header = b""
         self._write_any = make_any_writer(self._parsed)
         self._write = self._writer(self._own)
-        self.immutable = (
+        self.immutable: bool = (
             self.schema in _IMMUTABLE if type is None else struct is not None and is_immutable(struct)
         )
 

@@ -50,8 +50,8 @@ class JsonSerde(Serde[T]):
         self.type = type
         try:
             self._decode = msgspec.json.Decoder(Any if type is None else type).decode
-            self.immutable = type is not None and is_immutable(type)
-            self.exact = type if type is not None and is_exact(type) else None
+            self.immutable: bool = type is not None and is_immutable(type)
+            self.exact: builtins.type | None = type if type is not None and is_exact(type) else None
         except TypeError as error:
             raise ConfigError(f"JSON cannot be read into {type!r}: {error}") from error
         self._class = type if record_fields(type) is not None else object

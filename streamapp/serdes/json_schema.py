@@ -58,16 +58,16 @@ class JsonSchemaSerde(Serde[T]):
     ) -> None:
         if schema is None and type is None:
             raise ConfigError("JsonSchemaSerde needs a schema, or a type that the schema follows from")
-        self.schema = _derived(type) if schema is None else _as_json(schema)
+        self.schema: Any = _derived(type) if schema is None else _as_json(schema)
         self.type, self.validate = type, validate
         title = self.schema.get("title") if isinstance(self.schema, dict) else None
         record = title if isinstance(title, str) else None
-        self.registered = Registered(
+        self.registered: Registered = Registered(
             self.schema, "JSON", record, registry, subject_strategy, version, subject
         )
         self._name = record or "the JSON Schema"
         self._json: Serde[Any] = _ModelJson(type) if is_model(type) else JsonSerde(type)
-        self.immutable = self._json.immutable
+        self.immutable: bool = self._json.immutable
         self._read, self._write = self._json.decoder(), self._json.serialize
         self._check = _validator(self.schema) if validate else None
         self._header = b""

@@ -102,6 +102,8 @@ class ShortSerde(Serde[int]):
     persistent_name = "ShortSerde"
 
     immutable = True
+    serialize: Callable[[int], bytes]
+    deserialize: Callable[[bytes], int]
     serialize, deserialize = _packed(">h", "an int of at most 16 bits, signed", "2 bytes (a short)")
 
 
@@ -115,6 +117,8 @@ class IntegerSerde(Serde[int]):
     persistent_name = "IntegerSerde"
 
     immutable = True
+    serialize: Callable[[int], bytes]
+    deserialize: Callable[[bytes], int]
     serialize, deserialize = _packed(">i", "an int of at most 32 bits, signed", "4 bytes (an integer)")
 
 
@@ -128,6 +132,8 @@ class LongSerde(Serde[int]):
     persistent_name = "LongSerde"
 
     immutable = True
+    serialize: Callable[[int], bytes]
+    deserialize: Callable[[bytes], int]
     serialize, deserialize = _packed(">q", "an int of at most 64 bits, signed", "8 bytes (a long)")
 
 
@@ -144,6 +150,8 @@ class FloatSerde(Serde[float]):
     persistent_name = "FloatSerde"
 
     immutable = True
+    serialize: Callable[[float], bytes]
+    deserialize: Callable[[bytes], float]
     serialize, deserialize = _packed(">f", "a float in the range of a single", "4 bytes (a float)")
 
 
@@ -157,6 +165,8 @@ class DoubleSerde(Serde[float]):
     persistent_name = "DoubleSerde"
 
     immutable = True
+    serialize: Callable[[float], bytes]
+    deserialize: Callable[[bytes], float]
     serialize, deserialize = _packed(">d", "a float", "8 bytes (a double)")
 
 

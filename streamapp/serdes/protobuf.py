@@ -67,9 +67,9 @@ class ProtobufSerde(Serde[T]):
                 f"{descriptor.file.name} imports {', '.join(foreign)}: register both, and pin the schema with version="
             )
         self.message, self.type = message, type
-        self.schema = proto_text(descriptor) if version is None else ""
+        self.schema: str = proto_text(descriptor) if version is None else ""
         self._full_name: str = descriptor.full_name
-        self.registered = Registered(
+        self.registered: Registered = Registered(
             self.schema, "PROTOBUF", self._full_name, registry, subject_strategy, version, subject
         )
         self._path = _path(descriptor)
@@ -77,7 +77,7 @@ class ProtobufSerde(Serde[T]):
         self._parse: Callable[[bytes], Any] = message.FromString
         self._own = b""
         self._known: dict[bytes, bool] = {}
-        self.immutable = False
+        self.immutable: bool = False
 
     @property
     def registry(self) -> SchemaRegistry:

@@ -40,7 +40,7 @@ class TimeWindowedSerde(Serde[Windowed]):
             raise ConfigError(f"window_size_ms has to be an int of ms, not negative, got {window_size_ms!r}")
         self.inner = inner
         self.window_size_ms = window_size_ms
-        self.immutable = inner.immutable
+        self.immutable: bool = inner.immutable
 
     def serialize(self, value: Windowed) -> bytes:
         try:
@@ -74,7 +74,7 @@ class SessionWindowedSerde(Serde[Windowed]):
     def __init__(self, inner: Serde[K]) -> None:
         check_serde(inner, "the inner serde of a SessionWindowedSerde")
         self.inner = inner
-        self.immutable = inner.immutable
+        self.immutable: bool = inner.immutable
 
     def serialize(self, value: Windowed) -> bytes:
         try:

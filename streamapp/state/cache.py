@@ -143,12 +143,16 @@ class CachedStore(WriteBehindStore):
         if cache.used > cache.max_bytes:
             self._make_room()
 
+    def _rewriting(self) -> Write:
+        """Writes a row that is news already: steps that depend on the key alone have been done."""
+        return self._write
+
     def _folder(self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]) -> Fold:
         first = super()._folder(initializer, aggregator)
         if self._silent:
             return first
         put_row = self.put_row
-        task, news_of, rewrite, number = self._task, self._news.get, self._write, self._numbers.__next__
+        task, news_of, rewrite, number = self._task, self._news.get, self._rewriting(), self._numbers.__next__
         show, keep, value_class, sound = (
             self._values.show,
             self._keep_value,

@@ -50,6 +50,20 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
 
         return write_and_see
 
+    def _rewriting(self) -> Write:
+        if self._sized:
+            return self._write
+        images, keep_in_image, dirty = self._images, self._keep_in_image, self._dirty
+
+        def rewrite(row_key: Any, row: Row) -> None:
+            dirty[row_key] = row
+            if images.young or images.old:
+                keep_in_image(row_key, row)
+            if self._by_key is not None:
+                self._index(self._by_key, row_key, row)
+
+        return rewrite
+
     def row(self, row_key: Any) -> Row:
         known = self._news.get(row_key)
         if known is not None:

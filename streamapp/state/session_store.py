@@ -51,7 +51,7 @@ class SessionStore(TimeBucketedStore):
 
     def _encoder(self) -> Callable[[Any], tuple[bytes, bytes | None]]:
         to_bytes, bucket = self._keys.to_bytes, self._bucket
-        live = self._min_live() // bucket  # what expired in a bucket that lives is kept: see `find_closed`
+        live = self._first_live_bucket()  # what expired in a bucket that lives is kept: see `find_closed`
         pack_suffix, pack_bucket = _END_START.pack, LONG.pack
 
         def encode(row_key: Any) -> tuple[bytes, bytes | None]:

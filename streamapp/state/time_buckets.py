@@ -82,7 +82,8 @@ class TimeBucketedStore(WriteBehindStore):
         return self._segment
 
     def _first_live_bucket(self) -> int:
-        return max(0, self._min_live()) // self._bucket
+        """As in Kafka Streams, the bucket of the oldest millisecond within the retention lives, though that one is hidden."""
+        return max(0, self._observed - self._retention) // self._bucket
 
     def _observe(self, time: int) -> bool:
         """Advances the observed stream time; False, and counted, if a row of that time is too old to keep."""

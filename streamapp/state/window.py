@@ -20,7 +20,7 @@ from streamapp.state.formats import LONG, MAX_LONG
 from streamapp.state.row_memory import RowMemory
 from streamapp.state.spec import StoreSpec
 from streamapp.state.time_buckets import TimeBucketedStore
-from streamapp.state.write_behind import MISSING, Row, StoreContext
+from streamapp.state.write_behind import MISSING, Fold, Row, StoreContext
 
 __all__ = ["TimestampedWindowStore", "WindowStore"]
 
@@ -256,14 +256,26 @@ class TimestampedWindowStore(WindowStore):
         self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]
     ) -> Callable[[Any, int, Any, int], tuple[Any, Any, int]]:
         """A function of key, window start, value and timestamp that folds a value into the row of a window (see `Fold`)."""
-        key_class, keep_key, fold = self._key_class, self._keep_key, self._folder(initializer, aggregator)
+        kept, fold = self.row_folder(initializer, aggregator)
 
         def fold_value(key: Any, start: int, value: Any, timestamp: int) -> tuple[Any, Any, int]:
-            return fold(
-                (key if key.__class__ is key_class else keep_key(key), start, 0), key, value, timestamp
-            )
+            return fold((kept(key), start, 0), key, value, timestamp)
 
         return fold_value
+
+    def row_folder(
+        self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]
+    ) -> tuple[Callable[[Any], Any], Fold]:
+        """Two functions: one gives the kept form of a key, the other folds a value into a row (see `Fold`).
+
+        The key of a row is ``(kept key, window start, 0)``: a record of many windows has its key kept once.
+        """
+        key_class, keep_key = self._key_class, self._keep_key
+
+        def kept(key: Any) -> Any:
+            return key if key.__class__ is key_class else keep_key(key)
+
+        return kept, self._folder(initializer, aggregator)
 
     def _show_fetched(self, rows: list[tuple[int, Row]]) -> list[Any]:
         show = self._values.show

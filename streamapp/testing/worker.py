@@ -27,8 +27,8 @@ _TAIL_LINES = 15
 class WorkerProcess:
     """One worker of ``application`` (as ``faust -A`` takes it), which ends with this process, however that ends.
 
-    ``environ`` is added to this process's environment; the worker's output goes to the file ``log``. ``web_port``
-    has to be the port that the application serves its views at.
+    ``environ`` is added to this process's environment; the worker's output goes to the file ``log``. The worker serves its
+    views at ``web_port``. ``datadir`` has its state (default: where the application says).
 
         with WorkerProcess("agents", web_port=6066, log=Path("worker.log")) as worker:
             worker.wait_until_ready()
@@ -39,9 +39,15 @@ class WorkerProcess:
     """
 
     def __init__(
-        self, application: str, *, web_port: int, log: Path, environ: Mapping[str, str] | None = None
+        self,
+        application: str,
+        *,
+        web_port: int,
+        log: Path,
+        datadir: Path | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
-        self.url = f"http://localhost:{web_port}"
+        self.url: str = f"http://localhost:{web_port}"
         self.log = log
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", web_port)) == 0:
@@ -50,7 +56,9 @@ class WorkerProcess:
                     "Stop what uses it, or choose another port."
                 )
         log.parent.mkdir(parents=True, exist_ok=True)
-        worker = [sys.executable, "-m", "faust", "--quiet", "-A", application, "worker"]
+        folder = [] if datadir is None else ["--datadir", str(datadir)]
+        faust = [sys.executable, "-m", "faust", "--quiet", *folder, "-A", application]
+        worker = [*faust, "worker", "--web-port", str(web_port)]
         with log.open("wb") as output:
             # In a session of its own a Ctrl-C reaches only this process, which then stops the worker in order.
             self._process = subprocess.Popen(

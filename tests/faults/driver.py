@@ -150,8 +150,9 @@ class Run(Fleet):
         return [future.result(60).offset for future in asked]
 
     def runs(self, name: str, tasks: int = 1) -> None:
-        """Waits until a worker has started as many tasks."""
-        self.wait_until(lambda: self.log(name).count("is running") >= tasks, f"{name} runs {tasks} tasks")
+        """Waits until a worker has started as many tasks, or its agents."""
+        says, times = ("Worker ready", 1) if self.workload == "agent" else ("is running", tasks)
+        self.wait_until(lambda: self.log(name).count(says) >= times, f"{name} runs {tasks} tasks")
 
     # Waiting.
 

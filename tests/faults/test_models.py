@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from streamapp import StreamsBuilder, TopologyTestDriver
 
 from .models import MODELS, Input
-from .workloads import TEXT, WORKLOADS, describe
+from .workloads import TEXT, TOPOLOGIES, describe
 
 inputs = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60_000)), max_size=40).map(
     lambda rows: [Input(n, key, str(n), timestamp) for n, (key, timestamp) in enumerate(rows)]
 )
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", TOPOLOGIES)
 @settings(max_examples=15, deadline=None)
 @given(records=inputs)
 def test_the_model_of_a_workload_is_what_its_topology_does(name: str, records: list[Input]) -> None:
@@ -31,7 +31,7 @@ def test_the_model_of_a_workload_is_what_its_topology_does(name: str, records: l
         for record in records:
             source.pipe_input(record.key, record.value, timestamp=record.timestamp)
         found = driver.create_output_topic("out", TEXT, TEXT).read_key_values()
-    stages = WORKLOADS[name].stages
+    stages = TOPOLOGIES[name].stages
     for _, model, _ in stages[:-1]:
         records = [Input(n, *output, 0) for n, (_, output) in enumerate(MODELS[model](records))]
     expected = [output for _, output in MODELS[stages[-1][1]](records)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streamapp import (
     App,
@@ -26,7 +26,7 @@ from streamapp import (
 
 from .models import GRACE_MS, GROUPS, POISON, WINDOW_MS
 
-__all__ = ["WORKLOADS", "Workload", "describe"]
+__all__ = ["TOPOLOGIES", "WORKLOADS", "Workload", "describe"]
 
 TEXT = StringSerde()
 SLOW = list(map(int, filter(None, os.environ.get("SLOW_AT", "").split(":"))))
@@ -41,7 +41,7 @@ class Workload(NamedTuple):
     """The store whose changelog and views are compared with the model's last stage."""
 
 
-WORKLOADS = {
+TOPOLOGIES = {
     "copy": Workload((("-in", "copy", "-out"),)),
     "count": Workload((("-in", "count", "-out"),), "counts"),
     "window": Workload((("-in", "window", "-out"),), "windows"),
@@ -55,6 +55,7 @@ WORKLOADS = {
         "counts",
     ),
 }
+WORKLOADS = {**TOPOLOGIES, "agent": TOPOLOGIES["copy"]}
 
 
 def describe(builder: StreamsBuilder, workload: str, source: str, sink: str) -> None:
@@ -74,6 +75,21 @@ def describe(builder: StreamsBuilder, workload: str, source: str, sink: str) -> 
             regrouped = records.select_key(lambda key, value: f"g{int(value) % GROUPS}")
             results = counted(regrouped, "regrouped")
     results.to(sink, key_serde=TEXT, value_serde=TEXT)
+
+
+def add_agent(app: App, source: str, sink: str) -> None:
+    """The workload ``copy`` as an agent, in an application without a topology. Its results have no timestamp of their own."""
+    records, results = (
+        app.topic(name, key_serializer="raw", value_serializer="raw") for name in (source, sink)
+    )
+
+    @app.agent(records)
+    async def copy(stream: Any) -> None:
+        async for event in stream.events():
+            value = event.value.decode()
+            misbehave(event.key.decode(), value)
+            if value.startswith(POISON) or int(value) % 3 != 0:
+                await results.send(key=event.key, value=event.value)
 
 
 def counted(records: KStream[str, str], name: str | None = None) -> KStream[str, str]:
@@ -132,15 +148,19 @@ def _application(env: os._Environ[str]) -> App:
         # Brokers tell quotas by the client's name: without one of its own it has the worker's process in it.
         client_properties={"client.id": env["APP_ID"]},
     )
+    workload, source, sink = env["WORKLOAD"], env["SOURCE"], env["SINK"]
+    only_agent = workload == "agent"
     app = App(
         env["APP_ID"],
-        topology=lambda builder: describe(builder, env["WORKLOAD"], env["SOURCE"], env["SINK"]),
+        topology=None if only_agent else lambda builder: describe(builder, workload, source, sink),
         config=config,
         datadir=env["DATADIR"],
         web_port=int(env["WEB_PORT"]),
         shutdown_timeout=float(env.get("SHUTDOWN_SECONDS", "30")),
         consumer_metadata_max_age_ms=int(env.get("METADATA_MS", "60000")),
     )
+    if only_agent:
+        add_agent(app, source, sink)
     if "BUSY" in env:
 
         @app.timer(interval=1.0)  # type: ignore[untyped-decorator]

@@ -1,4 +1,4 @@
-"""A user's topology as a type checker sees it; `test_inference` reads what it infers at each reveal_type."""
+"""A user's topology as a type checker sees it; `test_checkers` reads what it infers at each reveal_type."""
 
 from __future__ import annotations
 

@@ -35,8 +35,11 @@ class Seen(Processor[str, str, str, int]):
         seen.put(record.key, record.value)  # error
         seen.get(b"key")  # error
         seen.fetch(record.key)  # error
-        reads: ReadOnlyKeyValueStore[str, int] = seen
-        reads.put(record.key, 5)  # error
+        look(seen)
+
+
+def look(reads: ReadOnlyKeyValueStore[str, int]) -> None:
+    reads.put("key", 5)  # error
 
 
 def drive(driver: TopologyTestDriver) -> None:

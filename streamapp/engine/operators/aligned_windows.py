@@ -34,26 +34,27 @@ class WindowAggregate(WindowedAggregate):
 
     def bind_windows(self, store: Any, forward: TableForward) -> Place:
         size, starts_of = self.windows.span_ms, self.windows.windows_for
-        fold, emits = store.folder(self.initializer, self.aggregator), forward is not emit_nothing
+        kept, fold = store.row_folder(self.initializer, self.aggregator)
+        emits = forward is not emit_nothing
 
         def place_in_one(key: Any, value: Any, timestamp: int, headers: Headers, close_time: int) -> int:
             start = timestamp - timestamp % size
             end = start + size
             if end <= close_time:
                 return 1
-            new, old, latest = fold(key, start, value, timestamp)
+            new, old, latest = fold((kept(key), start, 0), key, value, timestamp)
             if emits:
                 forward(_new_tuple(Windowed, (key, start, end)), new, old, latest, headers)
             return 0
 
         def place(key: Any, value: Any, timestamp: int, headers: Headers, close_time: int) -> int:
-            closed = 0
+            closed, kept_key = 0, kept(key)
             for start in starts_of(timestamp):
                 end = start + size
                 if end <= close_time:
                     closed += 1
                     continue
-                new, old, latest = fold(key, start, value, timestamp)
+                new, old, latest = fold((kept_key, start, 0), key, value, timestamp)
                 if emits:
                     forward(_new_tuple(Windowed, (key, start, end)), new, old, latest, headers)
             return closed

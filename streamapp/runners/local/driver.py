@@ -33,7 +33,7 @@ from streamapp.runners.local.forgotten import watched
 from streamapp.runners.local.typed_topics import TestInputTopic, TestOutputTopic
 from streamapp.serdes.base import Serde, check_serde
 from streamapp.state.spec import StoreSpec
-from streamapp.topology import Topology
+from streamapp.topology import Plan, Topology
 from streamapp.topology.plan import Subtopology
 
 __all__ = ["TopologyTestDriver"]
@@ -73,7 +73,7 @@ class TopologyTestDriver:
             raise TopologyError(
                 f"TopologyTestDriver takes a Topology, such as StreamsBuilder.build() gives, not {topology!r}"
             )
-        self.plan = topology.plan(config)
+        self.plan: Plan = topology.plan(config)
         self.produced: dict[str, list[OutputRecord]] = {}
         self._unread: defaultdict[str, deque[OutputRecord]] = defaultdict(deque)
         self._wall_clock = initial_wall_clock_ms

@@ -94,7 +94,7 @@ class Backfill:
         progress: bool = False,
     ) -> None:
         config = connected(topology.plan(config).config)
-        self._runner = SparkRunner(topology, config, spark)
+        self._runner, self._spark = SparkRunner(topology, config, spark), spark
         self._config, self._progress = config, progress
         self._group = Group(config)
         self._files = files or {}
@@ -127,8 +127,13 @@ class Backfill:
         now_ms = found.note.now_ms if found.note is not None else int(time.time() * 1000)
         started = time.monotonic()
         tell(f"computing {found.records:,} records")
-        run = self._runner.compute(
-            self._sources(), resume=found.resume, now_ms=now_ms, progress=self._progress
+        run = Run.compute(
+            self._runner.plan,
+            self._spark,
+            self._sources(),
+            resume=found.resume,
+            now_ms=now_ms,
+            progress=self._progress,
         )
         try:
             computed = time.monotonic()

@@ -69,7 +69,7 @@ class SparkRunner:
         Raises `UnsupportedOperation` for topologies that need the wall clock; `ConfigError` for a topic without
         source; `CopartitionError` as workers do.
         """
-        return self.compute(sources, progress=progress).result()
+        return Run.compute(self._plan, self._spark, sources, progress=progress).result()
 
     def native(self, table: str, source: ColumnSource) -> DataFrame:
         """One table, computed by Spark SQL alone and without the engine: for topologies of `Expression` and
@@ -78,30 +78,6 @@ class SparkRunner:
         Raises `UnsupportedOperation`, with the operator's name, where only the engine can compute it.
         """
         return native_table(self._plan, table, source)
-
-    def compute(
-        self,
-        sources: Sources = None,
-        *,
-        resume: Resume | None = None,
-        now_ms: int | None = None,
-        progress: bool = False,
-    ) -> Run:
-        """The stages of a batch, computed. With ``resume`` they go on from an application's state, and hold
-        what its workers would have written. ``now_ms`` is the wall clock that operators see."""
-        check_runnable(self._plan)
-        inputs = resolve(self._plan, sources)
-        groups = in_order(self._plan, inputs.topics, whole=resume is None)
-        spark = self._spark or spark_session(self._plan.application_id)
-        run = Run(spark, self._plan, inputs, resume, now_ms or int(time.time() * 1000))
-        try:
-            for group in groups:
-                failpoints.hit("batch-stage")
-                run.stage(group, progress)
-        except BaseException:
-            run.close()
-            raise
-        return run
 
 
 class Run:
@@ -119,6 +95,33 @@ class Run:
         self.frames: dict[int, DataFrame] = {}
         """The rows that came out, as `OUTPUT` says, by sub-topology; Spark's partition p is of task p."""
         self._globals = self._broadcast_globals()
+
+    @classmethod
+    def compute(
+        cls,
+        plan: Plan,
+        spark: SparkSession | None,
+        sources: Sources = None,
+        *,
+        resume: Resume | None = None,
+        now_ms: int | None = None,
+        progress: bool = False,
+    ) -> Run:
+        """The stages of a batch, computed. With ``resume`` they go on from an application's state, and hold
+        what its workers would have written. ``now_ms`` is the wall clock that operators see."""
+        check_runnable(plan)
+        inputs = resolve(plan, sources)
+        groups = in_order(plan, inputs.topics, whole=resume is None)
+        session = spark or spark_session(plan.application_id)
+        run = cls(session, plan, inputs, resume, now_ms or int(time.time() * 1000))
+        try:
+            for group in groups:
+                failpoints.hit("batch-stage")
+                run.stage(group, progress)
+        except BaseException:
+            run.close()
+            raise
+        return run
 
     def stage(self, group: Group, progress: bool = False) -> None:
         """Computes one sub-topology, or a circle of them, from its sources and what earlier stages wrote."""

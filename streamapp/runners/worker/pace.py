@@ -28,6 +28,11 @@ class Pace:
         self._weight = _FIRST_WEIGHT
         self._binding = False
 
+    @property
+    def most_bytes(self) -> int:
+        """The number of bytes that a commit may send."""
+        return int(self._limit)
+
     def records(self, waiting_bytes: int) -> int:
         """The number of records that may still be taken; at least one, or nothing would move."""
         return max(1, int((self._limit - waiting_bytes) / self._weight))

@@ -90,7 +90,9 @@ class WorkerView:
     @property
     def _stuck(self) -> str | None:
         held_up = None if self._watchdog is None else self._watchdog.stuck
-        return held_up or (None if self._plane is None else self._plane.progress.stuck)
+        rolled_back = None if self._plane is None else self._plane.progress.stuck
+        agents = self._app._consumer
+        return held_up or rolled_back or (None if agents is None else agents.stuck)
 
     @property
     def url(self) -> str:

@@ -30,7 +30,9 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=3, help="(default: 3)")
     parser.add_argument("--rate", type=int, default=40, help="records each second (default: 40)")
     parser.add_argument("--folder", type=Path, help="for data, logs and history (default: a new one)")
-    parser.add_argument("--forget", type=int, metavar="N", help="workers forget event N: the run has to fail")
+    parser.add_argument(
+        "--forget", type=int, metavar="N", help="workers forget each Nth event: the run has to fail"
+    )
     parser.add_argument("--judge", type=Path, metavar="HISTORY", help="run nothing: the verdict of a history")
     options = parser.parse_args()
     if options.judge is not None:

@@ -1,7 +1,6 @@
 """The application of the chaos runs: every family of operator in one topology, named by what its results are for the judge.
 
-``STREAMAPP_CHAOS`` says which application a worker process is; without it the module only describes the topology.
-``FORGET_AT=n`` makes a worker forget the event of that number: a run with it has to be found wrong.
+``FORGET_AT=n`` makes operators and agents of a worker forget each nth event: a run with it has to be found wrong.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from datetime import timedelta
 from typing import Any
 
 from streamapp import (
-    App,
     BufferConfig,
     EmitStrategy,
     JoinWindows,
@@ -26,31 +24,38 @@ from streamapp import (
     Stores,
     StreamJoined,
     StreamsBuilder,
-    StreamsConfig,
     StringSerde,
     Suppressed,
     TimeWindows,
 )
 
 __all__ = [
+    "AGENTS",
     "EXACT",
     "FREE",
     "GONE",
     "INPUTS",
     "JOIN_MS",
+    "READ_BY_AGENTS",
     "SINKS",
     "TABLES",
+    "check",
     "describe",
     "describe_exact",
     "group",
+    "is_forgotten",
 ]
 
-INPUTS = ("events", "others", "left", "right", "refs", "copies")
+INPUTS = ("events", "others", "left", "right", "refs", "copies", "asked")
+READ_BY_AGENTS = ("asked", "counted")
+"""The second one is a sink of the topology."""
 EXACT = ("plain", "counted", "tumbling", "tumbling-final", "hopping-final", "sliding", "session")
 """Results that the order of the records in one partition decides: record by record what `TopologyTestDriver` gives."""
 FREE = ("groups", "pairs", "looked-up", "both", "foreign", "per-ref", "batched", "copied")
 """Results that depend on the order in which records of several partitions arrive."""
-SINKS = (*EXACT, *FREE)
+AGENTS = ("told", "seen")
+"""Results of the agents: the first ones in order, the others in any order."""
+SINKS = (*EXACT, *FREE, *AGENTS)
 TABLES = ("counts", "tumbling", "session", "groups", "both", "foreign", "per-ref")
 """Stores that are compared over HTTP."""
 GONE = "gone"
@@ -90,7 +95,7 @@ class Batches(Processor[str, Any, str, str]):
 def describe(builder: StreamsBuilder, prefix: str) -> None:
     """The whole topology; `expected` computes the right results."""
     events = describe_exact(builder, prefix)
-    others = _stream(builder, prefix, "others").peek(_check)
+    others = _stream(builder, prefix, "others").peek(check)
     left, right, refs = (
         builder.table(
             f"{prefix}-{name}",
@@ -136,13 +141,13 @@ def describe(builder: StreamsBuilder, prefix: str) -> None:
     )
     _out(per_ref.to_stream(), prefix, "per-ref")
     _out(events.process(Batches, name="batches"), prefix, "batched")
-    copies = _stream(builder, prefix, "copies").peek(_check)
+    copies = _stream(builder, prefix, "copies").peek(check)
     _out(copies.map_values(lambda value: str(value["n"])), prefix, "copied")
 
 
 def describe_exact(builder: StreamsBuilder, prefix: str) -> KStream[str, Any]:
     """The operators that read one topic, key by key: their results are a function of each partition's log."""
-    events = _stream(builder, prefix, "events").filter(lambda key, value: not _forgotten(value)).peek(_check)
+    events = _stream(builder, prefix, "events").filter(lambda key, value: not is_forgotten(value)).peek(check)
     plain = events.filter(lambda key, value: value["n"] % 3 != 0)
     _out(plain.map_values(lambda value: str(value["n"])), prefix, "plain")
     grouped = events.group_by_key(key_serde=TEXT, value_serde=JSON)
@@ -196,16 +201,17 @@ def _stored(name: str, retention: timedelta | None = None) -> Materialized:
     return Materialized(name, key_serde=TEXT, value_serde=TEXT, caching=False, retention=retention)
 
 
-def _check(key: str, value: Any) -> None:
+def check(key: str, value: Any) -> None:
     if not isinstance(value, dict) or not isinstance(value.get("n"), int):
         raise ValueError("not an event")
 
 
-def _forgotten(value: Any) -> bool:
+def is_forgotten(value: Any) -> bool:
     return (
         "FORGET_AT" in os.environ
         and isinstance(value, dict)
-        and value.get("n") == int(os.environ["FORGET_AT"])
+        and isinstance(value.get("n"), int)
+        and value["n"] % int(os.environ["FORGET_AT"]) == 0
     )
 
 
@@ -225,34 +231,3 @@ def _fold(key: str, value: Any, total: str) -> str:
     """Count, sum and exclusive or: the same in any order."""
     count, total_of, bits = map(int, total.split(":"))
     return f"{count + 1}:{total_of + value['n']}:{bits ^ value['n']}"
-
-
-def _application(env: os._Environ[str]) -> App:
-    config = StreamsConfig(
-        env["STREAMAPP_CHAOS"],
-        bootstrap_servers=env["BOOTSTRAP"],
-        processing_guarantee="exactly_once_v2",
-        commit_interval_ms=200,
-        session_timeout_ms=6_000,
-        statestore_cache_max_bytes=0,
-        processing_exception_handler="continue",
-        deserialization_exception_handler="continue",
-        production_exception_handler="continue",
-        # Without it an inner join may keep the dead row of an overtaken answer, as in Kafka Streams (docs/operators/joins.md).
-        foreign_key_join_recheck=True,
-        dead_letter_queue_topic=f"{env['STREAMAPP_CHAOS']}-dead",
-        # Brokers tell quotas by the client's name: without one of its own it has the worker's process in it.
-        client_properties={"client.id": env["STREAMAPP_CHAOS"]},
-    )
-    # Agents beside the topology belong here, when the runs have them.
-    return App(
-        env["STREAMAPP_CHAOS"],
-        topology=lambda builder: describe(builder, env["STREAMAPP_CHAOS"]),
-        config=config,
-        datadir=env["DATADIR"],
-        web_port=int(env["WEB_PORT"]),
-    )
-
-
-if "STREAMAPP_CHAOS" in os.environ:
-    app = _application(os.environ)

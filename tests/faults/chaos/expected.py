@@ -13,7 +13,7 @@ from ..history import Event
 from ..watch import text
 from .application import EXACT, GONE, INPUTS, JOIN_MS, describe_exact, group
 
-__all__ = ["Inputs", "Sent", "exact_outputs", "final_tables", "pairs"]
+__all__ = ["Inputs", "Sent", "exact_outputs", "final_tables", "pairs", "seen", "told"]
 
 
 class Sent(NamedTuple):
@@ -103,6 +103,21 @@ def pairs(inputs: Inputs) -> Counter[tuple[str, str]]:
         for timestamp, number in others[each.key]
         if abs(timestamp - each.timestamp) <= JOIN_MS
     )
+
+
+def told(inputs: Inputs) -> dict[int, list[tuple[str, str]]]:
+    """Partition -> the records that were asked, in order, each with its number among those of its key."""
+    found: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    numbers: Counter[str] = Counter()
+    for each in inputs.by_topic["asked"]:
+        numbers[each.key] += 1
+        found[each.partition].append((each.key, f"{each.number}={numbers[each.key]}"))
+    return dict(found)
+
+
+def seen(counted: dict[int, list[tuple[str, str]]]) -> Counter[tuple[str, str]]:
+    """Each result of the topology once; what agents give to a sink has no key."""
+    return Counter(("", f"{key} {value}") for rows in counted.values() for key, value in rows)
 
 
 def final_tables(

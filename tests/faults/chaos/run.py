@@ -11,7 +11,7 @@ from pathlib import Path
 
 from confluent_kafka import TopicPartition
 
-from streamapp import StreamsBuilder
+from streamapp import BytesSerde, StreamsBuilder
 from streamapp.broker import KafkaSettings
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
@@ -22,7 +22,7 @@ from ..driver import set_config
 from ..feed import PARTITIONS
 from ..fleet import PATIENCE, Fleet
 from ..watch import LogReader, Prober, Watcher, text
-from .application import INPUTS, SINKS, TABLES, describe
+from .application import INPUTS, READ_BY_AGENTS, SINKS, TABLES, describe
 from .schedule import Fault, names, steps
 from .traffic import Traffic
 
@@ -155,7 +155,7 @@ class Chaos(Fleet):
         env = {"STREAMAPP_CHAOS": self.id, "BOOTSTRAP": self.kafka.bootstrap_servers}
         if self._forget is not None:
             env["FORGET_AT"] = str(self._forget)
-        self.launch(name, "tests.faults.chaos.application", env)
+        self.launch(name, "tests.faults.chaos.worker", env)
         self.history.add("fault", what=f"start {name}")
 
     # Waiting.
@@ -180,9 +180,12 @@ class Chaos(Fleet):
         return sum(self._watcher.committed.values())
 
     def _drained(self) -> None:
-        """Until all that there is in source, repartition and response topics is committed."""
+        """Until all that there is in source, repartition and response topics is committed, and what agents read."""
         builder = StreamsBuilder()
         describe(builder, self.id)
+        for name in READ_BY_AGENTS:
+            read = builder.stream(f"{self.id}-{name}", key_serde=BytesSerde(), value_serde=BytesSerde())
+            read.foreach(lambda key, value: None)
         plan = builder.build().plan(StreamsConfig(self.id))
         with Backlog(plan, KafkaSettings(bootstrap_servers=self.kafka.bootstrap_servers)) as backlog:
 

@@ -24,7 +24,7 @@ STEP_MS = 100
 _AHEAD_MS = 3 * 3_600_000
 """Brokers take records up to one hour ahead (``message.timestamp.after.max.ms``)."""
 _PRODUCERS = 3
-_SHARES = {"events": 50, "others": 20, "left": 8, "right": 8, "refs": 4, "copies": 10}
+_SHARES = {"events": 50, "others": 20, "left": 8, "right": 8, "refs": 4, "copies": 10, "asked": 15}
 _HOSTILE = [
     b"\xff\xfe\x00{",
     b"[" * 3_000 + b"]" * 3_000,

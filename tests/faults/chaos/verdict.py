@@ -11,8 +11,8 @@ from itertools import pairwise
 
 from ..history import Event, only
 from ..judge import Verdict, judge
-from .application import EXACT, GONE, SINKS
-from .expected import Inputs, exact_outputs, final_tables, pairs
+from .application import GONE, SINKS
+from .expected import Inputs, exact_outputs, final_tables, pairs, seen, told
 
 __all__ = ["judge_chaos"]
 
@@ -35,16 +35,18 @@ def judge_chaos(history: Iterable[Event]) -> list[Verdict]:
     outputs: dict[str, dict[int, list[Row]]] = {name: defaultdict(list) for name in SINKS}
     for e in sorted(only(events, "output"), key=lambda each: each["offset"]):
         outputs[e["topic"].removeprefix(f"{prefix}-")][e["partition"]].append((e["key"], e["value"]))
-    exact = exact_outputs(inputs)
+    exact = {**exact_outputs(inputs), "told": told(inputs)}
     tables = final_tables(inputs, exact)
     pending = {e["key"]: e["value"] for e in only(events, "pending")}
     found: dict[str, list[str]] = {"input": [] if inputs.by_topic["events"] else ["no event was sent"]}
     for name in SINKS:
         rows = outputs[name]
-        if name in EXACT:
+        every = [row for partition in sorted(rows) for row in rows[partition]]
+        if name in exact:
             found[name] = [*_exact(exact[name], rows, ordered=name not in _UNORDERED)]
+        elif name == "seen":
+            found[name] = [*_counted(seen(exact["counted"]), Counter(every))]
         else:
-            every = [row for partition in sorted(rows) for row in rows[partition]]
             found[name] = [*_CHECKS[name](inputs, tables, every, pending)]
     for e in only(events, "table"):
         found[f"table {e['source']}"] = [*_different(e["rows"], tables[e["source"]])]

@@ -8,7 +8,7 @@ from streamapp._base.failpoints import POINTS
 
 from ..driver import Run
 from ..matrix import EOS, GUARANTEES, scenario
-from ..workloads import WORKLOADS
+from ..workloads import TOPOLOGIES
 
 STEPS = (
     "batch-polled",
@@ -23,7 +23,7 @@ assert set(STEPS) <= set(POINTS)
 
 
 @scenario(
-    1, fault="kill -9 at each step of the commit in turn, on top of earlier commits", workloads=WORKLOADS
+    1, fault="kill -9 at each step of the commit in turn, on top of earlier commits", workloads=TOPOLOGIES
 )
 def kill_at_each_step(run: Run) -> None:
     for step in STEPS:

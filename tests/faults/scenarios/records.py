@@ -54,6 +54,13 @@ def dead_letter_topic_missing(run: Run) -> None:
 
 @scenario(
     37,
+    fault="the output topic takes no message of this size from an agent: the worker names the record and ends, nothing "
+    "is skipped",
+    workloads=("agent",),
+    sampled=("[agent-eos]",),
+)
+@scenario(
+    37,
     fault="the output topic takes no record of this size: the worker names the record and ends, nothing is skipped",
 )
 def output_too_large(run: Run) -> None:

@@ -13,7 +13,7 @@ from ..matrix import EOS, scenario
     4,
     22,
     fault="two workers, one of them killed and started again, three times in turn",
-    workloads=("count", "rekeyed", "window"),
+    workloads=("count", "rekeyed", "window", "agent"),
     sampled=("[rekeyed-eos]",),
 )
 def kill_in_rotation(run: Run) -> None:

@@ -24,7 +24,7 @@ def names_of(builder):
 
 def test_generated_names_count_up_in_the_order_of_calls():
     builder = StreamsBuilder()
-    builder.stream("in", **TEXT).filter(bool).map_values(str).peek(print).to("out", **TEXT)
+    builder.stream("in", **TEXT).filter(lambda key, value: True).map_values(str).peek(print).to("out", **TEXT)
     assert names_of(builder) == [
         "KSTREAM-SOURCE-0000000000",
         "KSTREAM-FILTER-0000000001",
@@ -36,7 +36,9 @@ def test_generated_names_count_up_in_the_order_of_calls():
 
 def test_naming_one_operator_does_not_rename_the_others():
     builder = StreamsBuilder()
-    builder.stream("in", **TEXT).filter(bool, name="kept").map_values(str).to("out", **TEXT)
+    builder.stream("in", **TEXT).filter(lambda key, value: True, name="kept").map_values(str).to(
+        "out", **TEXT
+    )
     assert names_of(builder)[1:3] == ["kept", "KSTREAM-MAPVALUES-0000000002"]
 
 
@@ -100,7 +102,7 @@ def test_branches_are_named_after_the_split():
 def test_illegal_names_are_refused_where_they_are_given(name):
     stream = StreamsBuilder().stream("in", **TEXT)
     with pytest.raises(TopologyError):
-        stream.filter(bool, name=name)
+        stream.filter(lambda key, value: True, name=name)
     with pytest.raises(TopologyError):
         Materialized(name)
 

@@ -133,6 +133,14 @@ FUNCTIONS = {
         "a merger of key and two aggregates",
     ),
     "cogroup": (lambda d: d.grouped.cogroup(lambda v, a: a), r"cogroup\(\) of flights"),
+    "merger of a cogroup": (
+        lambda d: (
+            d.grouped.cogroup(lambda k, v, a: a)
+            .windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(5))
+            .aggregate(int, lambda a, b: a)
+        ),
+        r"aggregate\(\) of flights needs a merger of key and two aggregates",
+    ),
     "joiner": (
         lambda d: d.stream.join(d.table, lambda a: a),
         "the join of flights needs a joiner of left and right",

@@ -135,3 +135,19 @@ def test_a_session_put_as_none_is_too_late_in_memory_while_a_removal_never_is(pe
     life.store.remove("a", 50, 50)
     assert life.task.dropped == (0 if persistent else 1)
     assert len(life.task.logged) == 3
+
+
+@pytest.mark.parametrize("newest", range(365, 375))
+def test_closed_sessions_are_the_same_before_and_after_a_commit_at_the_edge_of_a_segment(newest):
+    """The segment of the oldest millisecond within the retention lives (Kafka Streams' AbstractSegments)."""
+    life = Life(True, kind="session", retention_ms=RETENTION, segment_interval_ms=SEGMENT)
+    life.store.put("a", 200, 240, 1)
+    life.store.put("a", 329, newest, 2)
+    expected = [(Windowed("a", 200, 240), 1)] * (newest - RETENTION < 270)
+    assert list(life.store.find_closed(0, 240)) == expected
+    life.commit()
+    assert list(life.store.find_closed(0, 240)) == expected
+    life.persist()
+    life.reopen()
+    assert list(life.store.find_closed(0, 240)) == expected
+    assert list(life.restored().find_closed(0, 240)) == expected

@@ -50,7 +50,8 @@ def sends(*written: tuple[str, int, str]) -> BoundSends:
     )
     bound = BoundSends(app)
     for topic, offset, to in written:
-        message = SimpleNamespace(channel=Topic(to), partition=0)
+        sizes = {"key": b"k" * 10, "value": b"v" * 20}
+        message = SimpleNamespace(channel=Topic(to), partition=0, timestamp=None, callback=None, **sizes)
         record = SimpleNamespace(tp=TP(topic, 0), offset=offset, generation_id=1)
         bound._bind(record, FutureMessage(message))  # type: ignore[arg-type]
     return bound
@@ -88,6 +89,57 @@ def test_a_position_that_is_lowered_may_lower_others() -> None:
     async def check() -> None:
         bound = sends(("a", 4, "TABLE"), ("b", 1, "TABLE"), ("b", 1, "OTHER"), ("c", 7, "OTHER"))
         assert await trimmed(bound, a=4, b=2, c=8) == ({"a": 4, "b": 1, "c": 7}, [])
+
+    run(check())
+
+
+def test_a_commit_takes_no_more_bytes_than_it_may_but_one_record_at_least() -> None:
+    async def check() -> None:
+        bound = sends(("a", 1, "out"), ("b", 1, "out"), ("a", 2, "out"), ("a", 2, "out"), ("b", 2, "out"))
+        wanted = {TP("a", 0): 3, TP("b", 0): 3, TP("c", 0): 9}
+        for records, a, b in ((5, 3, 3), (4, 3, 2), (3, 2, 2), (2, 2, 2), (1, 2, 1), (0.1, 2, 1)):
+            positions = dict(wanted)
+            assert bound.shorten(positions, int(100 * records)) == 500
+            assert positions == {TP("a", 0): a, TP("b", 0): b, TP("c", 0): 9}
+
+    run(check())
+
+
+def test_a_commit_of_few_bytes_leaves_out_no_earlier_change_of_a_table() -> None:
+    async def check() -> None:
+        bound = sends(("c", 1, "out"), ("a", 2, "TABLE"), ("b", 1, "TABLE"), ("a", 1, "out"))
+        positions = {TP("a", 0): 3, TP("b", 0): 2, TP("c", 0): 2}
+        bound.shorten(positions, 300)
+        assert positions == {TP("a", 0): 1, TP("b", 0): 1, TP("c", 0): 2}
+
+    run(check())
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.integers(0, 4), st.sampled_from(["out", "TABLE", "OTHER"]))
+    ),
+    st.fixed_dictionaries({TP(topic, 0): st.integers(0, 5) for topic in "abc"}),
+    st.integers(1, 1_000),
+)
+def test_commits_of_few_bytes_come_to_the_end_of_one_large_commit(
+    written: list[tuple[str, int, str]], wanted: dict[TP, int], most_bytes: int
+) -> None:
+    async def check() -> None:
+        bound, large, done = sends(*written), dict(wanted), []
+        bound.trim(large)
+        messages = bound.of(large)
+        for _ in range(len(messages) + 1):
+            positions = dict(large)
+            bound.shorten(positions, most_bytes)
+            trimmed = dict(positions)
+            bound.trim(trimmed)
+            assert trimmed == positions
+            taken = bound.of(positions)
+            done += taken
+            await bound.sent(taken)
+        assert positions == large
+        assert sorted(done) == sorted(messages)
 
     run(check())
 

@@ -20,7 +20,7 @@ from faust.types import TP, EventT
 from mode import Service
 
 from streamapp.engine.runner_ports import Position
-from streamapp.errors import BrokerError, StreamsError
+from streamapp.errors import StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.agents.sends import AgentProducer
@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 _FINISH_SECONDS = 10.0
 """Records in work get this time to end before partitions go to somebody else."""
+_CATCH_UP_SECONDS = 0.02
+"""The time between two looks if transactions keep up with the agents."""
 
 
 class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
@@ -86,6 +88,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         """The number of agents that did not get a record, because handing out had ended. The record waits for none."""
         self._given_up = False
         """A commit has failed for good."""
+        self._behind = False
+        """The last transaction had no room for all finished records, or was rolled back."""
         self._committing = asyncio.Lock()
         self._transactions = AgentTransactions(self.app.config) if self.app.config.exactly_once else None
         self._opened = False
@@ -100,6 +104,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
     async def _hand_out(self, message: Any) -> None:
         tp = message.tp
         if not self.app.client_only and self._is_plain(tp):
+            while self._behind and tp in self._placed and not self.should_stop:
+                await asyncio.sleep(_CATCH_UP_SECONDS)
             if tp not in self._placed or self._batch != self._turn:
                 return  # fetched before the partition was set to where it has to go on, and fetched again
             if not self._progress[tp].hand_out(message.offset):
@@ -121,6 +127,11 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         for tp in records.keys() - self._placed:
             self._too_early.setdefault(tp, records[tp][0].offset)
         return records
+
+    @property
+    def stuck(self) -> str | None:
+        """The reason why agents cannot commit; None: agents can commit."""
+        return None if self._transactions is None else self._transactions.progress.stuck
 
     async def wait_until_settled(self) -> None:
         """Returns when the transactions of those who had the partitions before are committed or rolled back."""
@@ -172,8 +183,13 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
     async def _commit_done(self, topics: Any) -> bool:
         async with self._committing:
             sensor_state = self.app.sensors.on_commit_initiated(self)
+            done = False
             try:
-                return await self._commit_positions(self._positions(topics))
+                positions, deadline = self._positions(topics), self.loop.time() + _FINISH_SECONDS
+                while await self._commit_positions(dict(positions)):
+                    done = True
+                    if not self._behind or self.loop.time() > deadline:
+                        break
             except StaleMemberError as exc:
                 logger.warning("what agents have done since the last commit is done again elsewhere: %s", exc)
             except StreamsError as exc:
@@ -181,7 +197,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
                 await self.fail(exc, None)
             finally:
                 self.app.sensors.on_commit_completed(self, sensor_state)
-            return False
+            return done
 
     def _positions(self, topics: Any = None) -> dict[TP, int]:
         found = {}
@@ -198,20 +214,28 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         sends, member = self.app._attachments, self._member
         assert member is not None
         sends.trim(positions)
+        behind = False
+        if self._transactions is not None:
+            pace = self._transactions.pace
+            waiting = sends.shorten(positions, pace.most_bytes)
+            pace.exceeded(waiting)
+            behind = waiting > pace.most_bytes
         messages = sends.of(positions)
         with_messages = {bound.record for bound in messages}
+        before = {tp: self._committed_offset[tp] or 0 for tp in positions}
+        # An agent may send after the commit of its record, from a task of its own.
         due = {
-            tp: position
+            tp: max(position, before[tp])
             for tp, position in positions.items()
-            if position > (self._committed_offset[tp] or 0) or tp in with_messages
+            if position > before[tp] or tp in with_messages
         }
         if not due:
+            self._behind = False
+            if self._transactions is not None:
+                self._transactions.progress.made()
             return False
         producer: AgentProducer = self.app.producer
-        try:
-            await producer.settle()
-        except Exception as exc:
-            raise BrokerError(f"a message that was sent has not arrived: {exc!r}") from exc
+        await producer.settle()
         if self._transactions is None:
             done = await self._commit_alone(due, member)
         else:
@@ -219,6 +243,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             done = await self._transactions.commit(
                 {TopicPartition(*tp): position for tp, position in due.items()}, member, messages
             )
+            self._behind = behind or not done
         if done:
             self._committed_offset.update(due)
             self._thread.tp_last_committed_at.update(dict.fromkeys(due, time.monotonic()))
@@ -312,6 +337,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             )
         self._unacked_messages.clear()
         self._dropped.clear()
+        self._behind = False
         self._member = None
         ahead = self.app._attachments.forget()
         if ahead:

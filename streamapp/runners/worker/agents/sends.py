@@ -17,9 +17,13 @@ from faust.streams import current_event
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ChannelT, FutureMessage, Message, RecordMetadata, TopicT
 
-from streamapp.errors import StreamsError
+from streamapp.errors import BrokerError, StreamsError
 
-__all__ = ["AgentProducer", "BoundMessage", "BoundSends"]
+__all__ = ["AgentProducer", "BoundMessage", "BoundSends", "refused_of"]
+
+
+_RECORD_BYTES = 70
+"""About the bytes that a record takes beside its key and value."""
 
 
 class BoundMessage(NamedTuple):
@@ -31,6 +35,16 @@ class BoundMessage(NamedTuple):
     future: FutureMessage
     table: TP | None
     """The partition of a table's changelog, if the message is a change of that table."""
+
+    @property
+    def size(self) -> int:
+        message = self.future.message
+        return _RECORD_BYTES + len(message.key or b"") + len(message.value or b"")
+
+
+def refused_of(record: TP, offset: int, topic: str) -> str:
+    """Begins the story of a message that brokers do not take."""
+    return f"record of {record.topic}-{record.partition} at offset {offset} gave a result that {topic} does not take"
 
 
 class _SentAtCommit(FutureMessage):  # type: ignore[misc]
@@ -124,6 +138,26 @@ class BoundSends(Attachments):  # type: ignore[misc]
                         positions[bound.record] = bound.offset
                         lowered = True
 
+    def shorten(self, positions: dict[TP, int], most_bytes: int) -> int:
+        """Lowers positions until their messages have no more bytes than that, or are those of few records. Returns the bytes of
+        all messages below the positions of before."""
+        wanted, messages = dict(positions), self.of(positions)
+        total = sum(bound.size for bound in messages)
+        limit = most_bytes
+        while total > limit:
+            size = 0
+            for bound in messages:
+                size += bound.size
+                if size > limit:
+                    positions[bound.record] = min(positions[bound.record], bound.offset)
+            self.trim(positions)
+            if self.of(positions):
+                break
+            # Not even one record has so few bytes, or records wait for each other.
+            positions.update(wanted)
+            limit *= 2
+        return total
+
     def of(self, positions: Mapping[TP, int]) -> list[BoundMessage]:
         """The messages of all records below the positions, in the order in which they were sent."""
         return [bound for bound in self._all() if bound.offset < positions.get(bound.record, -1)]
@@ -165,26 +199,31 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._under_way: set[asyncio.Future[Any]] = set()
-        self._failure: BaseException | None = None
+        self._failure: BrokerError | None = None
 
     def send_soon(self, fut: FutureMessage) -> None:
         if not self.app._attachments.take_over(fut):
-            self._watch(fut)
+            self._watch(fut, fut.message.channel.get_topic_name())
             super().send_soon(fut)
 
-    async def send(self, *args: Any, **kwargs: Any) -> Any:
-        future = await super().send(*args, **kwargs)
-        self._watch(future)
+    async def send(self, topic: str, *args: Any, **kwargs: Any) -> Any:
+        future = await super().send(topic, *args, **kwargs)
+        self._watch(future, topic)
         return future
 
-    def _watch(self, future: asyncio.Future[Any]) -> None:
-        self._under_way.add(future)
-        future.add_done_callback(self._on_done)
+    def _watch(self, future: asyncio.Future[Any], topic: str) -> None:
+        record = _current_record()
+        who = f"{topic} did not take a message"
+        if record is not None and self.app.topics.acks_enabled_for(record.topic):
+            who = refused_of(record.tp, record.offset, topic)
 
-    def _on_done(self, future: asyncio.Future[Any]) -> None:
-        self._under_way.discard(future)
-        if not future.cancelled() and future.exception() is not None:
-            self._failure = self._failure or future.exception()
+        def on_done(future: asyncio.Future[Any]) -> None:
+            self._under_way.discard(future)
+            if not future.cancelled() and (failed := future.exception()) is not None:
+                self._failure = self._failure or BrokerError(f"{who}: {type(failed).__name__}: {failed}")
+
+        self._under_way.add(future)
+        future.add_done_callback(on_done)
 
     def key_partition(self, topic: str, key: bytes) -> TP:
         """Raises `KeyError` while the topic is not known. Faust's asks a client that knows only topics that it has sent to."""
@@ -194,7 +233,7 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
         return TP(topic, partition)
 
     async def settle(self) -> None:
-        """Returns when all earlier messages have arrived. Raises the error of a message that could not be written."""
+        """Returns when all earlier messages have arrived. Raises `BrokerError` for a message that could not be written."""
         while waiting := [future for future in self._under_way if not future.done()]:
             await asyncio.wait(waiting)
         failure, self._failure = self._failure, None

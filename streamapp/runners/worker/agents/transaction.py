@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,9 +18,10 @@ from faust.types import TP
 
 from streamapp._base import failpoints
 from streamapp.config import StreamsConfig
+from streamapp.engine.collector import ResultRefused
 from streamapp.engine.runner_ports import Position
 from streamapp.records import NO_HEADERS, TopicPartition
-from streamapp.runners.worker.agents.sends import BoundMessage
+from streamapp.runners.worker.agents.sends import BoundMessage, refused_of
 from streamapp.runners.worker.clients import (
     PATIENCE_SECONDS,
     admin_client,
@@ -28,7 +30,9 @@ from streamapp.runners.worker.clients import (
     list_offsets,
 )
 from streamapp.runners.worker.membership import Member, StaleMemberError
-from streamapp.runners.worker.producer import RecordProducer
+from streamapp.runners.worker.pace import Pace
+from streamapp.runners.worker.producer import ProductionError, RecordProducer
+from streamapp.runners.worker.stalls import Progress
 from streamapp.runners.worker.transactions import TransactionAborted
 
 __all__ = ["AgentTransactions"]
@@ -46,6 +50,8 @@ class AgentTransactions:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="agents")
         self._producer: RecordProducer | None = None
         self._closed = False
+        self.pace = Pace(config.transaction_timeout_ms, config.memory.uncommitted)
+        self.progress = Progress()
 
     async def open(self) -> None:
         """Raises `BrokerError` when brokers do not answer."""
@@ -56,7 +62,7 @@ class AgentTransactions:
     ) -> bool:
         """Commits messages and positions together. False: nothing was committed, and another attempt may be.
 
-        Raises `StaleMemberError` when the positions are another worker's by now, and `BrokerError`.
+        Raises `StaleMemberError` when the positions are another worker's by now, `BrokerError`, and `NoProgressError`.
         """
         done: bool = await self._in_thread(lambda: self._commit(positions, member, list(messages)))
         return done
@@ -93,10 +99,11 @@ class AgentTransactions:
         assert producer is not None
         mark = f"agents {self._name} {next(self._numbers)}"
         positions = {TopicPartition(*tp): Position(offset, mark) for tp, offset in offsets.items()}
+        began = time.monotonic()
         try:
             producer.begin()
             for bound in messages:
-                _send(producer, bound.future.message)
+                _send(producer, bound)
             producer.flush(PATIENCE_SECONDS, lambda: self._closed)
             failpoints.hit("agents-sent")
             admin = admin_client(self._config)
@@ -107,14 +114,19 @@ class AgentTransactions:
                 lambda: brokers_answer(admin),
             )
             failpoints.hit("agents-committed")
+            self.pace.committed(sum(bound.size for bound in messages), time.monotonic() - began)
+            self.progress.made()
             return True
         except TransactionAborted as exc:
             producer.roll_back()
             # An answer may be missing although it was committed; the new producer has waited until that is settled.
             found = find_committed(self._config, list(positions), PATIENCE_SECONDS)
+            self.pace.rolled_back()
             if all(found[tp][1].startswith(mark) for tp in positions):
+                self.progress.made()
                 return True
             logger.warning("the transaction of the agents is tried again: %s", exc)
+            self.progress.rolled_back(exc)
             return False
         except StaleMemberError:
             producer.roll_back()
@@ -124,14 +136,13 @@ class AgentTransactions:
             raise
 
 
-def _send(producer: RecordProducer, message: Any) -> None:
-    headers = message.headers
-    pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
-    producer.send(
-        message.channel.get_topic_name(),
-        message.key,
-        message.value,
-        None if message.timestamp is None else int(message.timestamp * 1000),
-        tuple(pairs) or NO_HEADERS,
-        message.partition,
-    )
+def _send(producer: RecordProducer, bound: BoundMessage) -> None:
+    message = bound.future.message
+    headers, topic = message.headers, message.channel.get_topic_name()
+    timestamp = None if message.timestamp is None else int(message.timestamp * 1000)
+    pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers or ())
+    try:
+        producer.send(topic, message.key, message.value, timestamp, pairs or NO_HEADERS, message.partition)
+    except ResultRefused as exc:
+        story = refused_of(bound.record, bound.offset, topic)
+        raise ProductionError(f"{story}: {exc}. {exc.remedy}") from exc

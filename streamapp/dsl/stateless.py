@@ -1,0 +1,176 @@
+"""Builders of the operators that look at one record at a time, and of processors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from streamapp._base.callables import check_supplier, require_function
+from streamapp._base.names import check_name
+from streamapp.dsl.arguments import check_stores
+from streamapp.dsl.graph_nodes import ProcessorNode
+from streamapp.dsl.steps import Fixed
+from streamapp.dsl.stream import next_stream
+from streamapp.engine.operator import Operator
+from streamapp.engine.operators.processor import ProcessorOperator
+from streamapp.engine.operators.stateless import (
+    Filter,
+    FlatMap,
+    FlatMapValues,
+    ForEach,
+    Map,
+    MapValues,
+    Peek,
+    SelectKey,
+)
+from streamapp.serdes.base import Serde
+
+if TYPE_CHECKING:
+    from streamapp.dsl.kstream import KStream
+
+__all__ = [
+    "change_key",
+    "change_value",
+    "filtered",
+    "flat_mapped",
+    "foreach",
+    "mapped",
+    "peeked",
+    "processed",
+    "with_key_selected",
+    "with_values_flat_mapped",
+    "with_values_mapped",
+    "with_values_processed",
+]
+
+Function = Callable[..., Any]
+
+
+def filtered(
+    stream: KStream[Any, Any], predicate: Function, name: str | None, *, negate: bool = False
+) -> KStream[Any, Any]:
+    """The records that fit, or with ``negate`` those that do not."""
+    method = "filter_not" if negate else "filter"
+    require_function(predicate, f"{method}() of {stream.name}", "a predicate of key and value", 2)
+    return _keep(stream, Filter(predicate, negate=negate), "KSTREAM-FILTER-", name)
+
+
+def mapped(stream: KStream[Any, Any], fn: Function, name: str | None) -> KStream[Any, Any]:
+    """One new pair for each record."""
+    what = "a function of key and value that returns (key, value)"
+    require_function(fn, f"map() of {stream.name}", what, 2)
+    return change_key(stream, Map(fn), "KSTREAM-MAP-", name)
+
+
+def with_values_mapped(
+    stream: KStream[Any, Any], fn: Function, with_key: bool, name: str | None
+) -> KStream[Any, Any]:
+    """One new value for each record."""
+    require_function(
+        fn,
+        f"map_values() of {stream.name}",
+        "a function of key and value" if with_key else "a function of the value",
+        2 if with_key else 1,
+        key_option=None if with_key else "with_key",
+    )
+    return change_value(stream, MapValues(fn, with_key), "KSTREAM-MAPVALUES-", name)
+
+
+def flat_mapped(stream: KStream[Any, Any], fn: Function, name: str | None) -> KStream[Any, Any]:
+    """Any number of pairs for each record."""
+    what = "a function of key and value that returns (key, value) pairs"
+    require_function(fn, f"flat_map() of {stream.name}", what, 2)
+    return change_key(stream, FlatMap(fn), "KSTREAM-FLATMAP-", name)
+
+
+def with_values_flat_mapped(
+    stream: KStream[Any, Any], fn: Function, with_key: bool, name: str | None
+) -> KStream[Any, Any]:
+    """Any number of values for each record."""
+    what = "a function of key and value" if with_key else "a function of the value"
+    operator = f"flat_map_values() of {stream.name}"
+    require_function(fn, operator, f"{what} that returns values", 2 if with_key else 1)
+    return change_value(stream, FlatMapValues(fn, with_key), "KSTREAM-FLATMAPVALUES-", name)
+
+
+def with_key_selected(stream: KStream[Any, Any], fn: Function, name: str | None) -> KStream[Any, Any]:
+    """A new key for each record."""
+    what = "a function of key and value that returns the new key"
+    require_function(fn, f"select_key() of {stream.name}", what, 2)
+    return change_key(stream, SelectKey(fn), "KSTREAM-KEY-SELECT-", name, stream.value_serde)
+
+
+def peeked(stream: KStream[Any, Any], fn: Function, name: str | None) -> KStream[Any, Any]:
+    """The same records, each shown to a function."""
+    require_function(fn, f"peek() of {stream.name}", "a function of key and value", 2)
+    return _keep(stream, Peek(fn), "KSTREAM-PEEK-", name)
+
+
+def foreach(stream: KStream[Any, Any], fn: Function, name: str | None) -> None:
+    """The end of the stream: a function gets each record."""
+    require_function(fn, f"foreach() of {stream.name}", "a function of key and value", 2)
+    _keep(stream, ForEach(fn), "KSTREAM-FOREACH-", name)
+
+
+def processed(
+    stream: KStream[Any, Any], supplier: Function, stores: tuple[str, ...], name: str | None
+) -> KStream[Any, Any]:
+    """The records that a `Processor` of the user forwards."""
+    node = _processor(stream, supplier, stores, "KSTREAM-PROCESSOR-", name, fixed_key=False)
+    return next_stream(stream, node, None, None, repartition_required=True)
+
+
+def with_values_processed(
+    stream: KStream[Any, Any], supplier: Function, stores: tuple[str, ...], name: str | None
+) -> KStream[Any, Any]:
+    """The records that a `FixedKeyProcessor` of the user forwards."""
+    node = _processor(stream, supplier, stores, "KSTREAM-PROCESSVALUES-", name, fixed_key=True)
+    return next_stream(stream, node, stream.key_serde, None, repartition_required=stream.repartition_required)
+
+
+def change_value(
+    stream: KStream[Any, Any], operator: Operator, prefix: str, name: str | None
+) -> KStream[Any, Any]:
+    """Appends an operator that changes values and keeps keys."""
+    node_name = stream._context.names.given_or_new(name, prefix)
+    node = ProcessorNode(node_name, Fixed(operator), value_changing=True)
+    return next_stream(stream, node, stream.key_serde, None, repartition_required=stream.repartition_required)
+
+
+def change_key(
+    stream: KStream[Any, Any],
+    operator: Operator,
+    prefix: str,
+    name: str | None,
+    value_serde: Serde[Any] | None = None,
+) -> KStream[Any, Any]:
+    """Appends an operator that may change keys."""
+    node_name = stream._context.names.given_or_new(name, prefix)
+    node = ProcessorNode(node_name, Fixed(operator), key_changing=True)
+    return next_stream(stream, node, None, value_serde, repartition_required=True)
+
+
+def _keep(stream: KStream[Any, Any], operator: Operator, prefix: str, name: str | None) -> KStream[Any, Any]:
+    node = ProcessorNode(stream._context.names.given_or_new(name, prefix), Fixed(operator))
+    return next_stream(
+        stream,
+        node,
+        stream.key_serde,
+        stream.value_serde,
+        repartition_required=stream.repartition_required,
+    )
+
+
+def _processor(
+    stream: KStream[Any, Any],
+    supplier: Function,
+    stores: tuple[str, ...],
+    prefix: str,
+    name: str | None,
+    *,
+    fixed_key: bool,
+) -> ProcessorNode:
+    node_name = check_name(name) if name is not None else stream._context.names.new(prefix)
+    check_supplier(supplier, node_name, "process", 1)
+    check_stores(stores, node_name)
+    return ProcessorNode(node_name, Fixed(ProcessorOperator(supplier, fixed_key=fixed_key)), stores)
