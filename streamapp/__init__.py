@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from streamapp._base.extras import missing_for_spark
-from streamapp.config import ErrorContext, ExceptionHandler, StreamsConfig
+from streamapp.config import ExceptionHandler, StreamsConfig
 from streamapp.dsl import (
     BranchedKStream,
     CogroupedKStream,
@@ -51,14 +51,17 @@ from streamapp.errors import (
     LockError,
     MissingExtraError,
     ProcessorStateError,
+    RecordDropped,
     RecordTooLateError,
     SchemaRegistryError,
     SerializationError,
+    ServiceDown,
     StreamsError,
     TaskCorruptedError,
     TopologyError,
     UnsupportedOperation,
 )
+from streamapp.on_error import Backoff, ErrorContext, OnError, Response, Retry
 from streamapp.records import (
     Headers,
     OutputRecord,
@@ -125,6 +128,7 @@ __version__ = "0.1.0"
 __all__ = [
     "App",
     "AvroSerde",
+    "Backoff",
     "BooleanSerde",
     "BranchedKStream",
     "BrokerError",
@@ -161,6 +165,7 @@ __all__ = [
     "Materialized",
     "MissingExtraError",
     "Need",
+    "OnError",
     "OutputRecord",
     "Processor",
     "ProcessorContext",
@@ -174,11 +179,15 @@ __all__ = [
     "Record",
     "RecordBatch",
     "RecordContext",
+    "RecordDropped",
     "RecordMetadata",
     "RecordTooLateError",
+    "Response",
+    "Retry",
     "SchemaRegistryError",
     "Serde",
     "SerializationError",
+    "ServiceDown",
     "SessionStore",
     "SessionWindowedCogroupedKStream",
     "SessionWindowedKStream",

@@ -17,7 +17,7 @@ from streamapp._base.callables import accepts
 from streamapp._base.names import check_topic_name, did_you_mean
 from streamapp._base.secrets import Properties
 from streamapp.errors import ConfigError, TopologyError
-from streamapp.records import Headers
+from streamapp.on_error import ANSWERS, DROPS, Answer, Chooser, ErrorContext, Retry
 from streamapp.serdes.base import Serde, check_serde
 
 __all__ = ["ErrorContext", "ExceptionHandler", "MemoryShares", "StreamsConfig", "check_config"]
@@ -63,26 +63,8 @@ class MemoryShares:
 OPTIMIZATIONS = ("reuse.ktable.source.topics", "merge.repartition.topics", "single.store.self.join")
 
 
-@dataclass(frozen=True)
-class ErrorContext:
-    """Where a record failed, for exception handlers; key and value are the source record's bytes."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    headers: Headers
-    processor: str
-    task_id: str
-    key: bytes | None = None
-    value: bytes | None = None
-
-
-ExceptionHandler = (
-    Literal["fail", "continue"] | Callable[[ErrorContext, Exception], Literal["fail", "continue"]]
-)
-"""What to do with a record that cannot be handled: stop, or drop it (to the dead-letter topic, if one is set) and
-go on. A callable decides for each record."""
+ExceptionHandler = Answer | Chooser
+"""What to do with a record that cannot be handled (see `Answer`). A callable decides for each record."""
 
 
 def _names_unknown_settings(config: type[T]) -> type[T]:
@@ -183,6 +165,12 @@ class StreamsConfig:
     production_exception_handler: ExceptionHandler = "fail"
     dead_letter_queue_topic: str | None = None
     """Where records go that a handler said to go on without (KIP-1034)."""
+    dead_letter_drops: tuple[str, ...] = ()
+    """Reasons (`DROPS`) for which dropped records become dead letters, too, such as ``("late", "null_key")``."""
+    show_record: Callable[[bytes | None, bytes | None], str] | None = None
+    """The text of a record in error messages, from its key and value in bytes: a place to mask secrets. Default: the first bytes of both."""
+    application_version: str = ""
+    """The version of the application that dead letters name, such as a release or a commit."""
 
     _given: ClassVar[frozenset[str]] = frozenset()
     """The settings that an instance was made with, whatever their values."""
@@ -219,15 +207,33 @@ class StreamsConfig:
             )
         for name in ("deserialization", "processing", "production"):
             handler = getattr(self, f"{name}_exception_handler")
-            if handler not in ("fail", "continue") and not accepts(handler, 2):
+            if isinstance(handler, Retry):
                 raise ConfigError(
-                    f'{name}_exception_handler must be "fail", "continue" or a function of an ErrorContext and an exception, not {handler!r}'
+                    f"{name}_exception_handler cannot be a Retry: records wait in a store of one operator. Give the operator on_error=Retry..."
+                )
+            if handler not in ANSWERS and not accepts(handler, 2):
+                raise ConfigError(
+                    f'{name}_exception_handler must be "fail", "skip", "dead_letter", "continue" or a function of an '
+                    f"ErrorContext and an exception, not {handler!r}"
+                )
+            if handler == "dead_letter" and self.dead_letter_queue_topic is None:
+                raise ConfigError(
+                    f'{name}_exception_handler="dead_letter" needs a topic: set dead_letter_queue_topic'
                 )
         if self.default_timestamp_extractor is not None and not accepts(self.default_timestamp_extractor, 2):
             raise ConfigError(
                 "default_timestamp_extractor must be a function of a record and the partition's time, not "
                 f"{self.default_timestamp_extractor!r}"
             )
+        unknown_drops = set(self.dead_letter_drops) - set(DROPS)
+        if isinstance(self.dead_letter_drops, str) or unknown_drops:
+            raise ConfigError(
+                f"dead_letter_drops is a tuple of reasons, each one of {', '.join(DROPS)}, not {self.dead_letter_drops!r}"
+            )
+        if self.dead_letter_drops and self.dead_letter_queue_topic is None:
+            raise ConfigError("dead_letter_drops needs a topic: set dead_letter_queue_topic")
+        if self.show_record is not None and not accepts(self.show_record, 2):
+            raise ConfigError(f"show_record must be a function of key and value, not {self.show_record!r}")
         unknown = self.optimizations - set(OPTIMIZATIONS)
         if unknown or not self.topology_optimization:
             raise ConfigError(

@@ -13,9 +13,11 @@ __all__ = [
     "LockError",
     "MissingExtraError",
     "ProcessorStateError",
+    "RecordDropped",
     "RecordTooLateError",
     "SchemaRegistryError",
     "SerializationError",
+    "ServiceDown",
     "StreamsError",
     "TaskCorruptedError",
     "TopologyError",
@@ -73,6 +75,14 @@ class BrokerError(StreamsError):
 
 class SchemaRegistryError(BrokerError):
     """The schema registry cannot be reached, or refuses a schema. No record is to blame, so no handler is asked."""
+
+
+class RecordDropped(StreamsError):
+    """The cause that a dead letter names for a record that an operator drops without an error (``dead_letter_drops``)."""
+
+
+class ServiceDown(StreamsError):
+    """A service that a user's function needs does not answer. The function raises this error; the record is not to blame."""
 
 
 class UnsupportedOperation(StreamsError):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_END, Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
 from streamapp.broker.librdkafka import opening
 from streamapp.errors import BrokerError
@@ -25,6 +25,7 @@ __all__ = [
     "LastingAdmin",
     "ask",
     "committed",
+    "describe_brokers",
     "list_offsets",
     "until_coordinated",
 ]
@@ -145,6 +146,17 @@ def ask(
     asked = request(what, request_timeout=NO_TIMEOUT, **options)
     wait(asked.values(), max(0.0, seconds))
     return {subject: future if future.done() else _unanswered() for subject, future in asked.items()}
+
+
+def describe_brokers(
+    admin: LastingAdmin, brokers: Iterable[int], *, seconds: float
+) -> dict[int, Future[Mapping[str, Any]]]:
+    """The settings of each broker, as `ask` gives answers. librdkafka refuses a request about several brokers."""
+    found = {}
+    for id in brokers:
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(id))
+        ((_, found[id]),) = ask(admin.describe_configs, [resource], seconds=seconds).items()
+    return found
 
 
 def _unanswered() -> Future[Any]:

@@ -8,9 +8,13 @@ import sys
 import click
 
 from streamapp.broker.cli import broker_group
+from streamapp.cli.acls import acls
 from streamapp.cli.backfill import backfill
 from streamapp.cli.compat import compat
 from streamapp.cli.describe import describe
+from streamapp.cli.dlq import dlq_group
+from streamapp.cli.doctor import doctor
+from streamapp.cli.group_offsets import offsets_group
 from streamapp.cli.pause import pause, resume
 from streamapp.cli.registry import registry_group
 from streamapp.cli.replay import replay
@@ -19,6 +23,7 @@ from streamapp.cli.schema import schema_group
 from streamapp.cli.spark import spark_group
 from streamapp.cli.sql import sql
 from streamapp.cli.topic import topic_group
+from streamapp.cli.trial import try_one
 from streamapp.cli.worker import worker
 
 __all__ = ["main"]
@@ -32,10 +37,14 @@ def main() -> None:
 
 
 for _command in (
+    acls,
     backfill,
     broker_group,
     compat,
     describe,
+    dlq_group,
+    doctor,
+    offsets_group,
     pause,
     registry_group,
     replay,
@@ -45,6 +54,7 @@ for _command in (
     spark_group,
     sql,
     topic_group,
+    try_one,
     worker,
 ):
     main.add_command(_command)

@@ -10,7 +10,7 @@ import click
 
 from streamapp.records import TopicPartition
 
-__all__ = ["CUT", "Cut"]
+__all__ = ["CUT", "TIME", "Cut"]
 
 Cut = int | Mapping[TopicPartition, int] | None
 """Milliseconds, offsets, or None: now."""
@@ -31,16 +31,40 @@ class _CutType(click.ParamType):
         found = [_OFFSETS.fullmatch(part.strip()) for part in value.split(",")]
         if all(found):
             return {TopicPartition(m[1], int(m[2])): int(m[3]) for m in found if m}
-        try:
-            time = datetime.fromisoformat(value)
-        except ValueError:
+        time_ms = _time_ms(value)
+        if time_ms is None:
             self.fail(
                 f"{value!r} is not now, a time such as 2013-12-01 or 2013-12-01T00:00-05:00 (UTC if it does not say), "
                 "milliseconds, or offsets such as flights:0=1200,flights:1=900",
                 param,
                 ctx,
             )
-        return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+        return time_ms
+
+
+class _TimeType(click.ParamType):
+    """A date or time, or milliseconds; as int of milliseconds."""
+
+    name = "time"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        time_ms = int(value) if value.isdigit() else _time_ms(value)
+        if time_ms is None:
+            self.fail(
+                f"{value!r} is not a time such as 2013-12-01 or 2013-12-01T00:00-05:00 (UTC if it does not say), nor milliseconds",
+                param,
+                ctx,
+            )
+        return time_ms
+
+
+def _time_ms(value: str) -> int | None:
+    try:
+        time = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 CUT = _CutType()
+TIME = _TimeType()

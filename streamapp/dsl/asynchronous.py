@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from streamapp._base.callables import require_function
 from streamapp._base.durations import Duration, to_ms
+from streamapp.dsl.answers import answer_of_edge
 from streamapp.dsl.stateless import change_key, change_value
 from streamapp.engine.asynchronous import Order
 from streamapp.engine.operators.asynchronous import AsyncMap
 from streamapp.errors import TopologyError
+from streamapp.on_error import OnError, Retry
 
 if TYPE_CHECKING:
     from streamapp.dsl.kstream import KStream
@@ -30,6 +32,7 @@ class Calls:
     order: Order
     timeout: Duration
     on_timeout: Callable[..., Any] | None
+    on_error: OnError | None
 
     def operator(self, method: str, fn: Callable[..., Any], with_key: bool, pairs: bool) -> AsyncMap:
         """The step; raises `TopologyError` for wrong arguments of the method."""
@@ -46,14 +49,20 @@ class Calls:
         timeout_ms = to_ms(self.timeout, f"{method}(timeout=...)")
         if timeout_ms <= 0:
             raise TopologyError(f"{method}(timeout=...) must be longer than 0, not {self.timeout!r}")
-        return AsyncMap(fn, with_key, pairs, concurrency, order, timeout_ms, on_timeout)
+        if isinstance(self.on_error, Retry):
+            raise TopologyError(
+                f"{method}() cannot have on_error=Retry: its calls overlap, and a record that waits would be overtaken by calls that have "
+                "begun. Try again within the coroutine, or use map_values(on_error=Retry...) with a blocking client"
+            )
+        answer = answer_of_edge(self.on_error, f"{method}()", "an asynchronous call")
+        return AsyncMap(fn, with_key, pairs, concurrency, order, timeout_ms, on_timeout, answer)
 
 
 def mapped(
     stream: KStream[Any, Any], fn: Callable[..., Any], calls: Calls, name: str | None
 ) -> KStream[Any, Any]:
     """One new pair for each record."""
-    return change_key(stream, calls.operator("map_async", fn, True, True), "KSTREAM-MAP-ASYNC-", name)
+    return change_key(stream, calls.operator("map_async", fn, True, True), "KSTREAM-MAP-ASYNC-", name, None)
 
 
 def with_values_mapped(
@@ -61,4 +70,4 @@ def with_values_mapped(
 ) -> KStream[Any, Any]:
     """One new value for each record."""
     operator = calls.operator("map_values_async", fn, with_key, False)
-    return change_value(stream, operator, "KSTREAM-MAPVALUES-ASYNC-", name)
+    return change_value(stream, operator, "KSTREAM-MAPVALUES-ASYNC-", name, None)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from streamapp._base.callables import check_supplier, require_function
 from streamapp._base.names import check_topic_name
 from streamapp.config import StreamsConfig, check_config
+from streamapp.dsl.answers import answer_of_edge
 from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.context import Context, Faces
 from streamapp.dsl.global_ktable import GlobalKTable
@@ -23,6 +24,7 @@ from streamapp.dsl.optimize import optimize
 from streamapp.dsl.steps import SourceStep
 from streamapp.engine.operators.table import TableSource
 from streamapp.errors import TopologyError
+from streamapp.on_error import OnError
 from streamapp.serdes.base import Serde
 from streamapp.state.spec import StoreSpec
 from streamapp.topology import Topology
@@ -63,12 +65,13 @@ class StreamsBuilder:
         value_serde: Serde[V] | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, V]:
         """A stream of one topic, of several, or of all whose whole name matches a compiled pattern.
 
         Two streams of the same topics share one source. ``timestamp_extractor(record, partition_time)`` gives the timestamp in ms
         (default: the record's own); a negative one drops the record. Bytes that the serdes do not take are for
-        ``deserialization_exception_handler``. The topics have to exist. (``StreamsBuilder.stream``)
+        ``on_error`` (default: ``deserialization_exception_handler``). The topics have to exist. (``StreamsBuilder.stream``)
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> text, builder = {"key_serde": StringSerde(), "value_serde": StringSerde()}, StreamsBuilder()
@@ -85,6 +88,7 @@ class StreamsBuilder:
             self._context.value_serde(value_serde, node_name),
             timestamp_extractor,
             pattern,
+            answer_of_edge(on_error, node_name, "a record that cannot be decoded"),
         )
         self._context.graph.add(node)
         return KStream(self._context, node_name, node, frozenset((node_name,)), key_serde, value_serde)

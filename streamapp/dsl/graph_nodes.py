@@ -13,6 +13,7 @@ from streamapp.engine.operators.change import ChangeSerde
 from streamapp.engine.operators.stateless import DropNullKeys, PassThrough
 from streamapp.engine.timestamps import fail_on_invalid_timestamp
 from streamapp.errors import TopologyError
+from streamapp.on_error import Answer, Chooser
 from streamapp.serdes.base import Serde
 from streamapp.state.spec import StoreSpec
 from streamapp.topology import Topology
@@ -46,18 +47,20 @@ class SourceNode(Node):
         value_serde: Serde[Any],
         timestamp_extractor: Extractor | None = None,
         pattern: re.Pattern[str] | None = None,
+        on_error: Answer | Chooser | None = None,
     ) -> None:
         super().__init__(name)
         self.topics: tuple[str, ...] = topics
         self.pattern: re.Pattern[str] | None = pattern
-        self.reads_by: tuple[Serde[Any], Serde[Any], Extractor | None] = (
+        self.reads_by: tuple[Serde[Any], Serde[Any], Extractor | None, Answer | Chooser | None] = (
             key_serde,
             value_serde,
             timestamp_extractor,
+            on_error,
         )
 
     def write(self, topology: Topology) -> None:
-        key_serde, value_serde, timestamp_extractor = self.reads_by
+        key_serde, value_serde, timestamp_extractor, on_error = self.reads_by
         topology.add_source(
             self.name,
             *self.topics,
@@ -65,6 +68,7 @@ class SourceNode(Node):
             value_serde=value_serde,
             timestamp_extractor=timestamp_extractor,
             pattern=self.pattern,
+            on_error=on_error,
         )
 
 
@@ -186,9 +190,10 @@ class SinkNode(Node):
         value_serde: Serde[Any],
         partitioner: Partitioner | None = None,
         internal: bool = False,
+        on_error: Answer | Chooser | None = None,
     ) -> None:
         super().__init__(name)
-        self._topic, self._internal = topic, internal
+        self._topic, self._internal, self._on_error = topic, internal, on_error
         self._key_serde, self._value_serde = key_serde, value_serde
         self._partitioner = partitioner
 
@@ -203,6 +208,7 @@ class SinkNode(Node):
             key_serde=self._key_serde,
             value_serde=self._value_serde,
             partitioner=self._partitioner,
+            on_error=self._on_error,
         )
 
 

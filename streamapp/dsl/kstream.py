@@ -30,6 +30,7 @@ from streamapp.engine.asynchronous import Order
 from streamapp.engine.operators.stateless import PassThrough
 from streamapp.engine.processor import FixedKeyProcessor, Processor
 from streamapp.errors import TopologyError
+from streamapp.on_error import OnError
 from streamapp.serdes.base import Serde
 from streamapp.windows import JoinWindows
 
@@ -51,7 +52,8 @@ class KStream(Described[K, V]):
     Each method adds one operator and returns a new stream; the stream itself does not change and may be used
     any number of times. Keys and values may be None unless a method says otherwise; timestamps and headers
     stay with the record. No method makes a topic unless it says so. ``name`` names the operator (default: generated, as Kafka
-    Streams does). Wrong arguments raise `TopologyError` at once. (Kafka Streams: ``KStream``.)
+    Streams does). ``on_error`` decides about a record for which the function raises (see `OnError`, docs/failures.md; default:
+    ``processing_exception_handler`` of the configuration). Wrong arguments raise `TopologyError` at once. (Kafka Streams: ``KStream``.)
 
     >>> from streamapp.testing import try_out
     >>> try_out(lambda words: words.filter(lambda key, word: word > "m"), [("a", "now"), ("a", "here")])
@@ -88,7 +90,9 @@ class KStream(Described[K, V]):
 
     # ------------------------------------------------------------------ one record at a time
 
-    def filter(self, predicate: Callable[[K, V], bool], *, name: str | None = None) -> KStream[K, V]:
+    def filter(
+        self, predicate: Callable[[K, V], bool], *, name: str | None = None, on_error: OnError | None = None
+    ) -> KStream[K, V]:
         """Keeps the records for which ``predicate(key, value)`` holds; null keys and values are given to it.
         (``KStream.filter``)
 
@@ -96,18 +100,22 @@ class KStream(Described[K, V]):
         >>> try_out(lambda delays: delays.filter(lambda flight, delay: delay > 15), [("UA1", 20), ("UA2", 3)])
         [('UA1', 20)]
         """
-        return stateless.filtered(self, predicate, name)
+        return stateless.filtered(self, predicate, name, on_error)
 
-    def filter_not(self, predicate: Callable[[K, V], bool], *, name: str | None = None) -> KStream[K, V]:
+    def filter_not(
+        self, predicate: Callable[[K, V], bool], *, name: str | None = None, on_error: OnError | None = None
+    ) -> KStream[K, V]:
         """Drops the records for which ``predicate(key, value)`` holds. (``KStream.filterNot``)
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda delays: delays.filter_not(lambda flight, delay: delay > 15), [("UA1", 20), ("UA2", 3)])
         [('UA2', 3)]
         """
-        return stateless.filtered(self, predicate, name, negate=True)
+        return stateless.filtered(self, predicate, name, on_error, negate=True)
 
-    def map(self, fn: Callable[[K, V], tuple[K2, V2]], *, name: str | None = None) -> KStream[K2, V2]:
+    def map(
+        self, fn: Callable[[K, V], tuple[K2, V2]], *, name: str | None = None, on_error: OnError | None = None
+    ) -> KStream[K2, V2]:
         """One new (key, value) pair for each record, with its timestamp and headers. (``KStream.map``)
 
         The key may change, so a grouping or join behind it goes through a repartition topic; see `map_values`.
@@ -116,18 +124,33 @@ class KStream(Described[K, V]):
         >>> try_out(lambda flights: flights.map(lambda tail, origin: (origin, tail)), [("N1", "JFK")])
         [('JFK', 'N1')]
         """
-        return stateless.mapped(self, fn, name)
+        return stateless.mapped(self, fn, name, on_error)
 
     @overload
     def map_values(
-        self, fn: Callable[[V], V2], *, with_key: Literal[False] = False, name: str | None = None
+        self,
+        fn: Callable[[V], V2],
+        *,
+        with_key: Literal[False] = False,
+        name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, V2]: ...
     @overload
     def map_values(
-        self, fn: Callable[[K, V], V2], *, with_key: Literal[True], name: str | None = None
+        self,
+        fn: Callable[[K, V], V2],
+        *,
+        with_key: Literal[True],
+        name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, V2]: ...
     def map_values(
-        self, fn: Callable[..., V2], *, with_key: bool = False, name: str | None = None
+        self,
+        fn: Callable[..., V2],
+        *,
+        with_key: bool = False,
+        name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, V2]:
         """One new value for each record: ``fn(value)``, or ``fn(key, value)``; called for None too.
 
@@ -139,10 +162,14 @@ class KStream(Described[K, V]):
         >>> try_out(lambda words: words.map_values("{}: {}".format, with_key=True), [("a", "to be")])
         [('a', 'a: to be')]
         """
-        return stateless.with_values_mapped(self, fn, with_key, name)
+        return stateless.with_values_mapped(self, fn, with_key, name, on_error)
 
     def flat_map(
-        self, fn: Callable[[K, V], Iterable[tuple[K2, V2]]], *, name: str | None = None
+        self,
+        fn: Callable[[K, V], Iterable[tuple[K2, V2]]],
+        *,
+        name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K2, V2]:
         """Any number of (key, value) pairs for each record, all with its timestamp and headers. (``KStream.flatMap``)
 
@@ -152,18 +179,33 @@ class KStream(Described[K, V]):
         >>> try_out(lambda lines: lines.flat_map(lambda key, line: [(word, 1) for word in line.split()]), [("a", "to be")])
         [('to', 1), ('be', 1)]
         """
-        return stateless.flat_mapped(self, fn, name)
+        return stateless.flat_mapped(self, fn, name, on_error)
 
     @overload
     def flat_map_values(
-        self, fn: Callable[[V], Iterable[V2]], *, with_key: Literal[False] = False, name: str | None = None
+        self,
+        fn: Callable[[V], Iterable[V2]],
+        *,
+        with_key: Literal[False] = False,
+        name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, V2]: ...
     @overload
     def flat_map_values(
-        self, fn: Callable[[K, V], Iterable[V2]], *, with_key: Literal[True], name: str | None = None
+        self,
+        fn: Callable[[K, V], Iterable[V2]],
+        *,
+        with_key: Literal[True],
+        name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, V2]: ...
     def flat_map_values(
-        self, fn: Callable[..., Iterable[V2]], *, with_key: bool = False, name: str | None = None
+        self,
+        fn: Callable[..., Iterable[V2]],
+        *,
+        with_key: bool = False,
+        name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, V2]:
         """Any number of values for each record, all with its key. (``KStream.flatMapValues``)
 
@@ -176,9 +218,11 @@ class KStream(Described[K, V]):
         ...     driver.create_output_topic("words", text, text).read_key_values()
         [('a', 'to'), ('a', 'be')]
         """
-        return stateless.with_values_flat_mapped(self, fn, with_key, name)
+        return stateless.with_values_flat_mapped(self, fn, with_key, name, on_error)
 
-    def select_key(self, fn: Callable[[K, V], K2], *, name: str | None = None) -> KStream[K2, V]:
+    def select_key(
+        self, fn: Callable[[K, V], K2], *, name: str | None = None, on_error: OnError | None = None
+    ) -> KStream[K2, V]:
         """A new key for each record. (``KStream.selectKey``)
 
         A grouping or join behind it goes through a repartition topic, where records without key are dropped unless a left or outer
@@ -188,9 +232,11 @@ class KStream(Described[K, V]):
         >>> try_out(lambda flights: flights.select_key(lambda tail, flight: flight["to"]), [("N1", {"to": "JFK"})])
         [('JFK', {'to': 'JFK'})]
         """
-        return stateless.with_key_selected(self, fn, name)
+        return stateless.with_key_selected(self, fn, name, on_error)
 
-    def peek(self, fn: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
+    def peek(
+        self, fn: Callable[[K, V], object], *, name: str | None = None, on_error: OnError | None = None
+    ) -> KStream[K, V]:
         """Calls ``fn(key, value)`` with each record in passing, for its side effect. (``KStream.peek``)
 
         It is called again for records that are processed again after a failure.
@@ -199,9 +245,11 @@ class KStream(Described[K, V]):
         >>> _ = try_out(lambda words: words.peek(print), [("a", "to be")])
         a to be
         """
-        return stateless.peeked(self, fn, name)
+        return stateless.peeked(self, fn, name, on_error)
 
-    def foreach(self, fn: Callable[[K, V], object], *, name: str | None = None) -> None:
+    def foreach(
+        self, fn: Callable[[K, V], object], *, name: str | None = None, on_error: OnError | None = None
+    ) -> None:
         """Calls ``fn(key, value)`` with each record, as the last operator. (``KStream.foreach``)
 
         It is called again for records that are processed again after a failure.
@@ -213,10 +261,14 @@ class KStream(Described[K, V]):
         ...     driver.create_input_topic("words", text, text).pipe_input("a", "to be")
         a to be
         """
-        stateless.foreach(self, fn, name)
+        stateless.foreach(self, fn, name, on_error)
 
     def process(
-        self, supplier: Callable[[], Processor[K, V, K2, V2]], *store_names: str, name: str | None = None
+        self,
+        supplier: Callable[[], Processor[K, V, K2, V2]],
+        *store_names: str,
+        name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K2, V2]:
         """Runs a `Processor` of its own for each task, with the named stores. (``KStream.process``, KIP-820)
 
@@ -232,10 +284,14 @@ class KStream(Described[K, V]):
         >>> try_out(lambda numbers: numbers.process(Twice), [("a", 1)])
         [('a', 1), ('a', 2)]
         """
-        return stateless.processed(self, supplier, store_names, name)
+        return stateless.processed(self, supplier, store_names, name, on_error)
 
     def process_values(
-        self, supplier: Callable[[], FixedKeyProcessor[K, V, V2]], *store_names: str, name: str | None = None
+        self,
+        supplier: Callable[[], FixedKeyProcessor[K, V, V2]],
+        *store_names: str,
+        name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, V2]:
         """Runs a `FixedKeyProcessor` of its own for each task, with the named stores. (``KStream.processValues``, KIP-820)
 
@@ -249,7 +305,7 @@ class KStream(Described[K, V]):
         >>> try_out(lambda numbers: numbers.process_values(Negative), [("a", 1)])
         [('a', -1)]
         """
-        return stateless.with_values_processed(self, supplier, store_names, name)
+        return stateless.with_values_processed(self, supplier, store_names, name, on_error)
 
     # ------------------------------------------------------------------ coroutines
 
@@ -262,6 +318,7 @@ class KStream(Described[K, V]):
         timeout: Duration = TIMEOUT,
         on_timeout: Callable[[K, V], tuple[K2, V2]] | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K2, V2]:
         """One new (key, value) pair for each record, from a coroutine; grouping or joining repartitions.
 
@@ -273,7 +330,7 @@ class KStream(Described[K, V]):
         >>> try_out(lambda flights: flights.map_async(swapped), [("N1", "JFK")])
         [('JFK', 'N1')]
         """
-        calls = Calls(concurrency, order, timeout, on_timeout)
+        calls = Calls(concurrency, order, timeout, on_timeout, on_error)
         return asynchronous.mapped(self, fn, calls, name)
 
     @overload
@@ -287,6 +344,7 @@ class KStream(Described[K, V]):
         timeout: Duration = TIMEOUT,
         on_timeout: Callable[[V], V2] | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, V2]: ...
     @overload
     def map_values_async(
@@ -299,6 +357,7 @@ class KStream(Described[K, V]):
         timeout: Duration = TIMEOUT,
         on_timeout: Callable[[K, V], V2] | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, V2]: ...
     def map_values_async(
         self,
@@ -310,6 +369,7 @@ class KStream(Described[K, V]):
         timeout: Duration = TIMEOUT,
         on_timeout: Callable[..., V2] | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, V2]:
         """One new value for each record, from a coroutine: ``await fn(value)``, or ``await fn(key, value)``.
 
@@ -322,7 +382,7 @@ class KStream(Described[K, V]):
 
         A call that takes longer than ``timeout`` is cancelled; its result is then ``on_timeout(value)`` (or of key and
         value), or without that a ``TimeoutError``. Exceptions are handled as those of every other step
-        (`StreamsConfig.processing_exception_handler`). Timestamps and headers stay; None is a value, and nothing is
+        (``on_error``, or `StreamsConfig.processing_exception_handler`). Timestamps and headers stay; None is a value, and nothing is
         dropped. Stream time is that of the records that came in. Beyond Kafka Streams; Spark refuses it.
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
@@ -335,7 +395,7 @@ class KStream(Described[K, V]):
         ...     driver.create_output_topic("out", text, text).read_key_value()
         ('k', 'hello world')
         """
-        calls = Calls(concurrency, order, timeout, on_timeout)
+        calls = Calls(concurrency, order, timeout, on_timeout, on_error)
         return asynchronous.with_values_mapped(self, fn, with_key, calls, name)
 
     # ------------------------------------------------------------------ joins
@@ -671,12 +731,13 @@ class KStream(Described[K, V]):
         value_serde: Serde[V] | None = None,
         partitioner: Partitioner | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> None:
         """Writes the records to a topic, or to the topic that ``topic(key, value, context)`` names for each.
 
         ``context`` is a `RecordContext`. ``partitioner(topic, key, value, partitions)`` may choose the partition; None leaves it to the key's
         bytes, as Kafka's default partitioner does. Windowed keys go by the key without its window. A result that the serdes do not take
-        is for ``production_exception_handler``. The topic has to exist. (``KStream.to``)
+        is for ``on_error`` (default: ``production_exception_handler``). The topic has to exist. (``KStream.to``)
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -687,7 +748,7 @@ class KStream(Described[K, V]):
         ...     driver.create_output_topic("flights-JFK", text, text).read_key_value()
         ('N1', 'JFK')
         """
-        stream_topics.written(self, topic, key_serde, value_serde, partitioner, name)
+        stream_topics.written(self, topic, key_serde, value_serde, partitioner, name, on_error)
 
     def repartition(
         self,

@@ -69,7 +69,10 @@ def _merge_duplicate_sources(graph: Graph) -> None:
 def _check_read_alike(first: SourceNode, second: SourceNode, what: str) -> None:
     """One source reads each record once, so it cannot read it in two ways."""
     for part, one, other in zip(
-        ("key_serde", "value_serde", "timestamp_extractor"), first.reads_by, second.reads_by, strict=True
+        ("key_serde", "value_serde", "timestamp_extractor", "on_error"),
+        first.reads_by,
+        second.reads_by,
+        strict=True,
     ):
         if not _alike(one, other):
             raise TopologyError(
@@ -77,7 +80,7 @@ def _check_read_alike(first: SourceNode, second: SourceNode, what: str) -> None:
                 f"Give both streams one {part}"
                 + (
                     ""
-                    if part == "timestamp_extractor"
+                    if part in ("timestamp_extractor", "on_error")
                     else ", or read it as BytesSerde() and convert with map() or map_values()"
                 )
             )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamapp._base.callables import check_supplier, require_function
 from streamapp._base.names import check_name
+from streamapp.dsl.answers import answered
 from streamapp.dsl.arguments import check_stores
 from streamapp.dsl.graph_nodes import ProcessorNode
 from streamapp.dsl.steps import Fixed
@@ -23,6 +24,7 @@ from streamapp.engine.operators.stateless import (
     Peek,
     SelectKey,
 )
+from streamapp.on_error import OnError
 from streamapp.serdes.base import Serde
 
 if TYPE_CHECKING:
@@ -47,23 +49,30 @@ Function = Callable[..., Any]
 
 
 def filtered(
-    stream: KStream[Any, Any], predicate: Function, name: str | None, *, negate: bool = False
+    stream: KStream[Any, Any],
+    predicate: Function,
+    name: str | None,
+    on_error: OnError | None,
+    *,
+    negate: bool = False,
 ) -> KStream[Any, Any]:
     """The records that fit, or with ``negate`` those that do not."""
     method = "filter_not" if negate else "filter"
     require_function(predicate, f"{method}() of {stream.name}", "a predicate of key and value", 2)
-    return _keep(stream, Filter(predicate, negate=negate), "KSTREAM-FILTER-", name)
+    return _keep(stream, Filter(predicate, negate=negate), "KSTREAM-FILTER-", name, on_error)
 
 
-def mapped(stream: KStream[Any, Any], fn: Function, name: str | None) -> KStream[Any, Any]:
+def mapped(
+    stream: KStream[Any, Any], fn: Function, name: str | None, on_error: OnError | None
+) -> KStream[Any, Any]:
     """One new pair for each record."""
     what = "a function of key and value that returns (key, value)"
     require_function(fn, f"map() of {stream.name}", what, 2)
-    return change_key(stream, Map(fn), "KSTREAM-MAP-", name)
+    return change_key(stream, Map(fn), "KSTREAM-MAP-", name, on_error)
 
 
 def with_values_mapped(
-    stream: KStream[Any, Any], fn: Function, with_key: bool, name: str | None
+    stream: KStream[Any, Any], fn: Function, with_key: bool, name: str | None, on_error: OnError | None
 ) -> KStream[Any, Any]:
     """One new value for each record."""
     require_function(
@@ -73,67 +82,81 @@ def with_values_mapped(
         2 if with_key else 1,
         key_option=None if with_key else "with_key",
     )
-    return change_value(stream, MapValues(fn, with_key), "KSTREAM-MAPVALUES-", name)
+    return change_value(stream, MapValues(fn, with_key), "KSTREAM-MAPVALUES-", name, on_error)
 
 
-def flat_mapped(stream: KStream[Any, Any], fn: Function, name: str | None) -> KStream[Any, Any]:
+def flat_mapped(
+    stream: KStream[Any, Any], fn: Function, name: str | None, on_error: OnError | None
+) -> KStream[Any, Any]:
     """Any number of pairs for each record."""
     what = "a function of key and value that returns (key, value) pairs"
     require_function(fn, f"flat_map() of {stream.name}", what, 2)
-    return change_key(stream, FlatMap(fn), "KSTREAM-FLATMAP-", name)
+    return change_key(stream, FlatMap(fn), "KSTREAM-FLATMAP-", name, on_error)
 
 
 def with_values_flat_mapped(
-    stream: KStream[Any, Any], fn: Function, with_key: bool, name: str | None
+    stream: KStream[Any, Any], fn: Function, with_key: bool, name: str | None, on_error: OnError | None
 ) -> KStream[Any, Any]:
     """Any number of values for each record."""
     what = "a function of key and value" if with_key else "a function of the value"
     operator = f"flat_map_values() of {stream.name}"
     require_function(fn, operator, f"{what} that returns values", 2 if with_key else 1)
-    return change_value(stream, FlatMapValues(fn, with_key), "KSTREAM-FLATMAPVALUES-", name)
+    return change_value(stream, FlatMapValues(fn, with_key), "KSTREAM-FLATMAPVALUES-", name, on_error)
 
 
-def with_key_selected(stream: KStream[Any, Any], fn: Function, name: str | None) -> KStream[Any, Any]:
+def with_key_selected(
+    stream: KStream[Any, Any], fn: Function, name: str | None, on_error: OnError | None
+) -> KStream[Any, Any]:
     """A new key for each record."""
     what = "a function of key and value that returns the new key"
     require_function(fn, f"select_key() of {stream.name}", what, 2)
-    return change_key(stream, SelectKey(fn), "KSTREAM-KEY-SELECT-", name, stream.value_serde)
+    return change_key(stream, SelectKey(fn), "KSTREAM-KEY-SELECT-", name, on_error, stream.value_serde)
 
 
-def peeked(stream: KStream[Any, Any], fn: Function, name: str | None) -> KStream[Any, Any]:
+def peeked(
+    stream: KStream[Any, Any], fn: Function, name: str | None, on_error: OnError | None
+) -> KStream[Any, Any]:
     """The same records, each shown to a function."""
     require_function(fn, f"peek() of {stream.name}", "a function of key and value", 2)
-    return _keep(stream, Peek(fn), "KSTREAM-PEEK-", name)
+    return _keep(stream, Peek(fn), "KSTREAM-PEEK-", name, on_error)
 
 
-def foreach(stream: KStream[Any, Any], fn: Function, name: str | None) -> None:
+def foreach(stream: KStream[Any, Any], fn: Function, name: str | None, on_error: OnError | None) -> None:
     """The end of the stream: a function gets each record."""
     require_function(fn, f"foreach() of {stream.name}", "a function of key and value", 2)
-    _keep(stream, ForEach(fn), "KSTREAM-FOREACH-", name)
+    _keep(stream, ForEach(fn), "KSTREAM-FOREACH-", name, on_error)
 
 
 def processed(
-    stream: KStream[Any, Any], supplier: Function, stores: tuple[str, ...], name: str | None
+    stream: KStream[Any, Any],
+    supplier: Function,
+    stores: tuple[str, ...],
+    name: str | None,
+    on_error: OnError | None,
 ) -> KStream[Any, Any]:
     """The records that a `Processor` of the user forwards."""
-    node = _processor(stream, supplier, stores, "KSTREAM-PROCESSOR-", name, fixed_key=False)
+    node = _processor(stream, supplier, stores, "KSTREAM-PROCESSOR-", name, on_error, fixed_key=False)
     return next_stream(stream, node, None, None, repartition_required=True)
 
 
 def with_values_processed(
-    stream: KStream[Any, Any], supplier: Function, stores: tuple[str, ...], name: str | None
+    stream: KStream[Any, Any],
+    supplier: Function,
+    stores: tuple[str, ...],
+    name: str | None,
+    on_error: OnError | None,
 ) -> KStream[Any, Any]:
     """The records that a `FixedKeyProcessor` of the user forwards."""
-    node = _processor(stream, supplier, stores, "KSTREAM-PROCESSVALUES-", name, fixed_key=True)
+    node = _processor(stream, supplier, stores, "KSTREAM-PROCESSVALUES-", name, on_error, fixed_key=True)
     return next_stream(stream, node, stream.key_serde, None, repartition_required=stream.repartition_required)
 
 
 def change_value(
-    stream: KStream[Any, Any], operator: Operator, prefix: str, name: str | None
+    stream: KStream[Any, Any], operator: Operator, prefix: str, name: str | None, on_error: OnError | None
 ) -> KStream[Any, Any]:
     """Appends an operator that changes values and keeps keys."""
     node_name = stream._context.names.given_or_new(name, prefix)
-    node = ProcessorNode(node_name, Fixed(operator), value_changing=True)
+    node = ProcessorNode(node_name, _answered(stream, operator, on_error, node_name), value_changing=True)
     return next_stream(stream, node, stream.key_serde, None, repartition_required=stream.repartition_required)
 
 
@@ -142,16 +165,20 @@ def change_key(
     operator: Operator,
     prefix: str,
     name: str | None,
+    on_error: OnError | None,
     value_serde: Serde[Any] | None = None,
 ) -> KStream[Any, Any]:
     """Appends an operator that may change keys."""
     node_name = stream._context.names.given_or_new(name, prefix)
-    node = ProcessorNode(node_name, Fixed(operator), key_changing=True)
+    node = ProcessorNode(node_name, _answered(stream, operator, on_error, node_name), key_changing=True)
     return next_stream(stream, node, None, value_serde, repartition_required=True)
 
 
-def _keep(stream: KStream[Any, Any], operator: Operator, prefix: str, name: str | None) -> KStream[Any, Any]:
-    node = ProcessorNode(stream._context.names.given_or_new(name, prefix), Fixed(operator))
+def _keep(
+    stream: KStream[Any, Any], operator: Operator, prefix: str, name: str | None, on_error: OnError | None
+) -> KStream[Any, Any]:
+    node_name = stream._context.names.given_or_new(name, prefix)
+    node = ProcessorNode(node_name, _answered(stream, operator, on_error, node_name))
     return next_stream(
         stream,
         node,
@@ -167,10 +194,16 @@ def _processor(
     stores: tuple[str, ...],
     prefix: str,
     name: str | None,
+    on_error: OnError | None,
     *,
     fixed_key: bool,
 ) -> ProcessorNode:
     node_name = check_name(name) if name is not None else stream._context.names.new(prefix)
     check_supplier(supplier, node_name, "process", 1)
     check_stores(stores, node_name)
-    return ProcessorNode(node_name, Fixed(ProcessorOperator(supplier, fixed_key=fixed_key)), stores)
+    operator = ProcessorOperator(supplier, fixed_key=fixed_key)
+    return ProcessorNode(node_name, _answered(stream, operator, on_error, node_name), stores)
+
+
+def _answered(stream: KStream[Any, Any], operator: Operator, on_error: OnError | None, name: str) -> Fixed:
+    return answered(stream._context, operator, on_error, name, stream.key_serde, stream.value_serde)

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from streamapp._base.callables import require_function
 from streamapp._base.names import check_name, check_topic_name
+from streamapp.dsl.answers import answer_of_edge
 from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.graph_nodes import Partitioner, ProcessorNode, SinkNode
 from streamapp.dsl.materialize import Materialized, key_value_spec, named_store
 from streamapp.dsl.repartition import repartition_node
 from streamapp.dsl.steps import SourceStep
 from streamapp.errors import TopologyError
+from streamapp.on_error import OnError
 from streamapp.serdes.base import Serde
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ def written(
     value_serde: Serde[Any] | None,
     partitioner: Partitioner | None,
     name: str | None,
+    on_error: OnError | None,
 ) -> None:
     """The end of the stream: a topic gets each record."""
     context = stream._context
@@ -47,6 +50,7 @@ def written(
         context.key_serde(key_serde or stream.key_serde, node_name),
         context.value_serde(value_serde or stream.value_serde, node_name),
         partitioner,
+        on_error=answer_of_edge(on_error, node_name, "a result that cannot be written"),
     )
     context.graph.add(node, stream._node)
 

@@ -16,6 +16,7 @@ from streamapp.engine.current_record import CurrentRecord
 from streamapp.engine.failures import Failures, ProcessingFailed
 from streamapp.engine.operator import ProcessFn
 from streamapp.errors import UnsupportedOperation
+from streamapp.on_error import Answer, Chooser
 from streamapp.records import Headers, RecordContext
 
 __all__ = ["AsyncStep", "AsyncSteps", "Order", "RunAsync"]
@@ -72,11 +73,12 @@ class AsyncStep:
         order: Order,
         timeout: float,
         on_timeout: Callable[[Any, Any], Any] | None,
+        on_error: Answer | Chooser | None = None,
     ) -> None:
         self._name, self._record, self._failures, self._run_async = name, record, failures, run_async
         self._forward, self._call = forward, call
         self._capacity, self._order = capacity, order
-        self._timeout, self._on_timeout = timeout, on_timeout
+        self._timeout, self._on_timeout, self._on_error = timeout, on_timeout, on_error
         self._lanes: dict[Any, deque[_Call]] = {}
         self._waiting: deque[_Call] = deque()
         self._started: list[Future[None]] = []
@@ -149,6 +151,10 @@ class AsyncStep:
     def _go_on(self, call: _Call) -> None:
         try:
             if call.error is not None:
+                timed_out = isinstance(call.error, TimeoutError) and self._on_timeout is not None
+                if self._on_error is not None and not timed_out:
+                    self._failures.operator(call.error, self._name, self._on_error)
+                    return
                 if not isinstance(call.error, TimeoutError) or self._on_timeout is None:
                     raise call.error
                 call.result = self._on_timeout(call.key, call.value)

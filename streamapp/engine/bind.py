@@ -25,7 +25,7 @@ class BoundContext:
     def __init__(
         self, node: ProcessorNode, task: RunningTask, children: Mapping[str, ProcessFn], failures: Failures
     ) -> None:
-        self._failures = failures
+        self.failures = self._failures = failures
         self.name = node.name
         self.task: TaskContext = task
         self._task = task
@@ -41,6 +41,9 @@ class BoundContext:
             raise StreamsError(
                 f"{self.name} has no child {child}; its children are {', '.join(self._children) or 'none'}"
             ) from None
+
+    def drop(self, reason: str, count: int = 1, *, in_total: bool = True) -> None:
+        self._task.drop(count, self.name, reason, in_total=in_total)
 
     def handled(self, function: Callable[..., None]) -> Callable[..., None]:
         failures, name = self._failures, self.name
@@ -74,6 +77,8 @@ def bind_nodes(nodes: tuple[Node, ...], task: RunningTask, failures: Failures) -
     bound: dict[str, ProcessFn] = {}
     guard = task.plan.config.processing_exception_handler != "fail"
     for node in _children_first(nodes, children):
+        if not isinstance(node, ProcessorNode) and node.on_error is not None:
+            failures.answers[node.name] = node.on_error
         if isinstance(node, SinkNode):
             bound[node.name] = bind_sink(node, task, failures)
         elif isinstance(node, ProcessorNode):

@@ -38,7 +38,7 @@ def extract_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> D
                 f"the timestamp extractor of {queue.source.name} gave {timestamp!r} for {record}: it has to give an int, ms since the epoch"
             )
         if timestamp < 0:
-            task.drop()
+            task.drop(1, queue.source.name, "negative_timestamp")
             task.pass_over(queue)
             continue
         queue.head = (key, value, timestamp, headers)

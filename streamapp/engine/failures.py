@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import logging
 import traceback
+from pathlib import Path
 from types import CodeType, TracebackType
 
-from streamapp.config import ErrorContext, ExceptionHandler
 from streamapp.engine.collector import ResultRefused
 from streamapp.engine.running_task import RunningTask
-from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
-from streamapp.records import Headers
+from streamapp.errors import BrokerError, ProcessorStateError, RecordDropped, StreamsError
+from streamapp.on_error import ANSWERS, FAILURES, Answer, Chooser, ErrorContext, Response
+from streamapp.records import Headers, OutputRecord
+from streamapp.serdes.types import excerpt
 
-__all__ = ["Failures", "ProcessingFailed", "error_headers"]
+__all__ = ["LETTER", "NO_FAULT_OF_THE_RECORD", "Failures", "ProcessingFailed", "error_headers"]
 
 logger = logging.getLogger(__name__)
 
 
+_STREAMAPP = str(Path(__file__).parents[1])
+
 _MOST_TEXT = 16_000
 """Characters of a header of a dead letter."""
 
-_NO_FAULT_OF_THE_RECORD = (ProcessorStateError, BrokerError)
+LETTER = "__streamapp.errors."
+"""Headers of a dead letter that begin so are streamapp's. KIP-1034 has the others."""
+
+NO_FAULT_OF_THE_RECORD = (ProcessorStateError, BrokerError)
 """The disk's, the brokers' or the schema registry's: no handler's business."""
 
 
@@ -36,6 +43,8 @@ class Failures:
         self._config = task.plan.config
         self.codes: dict[CodeType, str] = {}
         """Which node a frame of a traceback belongs to."""
+        self.answers: dict[str, Answer | Chooser] = {}
+        """The ``on_error`` of sources and sinks, by name."""
 
     def node_of(self, traceback: TracebackType | None, default: str) -> str:
         """The innermost node on the way to where an exception was raised."""
@@ -47,19 +56,20 @@ class Failures:
 
     def deserialization(self, error: Exception, source: str) -> None:
         """A source record's bytes could not be decoded, or its timestamp not be extracted."""
-        if isinstance(error, _NO_FAULT_OF_THE_RECORD):
+        if isinstance(error, NO_FAULT_OF_THE_RECORD):
             raise error
         self._handle(
-            self._config.deserialization_exception_handler,
+            self.answers.get(source, self._config.deserialization_exception_handler),
             error,
             source,
             "could not be deserialized",
             'set deserialization_exception_handler to "continue" to drop such records (to the dead-letter topic, if one is set)',
+            "undecodable",
         )
 
     def processing(self, error: Exception, node: str) -> None:
         """An operator raised."""
-        if isinstance(error, _NO_FAULT_OF_THE_RECORD):
+        if isinstance(error, NO_FAULT_OF_THE_RECORD):
             raise error
         self._handle(
             self._config.processing_exception_handler,
@@ -67,34 +77,75 @@ class Failures:
             node,
             "failed",
             'set processing_exception_handler to "continue" to drop such records (to the dead-letter topic, if one is set)',
+            "failed",
         )
 
     def behind_source(self, error: Exception, source: str) -> None:
         """What follows on a source raised. If no operator did, a sink right behind the source has, and nobody asks a handler about
         that (StreamTask.process)."""
         node = self.node_of(error.__traceback__, source)
-        if node != source or isinstance(error, _NO_FAULT_OF_THE_RECORD):
+        if node != source or isinstance(error, NO_FAULT_OF_THE_RECORD):
             self.processing(error, node)
         else:
             remedy = "no exception handler is asked about a sink right behind a source"
             raise ProcessingFailed(f"{self._message(error, node, 'failed')}; {remedy}") from error
 
+    def operator(self, error: Exception, node: str, on_error: Answer | Chooser) -> None:
+        """An operator raised that has an answer of its own. Raises `ProcessingFailed` where the answer is to stop.
+
+        "skip" and "dead_letter" are for errors of a record. A failure of a service stops the worker instead.
+        """
+        remedy = 'give the operator on_error="skip", "dead_letter" or a Retry'
+        if on_error in ("skip", "dead_letter") and isinstance(error, FAILURES):
+            on_error = "fail"
+            remedy = "a service failed and not the record: on_error=Retry.by_key() or Retry.in_place() waits until it is back"
+        self.settle(error, node, on_error, remedy=remedy)
+
+    def settle(
+        self,
+        error: Exception,
+        node: str,
+        on_error: Answer | Chooser,
+        *,
+        attempt: int = 1,
+        reason: str = "failed",
+        remedy: str = "the Retry of the operator says so",
+    ) -> None:
+        """An operator gives a record up. ``reason`` is counted unless the record becomes a dead letter."""
+        if isinstance(error, NO_FAULT_OF_THE_RECORD):
+            raise error
+        self._handle(on_error, error, node, "failed", remedy, reason, attempt)
+
+    def dropped(self, node: str, reason: str) -> None:
+        """An operator drops the current record, and the configuration wants a dead letter for that reason."""
+        topic = self._config.dead_letter_queue_topic
+        assert topic is not None
+        self._send_dead_letter(topic, RecordDropped(f"{node} drops the record: {reason}"), node, reason, 1)
+
+    def context(self, node: str, attempt: int = 1) -> ErrorContext:
+        """The current record, for a function that chooses."""
+        topic, partition, offset, timestamp, headers, key, value = self._task.record_context
+        return ErrorContext(
+            topic or "", partition, offset, timestamp, headers, node, self._task.task_id, key, value, attempt
+        )
+
     def production(self, error: Exception, node: str, topic: str) -> None:
         """A result could not be serialized."""
-        if isinstance(error, _NO_FAULT_OF_THE_RECORD):
+        if isinstance(error, NO_FAULT_OF_THE_RECORD):
             raise error
         self._handle(
-            self._config.production_exception_handler,
+            self.answers.get(node, self._config.production_exception_handler),
             error,
             node,
             f"gave a result that cannot be serialized for topic {topic}",
             "check the serdes given to to(), or set production_exception_handler",
+            "unserializable",
         )
 
     def refused(self, error: ResultRefused, node: str, topic: str) -> None:
         """Brokers do not take a result."""
         self._ask(
-            "fail" if error.final else self._config.production_exception_handler,
+            "fail" if error.final else self.answers.get(node, self._config.production_exception_handler),
             error,
             node,
             f"gave a result that {topic} does not take",
@@ -102,38 +153,86 @@ class Failures:
         )
         self._task.metrics.dropped_results += 1
 
-    def _handle(self, handler: ExceptionHandler, error: Exception, node: str, what: str, remedy: str) -> None:
-        self._ask(handler, error, node, what, remedy)
-        self._task.drop()
+    def _handle(
+        self,
+        on_error: Answer | Chooser,
+        error: Exception,
+        node: str,
+        what: str,
+        remedy: str,
+        reason: str,
+        attempt: int = 1,
+    ) -> None:
+        dead = self._ask(on_error, error, node, what, remedy, attempt)
+        self._task.drop(1, node, "dead_letter" if dead else reason)
 
-    def _ask(self, handler: ExceptionHandler, error: Exception, node: str, what: str, remedy: str) -> None:
-        """Raises `ProcessingFailed` unless the handler says to go on."""
+    def _ask(
+        self,
+        on_error: Answer | Chooser,
+        error: Exception,
+        node: str,
+        what: str,
+        remedy: str,
+        attempt: int = 1,
+    ) -> bool:
+        """Whether the record has become a dead letter. Raises `ProcessingFailed` unless the answer is to go on."""
         failure = self._message(error, node, what)
         message = f"{failure}; {remedy}"
-        response = handler
-        if callable(handler):
+        answer: object = on_error
+        if callable(on_error):
             try:
-                response = handler(self._context(node), error)
+                answer = on_error(self.context(node, attempt), error)
             except Exception as fatal:
                 raise ProcessingFailed(
                     f"the exception handler itself failed ({type(fatal).__name__}: {fatal}) for: {message}"
                 ) from fatal
-        if response not in ("fail", "continue"):
+        letters: tuple[OutputRecord, ...] | None = None
+        if isinstance(answer, Response):
+            letters, answer = answer.dead_letters, answer.action
+        if answer not in ANSWERS:
             raise ProcessingFailed(
-                f'an exception handler must return "fail" or "continue", not {response!r}; it was asked about: {message}'
+                f'an exception handler must return "fail", "continue", "skip", "dead_letter" or a Response, not {answer!r}; '
+                f"it was asked about: {message}"
             )
-        dead_letters = self._config.dead_letter_queue_topic
-        if dead_letters is not None:
-            self._send_dead_letter(dead_letters, error)
-        if response == "fail":
-            raise ProcessingFailed(message) from error
+        topic = self._config.dead_letter_queue_topic
+        if answer == "dead_letter" and topic is None:
+            raise ProcessingFailed(
+                f"dead_letter_queue_topic is not set, and a dead letter is needed for: {message}"
+            ) from error
+        if letters is not None:
+            for letter in letters:
+                self._task.collector.send(*letter)
+        elif topic is not None and answer != "skip":
+            self._send_dead_letter(topic, error, node, what, attempt)
+            letters = (OutputRecord(topic, None, None, None),)
+        if answer == "fail":
+            raise ProcessingFailed(f"{message}{self._how_to_reproduce(error)}") from error
         # The reason often quotes the record, so that no two lines are the same: the kind is what a runner limits their rate by.
         logger.warning(
             "%s; going on without it%s",
             failure,
-            "" if dead_letters is None else f", sent to {dead_letters}",
+            "" if not letters else f", sent to {letters[0].topic}",
             extra={"kind": f"{node} {self._task.topic} {what} {type(error).__name__}"},
         )
+        return bool(letters)
+
+    def _how_to_reproduce(self, error: Exception) -> str:
+        """The user's function, the record, and the command that runs the record again."""
+        task, shown = self._task, self._config.show_record
+        function = _users_function(error)
+        said = f". Raised in {function}" if function else ""
+        if task.topic is None:
+            return said
+        key, value = task.record_context[-2:]
+        if shown is None:
+            record = f"key {excerpt(key)}, value {excerpt(value, size=200)}"
+        else:
+            try:
+                record = shown(key, value)
+            except Exception as wrong:
+                record = f"hidden: show_record itself failed with {type(wrong).__name__}"
+        where = f"--topic {task.topic} --partition {task.partition} --offset {task.offset}"
+        return f"{said}. Record: {record}. To run it again: streamapp try APPLICATION {where}"
 
     def _message(self, error: Exception, node: str, what: str) -> str:
         task = self._task
@@ -145,24 +244,31 @@ class Failures:
         why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         return f"{node} (task {task.task_id}): {where} {what}: {why}"
 
-    def _context(self, node: str) -> ErrorContext:
-        topic, partition, offset, timestamp, headers, key, value = self._task.record_context
-        return ErrorContext(
-            topic or "", partition, offset, timestamp, headers, node, self._task.task_id, key, value
-        )
-
-    def _send_dead_letter(self, topic: str, error: Exception) -> None:
-        source, partition, offset, timestamp, headers, key, value = self._task.record_context
+    def _send_dead_letter(self, topic: str, error: Exception, node: str, what: str, attempt: int) -> None:
+        task = self._task
+        source, partition, offset, timestamp, headers, key, value = task.record_context
         added: Headers = (
             *error_headers(error),
             ("__streams.errors.topic", (source or "null").encode()),
             ("__streams.errors.partition", str(partition).encode()),
             ("__streams.errors.offset", str(offset).encode()),
+            *(
+                (f"{LETTER}{name}", str(said).encode())
+                for name, said in (
+                    ("application", task.application_id),
+                    ("version", self._config.application_version),
+                    ("task", task.task_id),
+                    ("operator", node),
+                    ("what", what),
+                    ("timestamp", timestamp),
+                    ("attempt", attempt),
+                )
+            ),
         )
         if isinstance(error, ResultRefused):
             # The timestamp may be the reason; brokers have to take the letter.
-            timestamp = min(timestamp, self._task.wall_clock_ms())
-        self._task.collector.send(topic, key, value, timestamp, headers + added, None)
+            timestamp = min(timestamp, task.wall_clock_ms())
+        task.collector.send(topic, key, value, timestamp, headers + added, None)
 
 
 def error_headers(error: Exception) -> Headers:
@@ -175,6 +281,15 @@ def error_headers(error: Exception) -> Headers:
         ("__streams.errors.stacktrace", _cut(stack)),
         ("__streams.errors.message", _cut(str(error))),
     )
+
+
+def _users_function(error: BaseException) -> str:
+    """The first function outside streamapp on the way to the exception, with its place."""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        code = frame.f_code
+        if not code.co_filename.startswith((_STREAMAPP, "<")):
+            return f"{code.co_qualname} ({code.co_filename}:{line})"
+    return ""
 
 
 def _cut(text: str) -> bytes:

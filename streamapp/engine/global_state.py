@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from streamapp.config import StreamsConfig
 from streamapp.engine.collector import NoWayOut
 from streamapp.engine.runner_ports import InMemory, TaskEnvironment
 from streamapp.engine.task_session import TaskSession
@@ -28,7 +30,7 @@ class GlobalState:
         self._sessions: dict[str, TaskSession] = {}
         # Each process reads them all, and again at each start: so often would a dead letter come.
         rows = rows or RowMemory(plan.config.memory.rows)
-        plan = replace(plan, config=plan.config.replace(dead_letter_queue_topic=None))
+        plan = replace(plan, config=_without_letters(plan.config))
         environment = TaskEnvironment(
             plan, NoWayOut("a global store's processor"), wall_clock_ms=wall_clock_ms, rows=rows
         )
@@ -67,6 +69,17 @@ class GlobalState:
     def dropped_records(self) -> int:
         return sum(session.task.metrics.dropped_records for session in self._sessions.values())
 
+    @property
+    def drops(self) -> Counter[tuple[str, str]]:
+        """Dropped records by operator and reason."""
+        return sum((session.task.metrics.drops for session in self._sessions.values()), Counter())
+
     def close(self) -> None:
         for session in self._sessions.values():
             session.close()
+
+
+def _without_letters(config: StreamsConfig) -> StreamsConfig:
+    handlers = (f"{kind}_exception_handler" for kind in ("deserialization", "processing", "production"))
+    skips = {name: "skip" for name in handlers if getattr(config, name) == "dead_letter"}
+    return config.replace(dead_letter_queue_topic=None, dead_letter_drops=(), **skips)

@@ -8,14 +8,26 @@ record runs through a chain of plain Python calls: nothing is looked up or alloc
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streamapp.records import Headers, RecordContext
 
 if TYPE_CHECKING:
     from streamapp.engine.processor import PunctuationType
+    from streamapp.on_error import Answer, Chooser, ErrorContext
 
-__all__ = ["Change", "NodeContext", "Operator", "ProcessFn", "TaskContext", "ValueGetter"]
+__all__ = [
+    "Change",
+    "NodeContext",
+    "Operator",
+    "OperatorFailures",
+    "ParkedStatus",
+    "Parking",
+    "ProcessFn",
+    "TaskContext",
+    "ValueGetter",
+]
 
 ProcessFn = Callable[[Any, Any, int, Headers], None]
 """Handles one record: key, value, timestamp in ms, headers."""
@@ -65,8 +77,12 @@ class TaskContext(Protocol):
     ) -> None:
         """Sends one changelog record of a store (a no-op for stores without changelog)."""
 
-    def drop(self, count: int = 1) -> None:
-        """Counts records that were dropped: late, null key ... (Kafka Streams' ``dropped-records-total``)."""
+    def drop(self, count: int, where: str, reason: str, *, in_total: bool = True) -> None:
+        """Counts records that an operator or store drops, by reason. ``in_total``: Kafka Streams counts them in
+        ``dropped-records-total``, too."""
+
+    def add_parking(self, name: str, parking: Parking) -> None:
+        """Registers an operator in which records may wait for a retry."""
 
     def wall_clock_ms(self) -> int:
         """The wall clock in ms, as the runner injects it."""
@@ -99,6 +115,55 @@ class TaskContext(Protocol):
         """Calls ``callback(time in ms)`` at intervals of a clock."""
 
 
+class Parking(Protocol):
+    """Records of one operator that wait for a retry, as the task and those who look at it see them."""
+
+    @property
+    def room(self) -> int:
+        """How many records the task may take before it asks again; 0: none for now."""
+
+    @property
+    def parked(self) -> ParkedStatus:
+        """The records that wait, in numbers."""
+
+
+@dataclass(frozen=True)
+class ParkedStatus:
+    """The records of one operator that wait for a retry. Times are ms since the epoch."""
+
+    operator: str
+    keys: int
+    records: int
+    bytes: int
+    next_attempt: int | None
+    closed: bool
+    """The operator's task takes no further record."""
+    circuit: str | None = None
+    """The failure of a service that has opened the circuit; None: the circuit is closed."""
+    open_since: int | None = None
+
+
+class OperatorFailures(Protocol):
+    """What an operator with ``on_error`` asks about an exception."""
+
+    def operator(self, error: Exception, node: str, on_error: Answer | Chooser) -> None:
+        """Drops the record as the answer says. Raises `ProcessingFailed` where the answer is to stop."""
+
+    def settle(
+        self,
+        error: Exception,
+        node: str,
+        on_error: Answer | Chooser,
+        *,
+        attempt: int = 1,
+        reason: str = "failed",
+    ) -> None:
+        """Gives a record up that was tried, or could not be."""
+
+    def context(self, node: str, attempt: int = 1) -> ErrorContext:
+        """The current record, for a function that chooses."""
+
+
 class NodeContext(Protocol):
     """What an operator gets to bind itself into one task."""
 
@@ -109,6 +174,13 @@ class NodeContext(Protocol):
 
     def forward_to(self, child: str) -> ProcessFn:
         """Hands a record to one child."""
+
+    def drop(self, reason: str, count: int = 1, *, in_total: bool = True) -> None:
+        """Counts records that the operator drops (see `TaskContext.drop`)."""
+
+    @property
+    def failures(self) -> OperatorFailures:
+        """The decision about a record whose function raised."""
 
     def handled(self, function: Callable[..., None]) -> Callable[..., None]:
         """The function for callers that work as a record that was held back. The exception handler is asked about an

@@ -39,8 +39,8 @@ class Punctuators:
         """Adds a punctuator. Without ``start_ms`` the first call of a stream-time one comes with the first record, of a wall-clock one after
         an interval; a start in the past is one of the times that are over (KIP-1146)."""
         by_stream = type is PunctuationType.STREAM_TIME
-        if not by_stream and self._refuse_wall_clock is not None:
-            raise self._refuse_wall_clock(node)
+        if not by_stream:
+            self.require_wall_clock(node)
         punctuations = self.by_stream_time if by_stream else self.by_wall_clock
         now = self._task.stream_time if by_stream else self._task.wall_clock_ms()
         first = start_ms if start_ms is not None else 0 if by_stream else now + interval_ms
@@ -49,6 +49,11 @@ class Punctuators:
             schedule.go_on(now)
         punctuations.add(schedule)
         return schedule
+
+    def require_wall_clock(self, node: str) -> None:
+        """Raises `UnsupportedOperation` where the runner calls no wall-clock punctuator."""
+        if self._refuse_wall_clock is not None:
+            raise self._refuse_wall_clock(node)
 
     def call_due(self, punctuations: Punctuations, now: int) -> bool:
         """Calls the punctuators of one clock that are due; returns whether there were any."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from streamapp.engine.collector import Collector
@@ -22,6 +23,9 @@ class TaskMetrics:
 
     processed: int = 0
     dropped_records: int = 0
+    drops: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Dropped records by operator (or store) and reason: those of ``dropped_records``, and null keys in front of a repartition
+    topic, which Kafka Streams does not count."""
     dropped_results: int = 0
     """Results that brokers refused and an exception handler went on without."""
 

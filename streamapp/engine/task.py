@@ -15,7 +15,7 @@ from streamapp.engine.bind import bind_nodes
 from streamapp.engine.current_record import CurrentRecord
 from streamapp.engine.failures import Failures
 from streamapp.engine.metadata import RememberedTimes
-from streamapp.engine.operator import ProcessFn
+from streamapp.engine.operator import Parking, ProcessFn
 from streamapp.engine.processor import Processor, ProcessorContext
 from streamapp.engine.punctuators import Punctuators
 from streamapp.engine.record_loop import RecordLoop
@@ -65,6 +65,8 @@ class Task(CurrentRecord):
         self.commit_requested = False
 
         self.stream_time = -1
+        self.parkings: dict[str, Parking] = {}
+        """The operators in which records may wait for a retry."""
 
         self.inputs = (
             tuple(inputs)
@@ -122,7 +124,7 @@ class Task(CurrentRecord):
     def enqueue(self, partition: TopicPartition, batch: RecordBatch) -> None:
         """Buffers records of one input partition; keeps references, copies nothing."""
         # Nothing waits in a task that takes all there is.
-        size = batch_bytes(batch) if len(self.inputs) > 1 or self.asynchronous else 0
+        size = batch_bytes(batch) if self.holds_back else 0
         self._loop.enqueue(partition, batch, size)
 
     @property
@@ -157,15 +159,26 @@ class Task(CurrentRecord):
         """
         steps = self._async_steps
         if not steps:
-            return self._loop.take(max_records, caught_up)
+            return self._take(max_records, caught_up)
         done = 0
         steps.emit()
         while done < max_records and (room := steps.room) > 0:
-            taken = self._loop.take(min(room, max_records - done), caught_up)
+            taken = self._take(min(room, max_records - done), caught_up)
             if not taken:
                 break
             done += taken
         steps.start()
+        return done
+
+    def _take(self, max_records: int, caught_up: Collection[TopicPartition] | None) -> int:
+        if not self.parkings:
+            return self._loop.take(max_records, caught_up)
+        done = 0
+        while done < max_records and (room := min(parking.room for parking in self.parkings.values())) > 0:
+            taken = self._loop.take(min(room, max_records - done), caught_up)
+            if not taken:
+                break
+            done += taken
         return done
 
     # ------------------------------------------------------------------ asynchronous steps
@@ -174,6 +187,11 @@ class Task(CurrentRecord):
     def asynchronous(self) -> bool:
         """Whether it has steps in which records wait for coroutines."""
         return bool(self._async_steps)
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether records may wait in front of it: for another input, a coroutine, or a retry."""
+        return len(self.inputs) > 1 or self.asynchronous or bool(self.parkings)
 
     @property
     def pending(self) -> int:
@@ -263,8 +281,16 @@ class Task(CurrentRecord):
         """The task's stores by name."""
         return self._stores.by_name
 
-    def drop(self, count: int = 1) -> None:
-        self.metrics.dropped_records += count
+    def drop(self, count: int, where: str, reason: str, *, in_total: bool = True) -> None:
+        if in_total:
+            self.metrics.dropped_records += count
+        self.metrics.drops[where, reason] += count
+        if reason in self.plan.config.dead_letter_drops:
+            self._failures.dropped(where, reason)
+
+    def add_parking(self, name: str, parking: Parking) -> None:
+        self._punctuators.require_wall_clock(name)
+        self.parkings[name] = parking
 
     def remember(self, name: str, read: Callable[[], int]) -> int:
         return self._times.remember(name, read)

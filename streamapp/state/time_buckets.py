@@ -92,7 +92,7 @@ class TimeBucketedStore(WriteBehindStore):
         oldest = self._observed - self._retention
         if time > oldest or (not self._exact and time // self._segment >= oldest // self._segment):
             return True
-        self._task.drop()
+        self._task.drop(1, self.name, "expired")
         return False
 
     def _time_of(self, row_bytes: bytes) -> int:

@@ -76,7 +76,7 @@ class VersionedStore(Store):
             raise ValueError(f"store {self.name}: a version cannot have the timestamp {timestamp}")
         kept_key, kept = self._keys.keep(key), None if value is None else self._values.keep(value)
         if timestamp < self._observed - self._retention:
-            self._task.drop()
+            self._task.drop(1, self.name, "late")
             valid_to: int | None = NOT_PUT
         else:
             valid_to = self._apply(kept_key, kept, timestamp)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamapp.on_error import Answer, Chooser
 from streamapp.serdes.base import Serde
 
 __all__ = ["Node", "ProcessorNode", "SinkNode", "SourceNode"]
@@ -23,6 +24,8 @@ class SourceNode:
     value_serde: Serde[Any]
     timestamp_extractor: Callable[..., int] | None = None
     parents: tuple[str, ...] = ()
+    on_error: Answer | Chooser | None = None
+    """None: the configuration's handler."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class SinkNode:
     key_serde: Serde[Any]
     value_serde: Serde[Any]
     partitioner: Callable[..., int | None] | None = None
+    on_error: Answer | Chooser | None = None
     stores: tuple[str, ...] = field(default=(), init=False)
 
 

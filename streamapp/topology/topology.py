@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +15,10 @@ from streamapp._base.callables import check_supplier, require_function, stores_o
 from streamapp._base.names import check_name
 from streamapp.config import StreamsConfig, check_config
 from streamapp.errors import ConfigError, TopologyError
+from streamapp.on_error import Answer, Chooser
 from streamapp.serdes.base import Serde, check_serde
 from streamapp.state.spec import StoreSpec
+from streamapp.topology.dead_letters import check_dead_letters
 from streamapp.topology.describe import describe_global_store, describe_subtopology
 from streamapp.topology.groups import NodeGroups
 from streamapp.topology.mermaid import to_mermaid
@@ -77,8 +80,11 @@ class Topology:
         value_serde: Serde[Any],
         timestamp_extractor: Callable[..., int] | None = None,
         pattern: re.Pattern[str] | None = None,
+        on_error: Answer | Chooser | None = None,
     ) -> Topology:
         """Adds a source that reads topics, or all topics that match a pattern. A topic has one source at most.
+
+        ``on_error`` decides about records that cannot be decoded (default: ``deserialization_exception_handler``).
 
         ``timestamp_extractor(record, partition_time)`` gives timestamps in ms (default: the records' own). Raises `TopologyError`
         for a doubled name or topic. (``Topology.addSource``)
@@ -103,7 +109,7 @@ class Topology:
         if pattern is not None:
             self._check_pattern_free(pattern)
         self._nodes[name] = SourceNode(
-            name, tuple(topics), pattern, key_serde, value_serde, timestamp_extractor
+            name, tuple(topics), pattern, key_serde, value_serde, timestamp_extractor, on_error=on_error
         )
         return self
 
@@ -134,11 +140,13 @@ class Topology:
         key_serde: Serde[Any],
         value_serde: Serde[Any],
         partitioner: Callable[..., int | None] | None = None,
+        on_error: Answer | Chooser | None = None,
     ) -> Topology:
         """Adds a sink that writes to a topic, or to what ``topic(key, value, record_context)`` says. (``Topology.addSink``)
 
         ``partitioner(topic, key, value, partition_count)`` may choose the partition; without it, or when it
-        returns None, Kafka's default partitioner decides by the key's bytes.
+        returns None, Kafka's default partitioner decides by the key's bytes. ``on_error`` decides about results that cannot
+        be serialized, or that brokers refuse (default: ``production_exception_handler``).
 
         >>> topology = Topology().add_source("in", "flights", **text)
         >>> list(topology.add_sink("out", lambda key, value, context: f"copy-of-{context.topic}", "in", **text).nodes)
@@ -153,7 +161,9 @@ class Topology:
         elif topic not in self._internal:
             check_name(topic, "topic")
         self._check_parents(name, parents)
-        self._nodes[name] = SinkNode(name, topic, tuple(parents), key_serde, value_serde, partitioner)
+        self._nodes[name] = SinkNode(
+            name, topic, tuple(parents), key_serde, value_serde, partitioner, on_error
+        )
         self._groups.unite(name, *parents)
         return self
 
@@ -340,8 +350,19 @@ class Topology:
             raise TopologyError(
                 "the topology is empty: it has no source; add at least one stream() or table()"
             )
+        check_dead_letters(self._nodes.values(), config)
         stores = tuple(replace(g, spec=bound_to(g.topic, g.spec)) for g in self._global_stores.values())
         return Plan(config, subtopologies, stores)
+
+    def without_answers(self) -> Topology:
+        """A copy in which no node has an ``on_error`` of its own: the configuration's handlers decide.
+
+        >>> list(Topology().add_source("in", "flights", **text, on_error="skip").without_answers().nodes)
+        ['in']
+        """
+        bare = copy(self)
+        bare._nodes = {name: _without_answer(node) for name, node in self._nodes.items()}
+        return bare
 
     # ------------------------------------------------------------------ inside
 
@@ -437,3 +458,10 @@ def _is_operator(supplier: Any) -> bool:
 def _check_serdes(node: str, key_serde: Any, value_serde: Any) -> None:
     check_serde(key_serde, f"key_serde of {node}")
     check_serde(value_serde, f"value_serde of {node}")
+
+
+def _without_answer(node: Node) -> Node:
+    if not isinstance(node, ProcessorNode):
+        return replace(node, on_error=None)
+    answers = hasattr(node.operator, "on_error") or hasattr(node.operator, "retry")
+    return replace(node, operator=node.operator.operator) if answers else node

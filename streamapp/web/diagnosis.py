@@ -36,6 +36,7 @@ def findings(sampler: Sampler, tables: Mapping[str, TableInfo]) -> list[Finding]
         found += _restores(sampler, task) if task.restoring else _standing(sampler, task)
     found += _falling_behind(sampler)
     found += _dropping(sampler)
+    found += _open_circuits(sampler)
     order: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
     return sorted(found, key=lambda finding: order[finding.severity])
 
@@ -191,7 +192,23 @@ def _dropping(sampler: Sampler) -> Iterator[Finding]:
         )
 
 
+def _open_circuits(sampler: Sampler) -> Iterator[Finding]:
+    for task in sampler.status.tasks:
+        for each in task.parked:
+            if each.circuit is not None:
+                yield Finding(
+                    "warning",
+                    each.operator,
+                    f"{each.operator} of task {task.id} takes no record: the service behind it fails ({each.circuit}).",
+                    f"{each.records:,} records wait, and the next attempt comes by itself. Nothing is dropped meanwhile.",
+                )
+
+
 def _why_it_stands(task: TaskStatus, each: InputStatus) -> str:
+    for parked in task.parked:
+        if parked.closed:
+            why = parked.circuit or f"{parked.records:,} records of {parked.operator} wait for a retry"
+            return f"{parked.operator} takes no further record for now: {why}."
     if not each.buffered:
         return "Nothing arrives from the broker: look at the partition's leader and the network."
     empty = [

@@ -58,6 +58,29 @@ class MetricsView:
             [({"task": task}, dropped) for task, dropped in sorted(status.dropped_records.items())],
         )  # fmt: skip
         yield Metric(
+            "drops_total", "counter",
+            "The same by operator (or store) and reason.",
+            [
+                ({"task": task, "operator": operator, "reason": reason}, count)
+                for (task, operator, reason), count in sorted(status.drops.items())
+            ],
+        )  # fmt: skip
+        parked = [
+            ({"task": task.id, "operator": each.operator}, each) for task in tasks for each in task.parked
+        ]
+        yield Metric(
+            "parked_records", "gauge", "Records that wait for a retry.",
+            [(labels, each.records) for labels, each in parked],
+        )  # fmt: skip
+        yield Metric(
+            "parked_keys", "gauge", "Keys whose records wait for a retry.",
+            [(labels, each.keys) for labels, each in parked],
+        )  # fmt: skip
+        yield Metric(
+            "circuit_open", "gauge", "1 while the operator's task takes no record because a service fails.",
+            [(labels, each.circuit is not None) for labels, each in parked],
+        )  # fmt: skip
+        yield Metric(
             "dropped_results_total", "counter",
             "Results that brokers refused and production_exception_handler went on without.",
             [({}, status.dropped_results)],

@@ -54,6 +54,7 @@ class RuntimeSource:
             streams.workers,
             streams.dropped_records,
             streams.dropped_results,
+            streams.drops,
         )
 
     def topology(self) -> TopologyGraph:
@@ -107,6 +108,7 @@ def _task(task: TaskInfo) -> TaskStatus:
         task.processed,
         inputs,
         tuple(map(_restore, task.restoring)),
+        task.parked,
     )
 
 

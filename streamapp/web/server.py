@@ -12,9 +12,13 @@ from aiohttp import web
 from faust.web.drivers.aiohttp import Web
 from yarl import URL
 
+from streamapp.desk.desk import FailureDesk
+from streamapp.desk.trial import Trial, try_record
+from streamapp.records import OutputRecord
 from streamapp.web.cluster import Peers
 from streamapp.web.connections import LimitedRunner
 from streamapp.web.control import ControlViews
+from streamapp.web.desk_views import DeskViews
 from streamapp.web.guard import guard
 from streamapp.web.metrics import MetricsView
 from streamapp.web.problem import problems_as_json
@@ -35,7 +39,7 @@ _PAGE_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-_VIEWS = ("/tables", "/status", "/health", "/metrics", "/topology", "/pause", "/resume")
+_VIEWS = ("/tables", "/status", "/health", "/metrics", "/topology", "/pause", "/resume", "/dlq")
 
 
 def add_routes(
@@ -46,8 +50,9 @@ def add_routes(
     origins: Callable[[], Collection[str]] = lambda: (),
     peer_timeout: float = 5.0,
     read_timeout: float = 5.0,
+    desk: DeskViews | None = None,
 ) -> None:
-    """Adds the views (`/tables/`, `/status`, `/health`, `/topology`) and the page (`/`) to an application.
+    """Adds the views (`/tables/`, `/status`, `/health`, `/topology`, with a ``desk`` `/dlq`) and the page (`/`) to an application.
 
     They answer as soon as the application runs, in every state of the worker. Time-outs are in seconds: of a
     whole answer of another worker, and of one read of a local partition. The guard covers all routes of the
@@ -60,6 +65,17 @@ def add_routes(
     control = ControlViews(source, peers)
     metrics = MetricsView(source.application_id, sampler, status)
     app.cleanup_ctx.extend([sampler.run, peers.run])
+    if desk is not None:
+        app.add_routes(
+            [
+                web.get("/dlq", desk.listing),
+                web.post("/dlq/replay", desk.replay),
+                web.post("/dlq/discard", desk.discard),
+                web.get("/dlq/{letter}", desk.letter),
+                web.post("/dlq/{letter}", desk.edit),
+                web.post("/dlq/{letter}/try", desk.attempt),
+            ]
+        )
     here = socket.gethostname().lower()
 
     def trusted(request: web.Request) -> Collection[str]:
@@ -118,7 +134,9 @@ class StreamsWeb(Web):  # type: ignore[misc]
         super().__init__(app, **kwargs)
         self._origins = set(self.cors_options)
         names = [*allowed_hosts, *filter(None, [app.conf.web_host])]
-        add_routes(self.web_app, source, allowed_hosts=names, origins=lambda: self._origins)
+        add_routes(
+            self.web_app, source, allowed_hosts=names, origins=lambda: self._origins, desk=_desk_of(app)
+        )
         self._runner = LimitedRunner(self.web_app, access_log=None)
 
     def _new_transport_tcp(self) -> web.TCPSite:
@@ -130,6 +148,18 @@ class StreamsWeb(Web):  # type: ignore[misc]
     def route(self, pattern: str, handler: Any, cors_options: Any = None) -> None:
         self._origins.update(cors_options or ())
         super().route(pattern, handler, cors_options)
+
+
+def _desk_of(app: Any) -> DeskViews:
+    """The desk of an application; each question reads its configuration anew."""
+
+    def attempt(record: OutputRecord) -> Trial:
+        time = record.timestamp or 0
+        return try_record(
+            app.streams.topology, app.config, record.topic, record.key, record.value, time, record.headers
+        )
+
+    return DeskViews(lambda: FailureDesk(app.config), attempt)
 
 
 def install(app: Any, source: ViewSource | None = None, *, allowed_hosts: Collection[str] = ()) -> None:

@@ -118,6 +118,8 @@ class StatusViews:
             "records_per_second": round(self._sampler.throughput(task), 1),
             "inputs": [dataclasses.asdict(each) | {"lag": each.lag} for each in task.inputs],
             "restoring": [self._restore(each) for each in task.restoring],
+            "drops": _by_operator(status, task),
+            "parked": [dataclasses.asdict(each) for each in task.parked],
         }
 
     @staticmethod
@@ -158,6 +160,15 @@ def workers(status: WorkerStatus, tables: Mapping[str, TableInfo]) -> list[str]:
     """The addresses of all workers, this one first."""
     owners = {url for table in tables.values() if not table.is_global for url in table.owners.values() if url}
     return [status.url, *sorted({*status.workers, *owners} - {status.url})]
+
+
+def _by_operator(status: WorkerStatus, task: TaskStatus) -> dict[str, dict[str, int]]:
+    """Dropped records of a task: operator -> reason -> count."""
+    drops: dict[str, dict[str, int]] = {}
+    for (id, operator, reason), count in sorted(status.drops.items()):
+        if id == task.id:
+            drops.setdefault(operator, {})[reason] = count
+    return drops
 
 
 def _seconds_left(remaining: int, rate: float) -> int | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
+from streamapp.engine.operator import ParkedStatus
 from streamapp.serdes import Serde
 from streamapp.state.store_kind import StoreKind
 
@@ -90,6 +91,8 @@ class TaskStatus:
     processed: int
     inputs: Sequence[InputStatus] = ()
     restoring: Sequence[RestoreStatus] = ()
+    parked: Sequence[ParkedStatus] = ()
+    """Records that wait for a retry, by operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,9 @@ class WorkerStatus:
     """Records dropped since the worker started, by task, those included that are elsewhere now."""
     dropped_results: int = 0
     """Results that brokers refused and the production exception handler went on without."""
+
+    drops: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+    """``dropped_records`` by task, operator (or store) and reason."""
 
     @property
     def dropped(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from streamapp import Headers, TopologyTestDriver, Windowed
+from streamapp.engine.failures import LETTER
 from streamapp.query import (
     KeyQuery,
     MultiVersionedKeyQuery,
@@ -42,8 +43,12 @@ def answer(driver: TopologyTestDriver, spec: Spec) -> Spec:
 
 
 def shown_headers(headers: Headers) -> list[list[str | None]]:
-    """Headers as text, without the stack traces of dead-letter records."""
-    return [[name, None if v is None else v.decode()] for name, v in headers if name != STACKTRACE]
+    """Headers as text, without the stack traces of dead-letter records and what streamapp adds to Kafka Streams' headers."""
+    return [
+        [name, None if v is None else v.decode()]
+        for name, v in headers
+        if name != STACKTRACE and not name.startswith(LETTER)
+    ]
 
 
 def shown_value(found: Any) -> Spec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -50,6 +51,8 @@ class Run(Fleet):
             stages=self.stages,
             dead_letters=dead_letters,
         )
+        if workload == "retried":
+            self.trouble()
         self._feed = Feed(self.history, kafka.bootstrap_servers, self.source)
         self._with_dead_letters = dead_letters
         sinks = [sink for _, _, sink in self.stages]
@@ -107,6 +110,7 @@ class Run(Fleet):
             "SOURCE": self.source,
             "SINK": self.sink,
             "STREAMAPP_FAILPOINT": failpoint,
+            "TROUBLE": str(self.trouble_file),
         }
         if self._with_dead_letters:
             settings |= {"DEAD_LETTERS": self.dead_letters, "ON_ERROR": "continue"}
@@ -172,6 +176,27 @@ class Run(Fleet):
     def caught_up(self, seconds: float = PATIENCE) -> None:
         """Until everything that was sent is committed, through all stages."""
         self.wait_until(lambda: not self.behind and not self._behind_later(), "all is committed", seconds)
+
+    @property
+    def trouble_file(self) -> Path:
+        """What the service of the workload ``retried`` looks at."""
+        return self.folder / "trouble.json"
+
+    def trouble(self, *keys: str, down: bool = False) -> None:
+        """From now on the service fails for these keys, or altogether."""
+        beside = self.trouble_file.with_suffix(".new")
+        beside.write_text(json.dumps({"keys": keys, "down": down}))
+        beside.rename(self.trouble_file)
+        self.history.add("fault", what=f"trouble: {keys or 'none'}{', down' if down else ''}")
+
+    def drained(self) -> None:
+        """Until each input has come out or is a dead letter: none waits for a retry."""
+
+        def done() -> bool:
+            ended = {(e["key"], e["value"]) for kind in ("output", "dead") for e in self.history.of(kind)}
+            return all((e["key"], e["value"]) in ended for e in self.history.of("sent"))
+
+        self.wait_until(done, "nothing waits for a retry")
 
     def commits(self) -> None:
         """Until something is committed that was not."""

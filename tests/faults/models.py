@@ -9,9 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-__all__ = ["GRACE_MS", "GROUPS", "MODELS", "POISON", "WINDOW_MS", "Input", "Model", "Output", "window_row"]
+__all__ = [
+    "GRACE_MS",
+    "GROUPS",
+    "MODELS",
+    "PARKS",
+    "POISON",
+    "WINDOW_MS",
+    "Input",
+    "Model",
+    "Output",
+    "window_row",
+]
 
 WINDOW_MS, GRACE_MS, GROUPS = 10_000, 5_000, 10
+PARKS = ("retried",)
+"""Models whose records may wait for a retry after their offsets are committed; the order is that of each key."""
 POISON = "poison"
 """Values that begin like this cannot be processed; where the handler says to go on, they are dead letters."""
 
@@ -89,6 +102,12 @@ def join(records: list[Input]) -> Iterator[tuple[int, Output]]:
         yield record.offset, Output(record.key, f"{record.value}:row-of-{record.key}")
 
 
+def retried(records: list[Input]) -> Iterator[tuple[int, Output]]:
+    """No state: every record comes out, however often it was tried."""
+    for record in sound(records):
+        yield record.offset, Output(record.key, record.value)
+
+
 def regroup(records: list[Input]) -> Iterator[tuple[int, Output]]:
     """The first half of a count by another key: what goes into the repartition topic."""
     for record in sound(records):
@@ -102,4 +121,5 @@ MODELS: dict[str, Model] = {
     "final": final,
     "join": join,
     "regroup": regroup,
+    "retried": retried,
 }

@@ -108,3 +108,44 @@ def test_input_that_expired_unread_is_not_missed_and_has_no_answer() -> None:
     assert "I1" in broken([run, *sent, *without, committed])
     assert "I1" in broken([run, *sent, expired, *without[:-1], committed])
     assert "I3" in broken([run, *sent, expired, *answers(inputs), committed])
+
+
+def parked_run(outputs: list[tuple[str, str]], dead: list[tuple[str, str]]) -> list[Event]:
+    """Records 0 to 5 of the keys a and b in one partition, all committed, with these outputs and dead letters."""
+    events: list[Event] = [
+        {
+            "t": 0.0,
+            "event": "run",
+            "guarantee": "exactly_once_v2",
+            "stages": [["in", "retried", "out"]],
+            "dead_letters": True,
+        }
+    ]
+    where: dict[str, Any] = {"t": 0.0, "partition": 0}
+    for number in range(6):
+        value = "poison-5" if number == 5 else str(number)
+        sent = {"topic": "in", "offset": number, "key": "ab"[number % 2], "value": value}
+        events.append({**where, "event": "sent", **sent})
+    for offset, (key, value) in enumerate(outputs):
+        events.append(
+            {**where, "event": "output", "topic": "out", "offset": offset, "key": key, "value": value}
+        )
+    events += [{**where, "event": "dead", "key": key, "value": value} for key, value in dead]
+    return [
+        *events,
+        {"t": 1.0, "event": "committed", "offsets": {"in-0": 6}, "ends": {"out-0": len(outputs)}},
+    ]
+
+
+OVERTAKEN = [("a", "0"), ("a", "2"), ("a", "4"), ("b", "1"), ("b", "3")]
+DEAD = [("b", "poison-5")]
+
+
+def test_a_parked_key_may_be_overtaken_by_others_and_nothing_else() -> None:
+    assert broken(parked_run(OVERTAKEN, DEAD)) == set()
+    swapped = [*OVERTAKEN[:3], OVERTAKEN[4], OVERTAKEN[3]]
+    assert broken(parked_run(swapped, DEAD)) == {"I5"}
+    assert broken(parked_run(OVERTAKEN[:-1], DEAD)) == {"I1", "I11"}
+    assert broken(parked_run([*OVERTAKEN, ("b", "3")], DEAD)) == {"I2", "I11"}
+    assert broken(parked_run(OVERTAKEN, [])) == {"I11"}
+    assert broken(parked_run(OVERTAKEN, [*DEAD, ("a", "4")])) == {"I11"}

@@ -7,16 +7,20 @@ poison can be processed, and the brokers refuse the result.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamapp import (
     App,
+    Backoff,
     BufferConfig,
     KStream,
     Materialized,
+    Retry,
     StreamsBuilder,
     StreamsConfig,
     StringSerde,
@@ -47,6 +51,7 @@ TOPOLOGIES = {
     "window": Workload((("-in", "window", "-out"),), "windows"),
     "final": Workload((("-in", "final", "-out"),)),
     "join": Workload((("-in", "join", "-out"),)),
+    "retried": Workload((("-in", "retried", "-out"),)),
     "rekeyed": Workload(
         (
             ("-in", "regroup", "-regrouped-repartition"),
@@ -60,7 +65,9 @@ WORKLOADS = {**TOPOLOGIES, "agent": TOPOLOGIES["copy"]}
 
 def describe(builder: StreamsBuilder, workload: str, source: str, sink: str) -> None:
     """The topology of a workload; `models` says what it has to answer."""
-    records = builder.stream(source, key_serde=TEXT, value_serde=TEXT).peek(misbehave)
+    records = builder.stream(source, key_serde=TEXT, value_serde=TEXT)
+    if workload != "retried":
+        records = records.peek(misbehave)
     match workload:
         case "copy":
             results = records.filter(lambda key, value: value.startswith(POISON) or int(value) % 3 != 0)
@@ -71,6 +78,8 @@ def describe(builder: StreamsBuilder, workload: str, source: str, sink: str) -> 
         case "join":
             table = builder.table(f"{source}-rows", key_serde=TEXT, value_serde=TEXT)
             results = records.join(table, lambda value, row: f"{value}:{row}")
+        case "retried":
+            results = records.map_values(look_up, with_key=True, on_error=retry(), name="look-up")
         case "rekeyed":
             regrouped = records.select_key(lambda key, value: f"g{int(value) % GROUPS}")
             results = counted(regrouped, "regrouped")
@@ -90,6 +99,28 @@ def add_agent(app: App, source: str, sink: str) -> None:
             misbehave(event.key.decode(), value)
             if value.startswith(POISON) or int(value) % 3 != 0:
                 await results.send(key=event.key, value=event.value)
+
+
+def retry() -> Retry:
+    """By key, for ever, unless the environment says otherwise."""
+    times, most = os.environ.get("TIMES"), os.environ.get("MOST", "10000")
+    return Retry.by_key(
+        times=None if times is None else int(times),
+        backoff=Backoff(100, limit=500),
+        then="fail" if times is None else "dead_letter",
+        max_records=int(most),
+    )
+
+
+def look_up(key: str, value: str) -> str:
+    """Asks a service that the file ``TROUBLE`` puts into trouble."""
+    file = os.environ.get("TROUBLE")
+    trouble = json.loads(Path(file).read_text()) if file else {"down": False, "keys": ()}
+    if trouble["down"]:
+        raise ConnectionError("the service is down")
+    if key in trouble["keys"] or value.startswith(POISON):
+        raise ValueError(f"{value} cannot be looked up")
+    return value
 
 
 def counted(records: KStream[str, str], name: str | None = None) -> KStream[str, str]:

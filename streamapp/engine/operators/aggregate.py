@@ -32,12 +32,12 @@ class StreamAggregate(Operator):
         store = ctx.store(self.store)
         if store.versioned:
             return self._bind_versioned(ctx, store)
-        drop, forward = ctx.task.drop, table_forwarder(ctx, store, self.send_old)
+        drop, forward = ctx.drop, table_forwarder(ctx, store, self.send_old)
         fold = store.folder(self.initializer, self.aggregator)
 
         def aggregate(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None or value is None:
-                drop()
+                drop("null_key" if key is None else "null_value")
                 return
             new, old, latest = fold(key, value, timestamp)
             forward(key, new, old, latest, headers)
@@ -48,14 +48,14 @@ class StreamAggregate(Operator):
         initializer, aggregator, drop, forward, send_old = (
             self.initializer,
             self.aggregator,
-            ctx.task.drop,
+            ctx.drop,
             ctx.forward,
             self.send_old,
         )
 
         def aggregate(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None or value is None:
-                drop()
+                drop("null_key" if key is None else "null_value")
                 return
             row = store.get(key)
             if row is None:
@@ -82,14 +82,14 @@ class StreamReduce(Operator):
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         store = ctx.store(self.store)
-        reducer, drop, send_old = self.reducer, ctx.task.drop, self.send_old
+        reducer, drop, send_old = self.reducer, ctx.drop, self.send_old
         get, put = store.get, store.put
         versioned, forward_all = store.versioned, ctx.forward
         forward = None if versioned else table_forwarder(ctx, store, send_old)
 
         def reduce(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None or value is None:
-                drop()
+                drop("null_key" if key is None else "null_value")
                 return
             row = get(key)
             latest = timestamp

@@ -8,6 +8,7 @@ from typing import Any
 
 from streamapp.engine.asynchronous import Order
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
+from streamapp.on_error import Answer, Chooser
 from streamapp.records import Headers
 
 __all__ = ["AsyncMap"]
@@ -27,6 +28,7 @@ class AsyncMap(Operator):
     order: Order
     timeout_ms: int
     on_timeout: Callable[..., Any] | None
+    on_error: Answer | Chooser | None = None
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         forward = ctx.forward
@@ -45,6 +47,7 @@ class AsyncMap(Operator):
             capacity=self.concurrency,
             order=self.order,
             timeout=self.timeout_ms / 1000,
+            on_error=self.on_error,
             on_timeout=None if self.on_timeout is None else _by_key_and_value(self.on_timeout, self.with_key),
         )
 

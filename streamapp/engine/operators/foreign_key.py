@@ -210,7 +210,7 @@ class SubscriptionSend(Operator):
     versioned: bool = False
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        extract, task, drop, forward = self.extractor, ctx.task, ctx.task.drop, ctx.forward
+        extract, task, drop, forward = self.extractor, ctx.task, ctx.drop, ctx.forward
         topic = f"{task.application_id}-{self.topic}"
         key_bytes = self.foreign_key_serde.bind(f"{topic}{FOREIGN_KEY}", True).serialize
         value_bytes = self.value_serde.bind(f"{topic}{VALUE_HASH}", False).serialize
@@ -234,7 +234,7 @@ class SubscriptionSend(Operator):
         def send(key: Any, change: Any, timestamp: int, headers: Headers) -> None:
             new, old, is_latest = change
             if versioned and not is_latest:
-                drop()
+                drop("out_of_order")
                 return
             digest = None if new is None else value_hash(value_bytes(new))
 
@@ -258,7 +258,7 @@ class SubscriptionSend(Operator):
                 if old_key is not None:
                     subscribe(old_key, delete_and_tell)
             elif new_key is None:
-                drop()
+                drop("null_key")
                 if old_key is not None:
                     subscribe(old_key, delete_and_tell)
             elif old_key is not None and changed(new_key, old_key):
@@ -282,7 +282,7 @@ class SubscriptionReceive(Operator):
     primary_key_serde: Serde[Any]
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        put, drop, forward = ctx.store(self.store).put, ctx.task.drop, ctx.forward
+        put, drop, forward = ctx.store(self.store).put, ctx.drop, ctx.forward
         topic = f"{ctx.task.application_id}-{self.topic}"
         keys = _CombinedKeys(topic, self.foreign_key_serde, self.primary_key_serde)
         ask_always = Instruction.PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE
@@ -290,7 +290,7 @@ class SubscriptionReceive(Operator):
 
         def receive(key: Any, subscription: Subscription, timestamp: int, headers: Headers) -> None:
             if key is None and subscription.instruction != ask_always:
-                drop()
+                drop("null_key")
                 return
             # Answered before it is kept: if the right row's update has to leave the cache first, the answer says all.
             forward(key, subscription, timestamp, headers)
@@ -348,7 +348,7 @@ class ForeignTableJoin(Operator):
     def bind(self, ctx: NodeContext) -> ProcessFn:
         scan, drop, forward, versioned = (
             ctx.store(self.store).prefix_scan,
-            ctx.task.drop,
+            ctx.drop,
             ctx.forward,
             self.versioned,
         )
@@ -358,7 +358,7 @@ class ForeignTableJoin(Operator):
         def tell(key: Any, change: Any, timestamp: int, headers: Headers) -> None:
             new, _, is_latest = change
             if key is None or (versioned and not is_latest):
-                drop()
+                drop("null_key" if key is None else "out_of_order")
                 return
             for combined, found in list(scan(keys.prefix(key))):
                 subscription = found[0]
@@ -388,14 +388,14 @@ class ResponseJoin(Operator):
         get, joiner, left = self.table.bind_flushed(ctx), self.joiner, self.left
         topic = f"{ctx.task.application_id}-{self.topic}{VALUE_HASH}"
         value_bytes = self.value_serde.bind(topic, False).serialize
-        drop, forward = ctx.task.drop, ctx.forward
+        drop, forward = ctx.drop, ctx.forward
         recheck = ctx.task.foreign_key_join_recheck and not left
         asking = ctx.task.shared(self.topic, Asking)
 
         def join(key: Any, response: SubscriptionResponse, timestamp: int, headers: Headers) -> None:
             row = get(key)
             if response.hash != (None if row is None else value_hash(value_bytes(row[0]))):
-                drop()
+                drop("superseded")
                 if (
                     recheck
                     and response.value is None

@@ -62,11 +62,13 @@ class DropNullKeys(Operator):
     persistent_name = "DropNullKeys"
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        forward = ctx.forward
+        forward, drop = ctx.forward, ctx.drop
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is not None:
                 forward(key, value, timestamp, headers)
+            else:
+                drop("null_key", in_total=False)  # a filter in Kafka Streams
 
         return process
 

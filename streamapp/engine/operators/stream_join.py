@@ -73,7 +73,7 @@ class StreamStreamJoin(LateOutput):
     """Names the join: its two sides share their time under this name."""
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        fetch, forward, drop = ctx.store(self.other_store).fetch, ctx.forward, ctx.task.drop
+        fetch, forward, drop = ctx.store(self.other_store).fetch, ctx.forward, ctx.drop
         is_left, outer, join = self.is_left, self.outer, self._joined()
         before, after = (self.before_ms, self.after_ms) if is_left else (self.after_ms, self.before_ms)
         unmatched = None if self.outer_store is None else ctx.store(self.outer_store)
@@ -96,7 +96,7 @@ class StreamStreamJoin(LateOutput):
                 if outer and value is not None:
                     forward(key, join(key, value, None), timestamp, headers)
                 else:
-                    drop()
+                    drop("null_key" if key is None else "null_value")
                 return
             if (
                 emit_unmatched is not None
@@ -196,7 +196,7 @@ class StreamStreamSelfJoin(Operator):
         fetch, forward, drop, joiner = (
             ctx.store(self.window_store).fetch,
             ctx.forward,
-            ctx.task.drop,
+            ctx.drop,
             self.joiner,
         )
         before, after = self.before_ms, self.after_ms
@@ -211,7 +211,7 @@ class StreamStreamSelfJoin(Operator):
         def join(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             nonlocal observed
             if key is None or value is None:
-                drop()
+                drop("null_key" if key is None else "null_value")
                 return
             if timestamp > observed:
                 observed = timestamp

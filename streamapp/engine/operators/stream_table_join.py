@@ -35,14 +35,14 @@ class StreamTableJoin(Operator):
         get, forward, drop, joiner, left = (
             self.table.bind_as_of(ctx),
             ctx.forward,
-            ctx.task.drop,
+            ctx.drop,
             self.joiner,
             self.left,
         )
 
         def join(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if value is None or (key is None and not left):
-                drop()
+                drop("null_value" if value is None else "null_key")
                 return
             row = None if key is None else get(key, timestamp)
             if row is not None:
@@ -56,7 +56,7 @@ class StreamTableJoin(Operator):
 
     def _buffered(self, ctx: NodeContext, join: ProcessFn) -> ProcessFn:
         assert self.buffer_store is not None
-        buffer, task, drop, left = ctx.store(self.buffer_store), ctx.task, ctx.task.drop, self.left
+        buffer, task, drop, left = ctx.store(self.buffer_store), ctx.task, ctx.drop, self.left
 
         join_held = ctx.handled(join)
 
@@ -65,7 +65,7 @@ class StreamTableJoin(Operator):
 
         def wait(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if value is None or (key is None and not left):
-                drop()
+                drop("null_value" if value is None else "null_key")
             elif key is None:
                 raise StreamsError(
                     f"{ctx.name} got a null key: a join with a grace period orders its buffer by key; filter null keys out first"
@@ -93,13 +93,13 @@ class StreamGlobalTableJoin(Operator):
     left: bool = False
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        get, forward, drop = self.table.bind(ctx), ctx.forward, ctx.task.drop
+        get, forward, drop = self.table.bind(ctx), ctx.forward, ctx.drop
         select, joiner, left = self.key_selector, self.joiner, self.left
 
         def join(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             selected = select(key, value)
             if value is None or (selected is None and not left):
-                drop()
+                drop("null_value" if value is None else "null_key")
                 return
             row = None if selected is None else get(selected)
             if row is not None:

@@ -84,7 +84,7 @@ class TableSuppress(Operator):
 
         def suppress_open(key: Any, change: Any, timestamp: int, headers: Headers) -> None:
             if key.end <= closed:
-                task.drop()
+                ctx.drop("late")
             else:
                 suppress(key, change, timestamp, headers)
 

@@ -38,11 +38,11 @@ class TableSource(Operator):
     send_old: bool = False
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        drop, forward = ctx.task.drop, ctx.forward
+        drop, forward = ctx.drop, ctx.forward
 
         def stateless(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None:
-                drop()
+                drop("null_key")
             else:
                 forward(key, (value, None, True), timestamp, headers)
 
@@ -53,13 +53,13 @@ class TableSource(Operator):
 
         def new_only(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None:
-                drop()
+                drop("null_key")
             else:
                 write(key, value, None, timestamp, headers)
 
         def new_and_old(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None:
-                drop()
+                drop("null_key")
             else:
                 row = get(key)
                 write(key, value, None if row is None else row[0], timestamp, headers)

@@ -32,13 +32,13 @@ class TableJoin(Operator):
     versioned: bool = False
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        look_up, join, forward, drop = self.other.bind(ctx), self.joiner, ctx.forward, ctx.task.drop
+        look_up, join, forward, drop = self.other.bind(ctx), self.joiner, ctx.forward, ctx.drop
         alone, other_alone, send_old, versioned = self.alone, self.other_alone, self.send_old, self.versioned
 
         def process(key: Any, value: Change, timestamp: int, headers: Headers) -> None:
             new, old, latest = value
             if key is None or (versioned and not latest):
-                drop()
+                drop("null_key" if key is None else "out_of_order")
                 return
             row = look_up(key)
             other = None if row is None else row[0]

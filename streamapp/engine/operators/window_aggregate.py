@@ -64,7 +64,7 @@ class WindowedAggregate(LateOutput):
         return table_forwarder(ctx, store, self.send_old)
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        store, task, drop = ctx.store(self.store), ctx.task, ctx.task.drop
+        store, task, drop = ctx.store(self.store), ctx.task, ctx.drop
         delay, takes_null_values = self.closes_after_ms, self.takes_null_values
         place = self.bind_windows(store, emit_nothing if self.emit_final else self.bind_forward(ctx, store))
         emit_closed = self._bind_final(ctx, store) if self.emit_final else None
@@ -79,13 +79,13 @@ class WindowedAggregate(LateOutput):
         def aggregate(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             nonlocal observed
             if key is None or (value is None and not takes_null_values):
-                drop()
+                drop("null_key" if key is None else "null_value")
                 return
             if timestamp > observed:
                 observed = timestamp
             closed = place(key, value, timestamp, headers, observed - delay)
             if closed:
-                drop(closed)
+                drop("late", closed)
                 if too_late is not None:
                     too_late(key, value, timestamp, headers)
             if emit_closed is not None:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, overload
 from streamapp._base.durations import Duration, to_ms
 from streamapp.config import StreamsConfig
 from streamapp.engine.global_state import GlobalState
+from streamapp.engine.operator import ParkedStatus
 from streamapp.engine.runner_ports import InMemory, TaskEnvironment, TaskRules
 from streamapp.engine.task_session import TaskSession
 from streamapp.errors import SerializationError, StreamsError, TopologyError
@@ -248,6 +249,38 @@ class TopologyTestDriver:
         1
         """
         return self._task.metrics.dropped_records + self._global.dropped_records
+
+    @property
+    def drops(self) -> dict[tuple[str, str], int]:
+        """Dropped records by operator (or store) and reason, those of global stores included.
+
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.create_input_topic("words", text, text).pipe_input(None, "lost")
+        ...     driver.drops
+        {('KSTREAM-AGGREGATE-0000000003', 'null_key'): 1}
+        """
+        return dict(self._task.metrics.drops + self._global.drops)
+
+    @property
+    def parked(self) -> list[ParkedStatus]:
+        """The records that wait for a retry, by operator.
+
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.parked
+        []
+        """
+        return [parking.parked for parking in self._task.parkings.values()]
+
+    @property
+    def buffered(self) -> dict[str, int]:
+        """How many records each topic has that the topology does not take for now: a retry holds them back.
+
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.create_input_topic("words", text, text).pipe_input("a", "to")
+        ...     driver.buffered
+        {'words': 0}
+        """
+        return {partition.topic: count for partition, count in self._task.buffered.items()}
 
     def close(self) -> None:
         """Closes processors and stores. Warns of functions that gave None for every record: a return may be missing.

@@ -34,7 +34,7 @@ def _no_wall_clock(node: str) -> UnsupportedOperation:
         node,
         "Spark in batch",
         "it asks for the wall clock, and a batch runs through history at a pace of its own",
-        "Use PunctuationType.STREAM_TIME and no idle_timeout, or run this topology on workers",
+        "Use PunctuationType.STREAM_TIME, no idle_timeout and no on_error=Retry, or run this topology on workers",
     )
 
 

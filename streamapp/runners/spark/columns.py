@@ -162,7 +162,8 @@ class _Encoder:
             return self._refused(error, text, time)
 
     def _refused(self, error: Exception, text: str, time: int | None) -> tuple[Any, ...]:
-        handler = self.config.deserialization_exception_handler
+        handler = self.source.on_error or self.config.deserialization_exception_handler
+        answer: object = handler
         if callable(handler):
             context = ErrorContext(
                 self.topic,
@@ -175,8 +176,10 @@ class _Encoder:
                 None,
                 text.encode(),
             )
-            handler = handler(context, error)
-        if handler != "continue":
+            answer = handler(context, error)
+        # A rejected row goes to the dead letters wherever there is a topic for them.
+        skips = answer == "skip" and self.config.dead_letter_queue_topic is None
+        if answer not in ("continue", "dead_letter") and not skips:
             raise StreamsError(
                 f"{self.source.name}: a row for {self.topic} is no record: {excerpt(text)}: {type(error).__name__}: {error}; "
                 'set deserialization_exception_handler to "continue" to drop such rows (to the dead-letter topic, if one is set)'

@@ -166,6 +166,15 @@ class DataPlane(threading.Thread):
         return {str(id): metrics.dropped_records for id, metrics in list(self._metrics.items())}
 
     @property
+    def drops(self) -> dict[tuple[str, str, str], int]:
+        """Dropped records by task, operator (or store) and reason; since the worker started."""
+        return {
+            (str(id), *where): count
+            for id, metrics in list(self._metrics.items())
+            for where, count in dict(metrics.drops).items()
+        }
+
+    @property
     def dropped_results(self) -> int:
         """Those that brokers refused and the production exception handler went on without."""
         return sum(metrics.dropped_results for metrics in list(self._metrics.values()))
@@ -441,6 +450,7 @@ class DataPlane(threading.Thread):
             # A counter does not fall because a task is opened anew.
             if live.id in self._metrics:
                 live.task.metrics.dropped_records = self._metrics[live.id].dropped_records
+                live.task.metrics.drops = self._metrics[live.id].drops
                 live.task.metrics.dropped_results = self._metrics[live.id].dropped_results
             self._metrics[live.id] = live.task.metrics
         self.restorer.add(opened)

@@ -145,11 +145,7 @@ class Fetcher:
 
         An input without records is never paused: the others wait for it.
         """
-        holding = [
-            live
-            for live in dict.fromkeys(self._task_of.values())
-            if len(live.inputs) > 1 or live.task.asynchronous
-        ]
+        holding = [live for live in dict.fromkeys(self._task_of.values()) if live.task.holds_back]
         waiting = {tp: count for live in holding for tp, count in live.task.buffered.items()}
         size = sum(sum(live.task.buffered_bytes.values()) for live in holding)
         most = self._config.memory.waiting

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
+from streamapp.broker.consumer_groups import check_at_rest
 from streamapp.broker.requests import LastingAdmin, ask
-from streamapp.errors import BrokerError, StreamsError
+from streamapp.errors import BrokerError
 from streamapp.runners.worker.clients import unreachable
 from streamapp.state.directory import StateDirectory
 from streamapp.topology.plan import Plan
@@ -69,16 +70,9 @@ def plan_reset(plan: Plan, admin: LastingAdmin) -> Reset:
     group = plan.application_id
     try:
         existing = admin.list_topics(timeout=_SECONDS).topics
-        ((_, described),) = ask(admin.describe_consumer_groups, [group], seconds=_SECONDS).items()
-        found = described.result()
     except KafkaException as exc:
         raise unreachable(plan.config, exc) from exc
-    if found.state not in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD):
-        members = ", ".join(sorted(f"{member.client_id} on {member.host}" for member in found.members))
-        raise StreamsError(
-            f"the application {group} has {len(found.members)} workers ({members}). Stop them first; one that was killed is a "
-            f"member for another {plan.config.session_timeout_ms / 1000:g} s"
-        )
+    check_at_rest(admin, group, plan.config.session_timeout_ms)
     folder = Path(plan.config.state_dir) / group
     return Reset(
         group,

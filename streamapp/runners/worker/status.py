@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from streamapp.engine.operator import ParkedStatus
 from streamapp.records import TopicPartition
 from streamapp.state.spec import StoreSpec
 
@@ -59,6 +60,8 @@ class TaskInfo:
     """Records since the task was opened."""
     inputs: tuple[InputInfo, ...]
     restoring: tuple[RestoreInfo, ...]
+    parked: tuple[ParkedStatus, ...] = ()
+    """Records that wait for a retry, by operator."""
 
     @property
     def lag(self) -> int | None:

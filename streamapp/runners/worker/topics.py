@@ -9,10 +9,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
-from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask
+from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask, describe_brokers
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import find_committed, find_topics
@@ -106,8 +105,7 @@ def _absent(topics: Sequence[str], plan: Plan) -> str:
 
 def _creates_topics(admin: LastingAdmin, brokers: Iterable[int]) -> bool:
     """True also where a broker does not tell, which takes a right that few clients have."""
-    resources = [ConfigResource(ConfigResource.Type.BROKER, str(broker)) for broker in brokers]
-    answers = ask(admin.describe_configs, resources, seconds=REQUEST_SECONDS)
+    answers = describe_brokers(admin, brokers, seconds=REQUEST_SECONDS)
     for answer in answers.values():
         try:
             setting = answer.result().get("auto.create.topics.enable")

@@ -128,6 +128,14 @@ class WorkerView:
         return dropped
 
     @property
+    def drops(self) -> dict[tuple[str, str, str], int]:
+        """Dropped records since the worker started, by task, operator (or store) and reason."""
+        drops = {} if self._plane is None else self._plane.drops
+        if self.plan.global_stores and self._global_stores is not None:
+            drops |= {("-1_-1", *where): count for where, count in self._global_stores.state.drops.items()}
+        return drops
+
+    @property
     def dropped_results(self) -> int:
         """Results since the worker started that brokers refused and ``production_exception_handler`` went on without."""
         return 0 if self._plane is None else self._plane.dropped_results
@@ -160,6 +168,7 @@ class WorkerView:
             live.task.metrics.processed,
             tuple(inputs),
             restoring,
+            tuple(parking.parked for parking in list(live.task.parkings.values())),
         )
 
     @property

@@ -10,8 +10,7 @@ from streamapp.engine.operator import Operator, ProcessFn
 class FakeTask:
     dropped = 0
 
-    def drop(self, count: int = 1) -> None:
-        self.dropped += count
+    reasons: tuple[str, ...] = ()
 
 
 class FakeStore:
@@ -53,6 +52,11 @@ class Harness:
         self.headers: list[Any] = []
         self._stores = stores
         self.process = operator.bind(self)
+
+    def drop(self, reason: str, count: int = 1, *, in_total: bool = True) -> None:
+        if in_total:
+            self.task.dropped += count
+        self.task.reasons += (reason,)
 
     def handled(self, function: Any) -> Any:
         return function

@@ -68,6 +68,7 @@ def test_drop_null_keys_does_not_count_as_dropped():
     harness = Harness(DropNullKeys())
     assert harness.send((None, 1, 0), ("a", None, 1)) == [("a", None, 1)]
     assert harness.task.dropped == 0
+    assert harness.task.reasons == ("null_key",)
 
 
 def test_a_record_goes_to_the_first_branch_that_takes_it():

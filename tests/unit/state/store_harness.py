@@ -51,7 +51,7 @@ class FakeTask(CurrentRecord):
         assert store == "s"
         self.logged.append((key, value, timestamp, headers))
 
-    def drop(self, count: int = 1) -> None:
+    def drop(self, count: int, where: str, reason: str) -> None:
         self.dropped += count
 
     def changelog(self) -> RecordBatch:

@@ -29,7 +29,7 @@ from streamapp.topology.snapshot import snapshot
 TEXT = {"key_serde": StringSerde(), "value_serde": StringSerde()}
 
 OPERATORS = """
-AsyncMap Branch DropNullKeys Expiring Filter FlatMap FlatMapValues ForEach ForeignTableJoin Map MapValues PassThrough Peek
+AsyncMap Branch DropNullKeys Expiring Filter FlatMap FlatMapValues ForEach ForeignTableJoin Guarded Map MapValues PassThrough Parking Peek
 ProcessorOperator ResponseJoin SelectKey SessionWindowAggregate SlidingWindowAggregate StreamAggregate StreamGlobalTableJoin
 StreamJoinWindow StreamReduce StreamStreamJoin StreamStreamSelfJoin StreamTableJoin SubscriptionJoin SubscriptionReceive SubscriptionSend
 TableAggregate TableFilter TableJoin TableJoinMerger TableMapValues TableReduce TableRepartitionMap TableSource TableSuppress

@@ -162,7 +162,7 @@ def test_a_coordinator_that_is_silent_is_asked_by_another_consumer(monkeypatch: 
 class _Holding:
     """A task of two inputs that waits for one of them, and its place in the worker."""
 
-    asynchronous = False
+    holds_back = True
     inputs = (ONE, TWO)
 
     def __init__(self) -> None:

@@ -82,11 +82,13 @@ async def _decide(
         except Exception as fatal:
             failure = f"the exception handler itself failed ({type(fatal).__name__}: {fatal}) for: {failure}"
             decision = "fail"
-    if decision != "continue":
+    letters = app.config.dead_letter_queue_topic
+    if decision == "skip":
+        letters = None
+    if decision not in ("continue", "skip") and not (decision == "dead_letter" and letters is not None):
         remedy = f'set {setting} to "continue" to drop such records (to the dead-letter topic, if one is set)'
         await app.consumer.fail(ProcessingFailed(f"{failure}; {remedy}"), record if known else None)
         return
-    letters = app.config.dead_letter_queue_topic
     if letters is not None and known:
         await _send_dead_letter(app, letters, record, exc)
     logger.warning(

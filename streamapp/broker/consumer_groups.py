@@ -1,0 +1,151 @@
+"""Consumer groups as everybody sees them: members, committed offsets, and a commit in the name of a group that rests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from streamapp.broker.consumer import committed_metadata
+from streamapp.broker.requests import LastingAdmin, ask, until_coordinated
+from streamapp.errors import BrokerError, StreamsError
+from streamapp.records import TopicPartition
+
+__all__ = ["GroupLook", "Member", "check_at_rest", "commit_for", "look_at_group", "read_committed_offsets"]
+
+_SECONDS = 30.0
+_EMPTY = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
+_OCCUPIED = (
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.NON_EMPTY_GROUP,
+)
+
+
+class Member(NamedTuple):
+    """One member of a group, and the partitions that it has."""
+
+    client_id: str
+    host: str
+    partitions: tuple[TopicPartition, ...] = ()
+
+
+class GroupLook(NamedTuple):
+    """A group at one moment. ``assignor`` is "" without members; that of Kafka Streams is "stream", Faust's "faust"."""
+
+    name: str
+    state: str
+    assignor: str
+    members: tuple[Member, ...]
+
+    @property
+    def at_rest(self) -> bool:
+        return self.state in ("empty", "dead")
+
+
+def look_at_group(admin: LastingAdmin, group: str) -> GroupLook:
+    """Members and state of a group; one that does not exist is "dead". Raises `BrokerError`."""
+
+    def look() -> GroupLook:
+        ((_, answer),) = ask(admin.describe_consumer_groups, [group], seconds=_SECONDS).items()
+        found = answer.result()
+        members = tuple(
+            Member(
+                each.client_id,
+                each.host,
+                tuple(
+                    TopicPartition(tp.topic, tp.partition)
+                    for tp in (each.assignment.topic_partitions if each.assignment else ())
+                ),
+            )
+            for each in found.members
+        )
+        return GroupLook(group, found.state.name.lower(), found.partition_assignor or "", members)
+
+    try:
+        return until_coordinated(look, seconds=_SECONDS)
+    except KafkaException as exc:
+        raise _refused("members", group, exc) from exc
+
+
+def check_at_rest(admin: LastingAdmin, group: str, session_timeout_ms: int | None = None) -> None:
+    """Raises `StreamsError` while the group has members: they would commit over whatever is written meanwhile."""
+    found = look_at_group(admin, group)
+    if found.at_rest:
+        return
+    members = ", ".join(sorted(f"{member.client_id} on {member.host}" for member in found.members)) or (
+        "they join just now"
+    )
+    wait = (
+        "its session time-out" if session_timeout_ms is None else f"another {session_timeout_ms / 1000:g} s"
+    )
+    raise StreamsError(
+        f"the group {group} has {len(found.members)} members ({members}). Stop them first; a member that was killed stays "
+        f"one for {wait}"
+    )
+
+
+def read_committed_offsets(admin: LastingAdmin, group: str) -> dict[TopicPartition, tuple[int, str]]:
+    """Offset and metadata of each partition for which the group has committed, transactions included (KIP-447).
+
+    Metadata may have some characters behind its end (`committed_metadata`). Raises `BrokerError`.
+    """
+
+    def look() -> dict[TopicPartition, tuple[int, str]]:
+        asked = [ConsumerGroupTopicPartitions(group)]
+        request = admin.list_consumer_group_offsets
+        ((_, answer),) = ask(request, asked, seconds=_SECONDS, require_stable=True).items()
+        entries = answer.result().topic_partitions
+        _raise_first(entry.error for entry in entries)
+        return {
+            TopicPartition(entry.topic, entry.partition): (entry.offset, committed_metadata(entry))
+            for entry in entries
+            if entry.offset >= 0
+        }
+
+    try:
+        return until_coordinated(look, seconds=_SECONDS)
+    except KafkaException as exc:
+        if exc.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return {}
+        raise _refused("committed offsets", group, exc) from exc
+
+
+def commit_for(admin: LastingAdmin, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Commits in the name of a group without members, with empty metadata, as Kafka's own tools do.
+
+    The brokers refuse the commit when somebody has joined meanwhile; that raises `StreamsError`, all else `BrokerError`.
+    """
+    if not offsets:
+        return
+
+    def send() -> None:
+        entries = [KafkaPartition(*tp, offset) for tp, offset in offsets.items()]
+        asked = [ConsumerGroupTopicPartitions(group, entries)]
+        ((_, answer),) = ask(admin.alter_consumer_group_offsets, asked, seconds=_SECONDS).items()
+        _raise_first(entry.error for entry in answer.result().topic_partitions)
+
+    try:
+        until_coordinated(send, seconds=_SECONDS)
+    except KafkaException as exc:
+        if exc.args[0].code() in _OCCUPIED:
+            raise StreamsError(
+                f"somebody has joined the group {group}, so the brokers refuse its new offsets. Stop all members, and repeat this"
+            ) from exc
+        raise _refused("new offsets", group, exc) from exc
+
+
+def _raise_first(errors: Iterable[KafkaError | None]) -> None:
+    for error in errors:
+        if error is not None:
+            raise KafkaException(error)
+
+
+def _refused(what: str, group: str, exc: KafkaException) -> BrokerError:
+    return BrokerError(
+        f"the {what} of the group {group}: {exc.args[0].str()}. Is Kafka running, and are its address and security settings "
+        "right (docs/connecting.md)?"
+    )

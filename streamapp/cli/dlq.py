@@ -1,0 +1,243 @@
+"""``streamapp dlq``: the failure desk on the command line."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from streamapp.cli.application import APPLICATION, clear_errors, load
+from streamapp.cli.trial import show_trial
+from streamapp.desk.desk import FailureDesk
+from streamapp.desk.filters import LetterFilter
+from streamapp.desk.letters import grouped
+from streamapp.desk.shown import described, shown, utc
+from streamapp.desk.trial import try_record
+
+__all__ = ["dlq_group"]
+
+LETTER = click.argument("letter")
+
+
+@click.group("dlq")
+def dlq_group() -> None:
+    """Dead letters of an application: list, show, export, edit, try, replay, discard.
+
+    A letter's id is partition-offset in the dead-letter topic, such as 0-17.
+    """
+
+
+def _filters(command: Any) -> Any:
+    for option in (
+        click.option("--operator", help="Only letters of this operator."),
+        click.option("--cause", help="Only letters whose exception type ends so, such as ValueError."),
+        click.option("--topic", help="Only records that came from this topic."),
+        click.option("--key", help="Only records with this key, as text."),
+        click.option("--since", type=click.DateTime(), help="Only letters from this time (UTC) on."),
+        click.option("--until", type=click.DateTime(), help="Only letters before this time (UTC)."),
+        click.option(
+            "--letter", "ids", multiple=True, metavar="ID", help="Only this letter; several can be given."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _filter(since: datetime | None = None, until: datetime | None = None, **fields: Any) -> LetterFilter:
+    return LetterFilter(**fields, since=_ms(since), until=_ms(until))
+
+
+def _ms(time: datetime | None) -> float | None:
+    return None if time is None else time.replace(tzinfo=UTC).timestamp() * 1000
+
+
+@dlq_group.command("list")
+@APPLICATION
+@_filters
+@click.option("--all", "everything", is_flag=True, help="Replayed and discarded letters, too.")
+@click.option("--each", is_flag=True, help="One line for each letter.")
+def list_letters(application: str, everything: bool, each: bool, **filters: Any) -> None:
+    """List the dead letters of APPLICATION by operator and cause."""
+    with clear_errors():
+        letters, marks = FailureDesk(load(application).config).letters()
+    matches = _filter(**filters).matches
+    chosen = [
+        letter for letter in letters if matches(letter) and (everything or marks.state(letter.id) == "open")
+    ]
+    console = Console(highlight=False, soft_wrap=True)
+    if not chosen:
+        console.print("no open dead letters" if not everything else "no dead letters")
+        return
+    if each:
+        table = Table("letter", "state", "operator", "cause", "record of", "key", "message")
+        for letter in chosen:
+            state = marks.state(letter.id) + (" (edited)" if letter.edited else "")
+            table.add_row(
+                letter.id,
+                state,
+                letter.operator,
+                letter.cause,
+                letter.origin,
+                shown(letter.key, 30),
+                letter.said("message")[:60],
+            )
+    else:
+        table = Table(
+            "letters", "operator", "cause", "topic", "first (UTC)", "last (UTC)", "example", "message"
+        )
+        for group in grouped(chosen):
+            table.add_row(
+                f"{group.count:,}",
+                group.operator,
+                group.cause,
+                group.topic,
+                utc(group.first),
+                utc(group.last),
+                group.example,
+                group.message[:60],
+            )
+    console.print(table)
+
+
+@dlq_group.command()
+@APPLICATION
+@LETTER
+def show(application: str, letter: str) -> None:
+    """Show LETTER: its record, its error, and what became of it."""
+    with clear_errors():
+        found, marks = FailureDesk(load(application).config).letter(letter)
+    for name, text in described(found, marks).items():
+        click.echo(f"{name:<12} {text}")
+    click.echo(f"\n{found.said('stacktrace')}")
+
+
+@dlq_group.command()
+@APPLICATION
+@_filters
+def export(application: str, **filters: Any) -> None:
+    """Print the dead letters of APPLICATION as JSON, one a line; keys and values are base64."""
+    with clear_errors():
+        letters, marks = FailureDesk(load(application).config).letters()
+    for letter in filter(_filter(**filters).matches, letters):
+        fields = described(letter, marks) | {
+            "key": _base64(letter.key),
+            "value": _base64(letter.value),
+            "headers": [[name, _base64(value)] for name, value in letter.own_headers],
+            "stacktrace": letter.said("stacktrace"),
+        }
+        click.echo(json.dumps(fields))
+
+
+@dlq_group.command()
+@APPLICATION
+@LETTER
+@click.option("--key", help="The new key, as text.")
+@click.option("--value", help="The new value, as text; - reads bytes from the standard input.")
+@click.option("--null", is_flag=True, help="The new value is null.")
+def edit(application: str, letter: str, key: str | None, value: str | None, null: bool) -> None:
+    """Give LETTER another key or value. Try the edited letter before its replay."""
+    if key is None and value is None and not null:
+        raise click.UsageError("say what to change: --key, --value or --null")
+    if value is not None and null:
+        raise click.UsageError("--value and --null exclude each other")
+    with clear_errors():
+        desk = FailureDesk(load(application).config)
+        found, _ = desk.letter(letter)
+        new_value = found.value
+        if null:
+            new_value = None
+        elif value is not None:
+            new_value = sys.stdin.buffer.read() if value == "-" else value.encode()
+        desk.edit(letter, found.key if key is None else key.encode(), new_value)
+    click.echo(f"{letter} is edited; try it: streamapp dlq try {application} {letter}")
+
+
+@dlq_group.command("try")
+@APPLICATION
+@LETTER
+@click.option("--debug", is_flag=True, help="Open a debugger where the exception is raised.")
+def try_letter(application: str, letter: str, debug: bool) -> None:
+    """Run LETTER through the topology in this process, on empty state; nothing is written to Kafka."""
+    app = load(application)
+    with clear_errors():
+        desk = FailureDesk(app.config)
+        found, _ = desk.letter(letter)
+        record = found.replayed(desk.topic)
+    show_trial(
+        lambda raises: try_record(
+            app.streams.topology,
+            app.config,
+            record.topic,
+            record.key,
+            record.value,
+            record.timestamp or 0,
+            record.headers,
+            raises=raises,
+        ),
+        debug,
+    )
+
+
+@dlq_group.command()
+@APPLICATION
+@_filters
+@click.option(
+    "--all", "everything", is_flag=True, help="Replay all open letters; needed where no filter is given."
+)
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many records per second.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be written.")
+@click.option("--force", is_flag=True, help="Also letters that were replayed or discarded.")
+def replay(
+    application: str, everything: bool, rate: float | None, dry_run: bool, force: bool, **filters: Any
+) -> None:
+    """Write dead letters of APPLICATION back to where they came from, once, in their order; the worker may run."""
+    if not everything and not any(filters.values()):
+        raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
+    matches = _filter(**filters).matches
+    with clear_errors():
+        desk = FailureDesk(load(application).config)
+        letters, marks = desk.letters()
+        chosen = [letter for letter in letters if matches(letter)]
+        done = [letter for letter in chosen if marks.state(letter.id) != "open"]
+        if done and not force:
+            states = ", ".join(f"{letter.id} ({marks.state(letter.id)})" for letter in done[:5])
+            refusal = f"{len(done)} of {len(chosen)} letters are not open, such as {states}; --force replays them again"
+            if len(done) == len(chosen):
+                raise click.ClickException(refusal)
+            click.echo(f"{refusal}. They are left out", err=True)
+        if dry_run:
+            for letter in chosen:
+                if force or letter not in done:
+                    record = letter.replayed(desk.topic)
+                    click.echo(
+                        f"{letter.id} -> {record.topic}-{record.partition}\t{shown(record.key)}\t{shown(record.value)}"
+                    )
+            return
+        written = desk.replay(matches, force=force, rate=rate)
+    click.echo(f"{written:,} letters replayed")
+
+
+@dlq_group.command()
+@APPLICATION
+@_filters
+@click.option(
+    "--all", "everything", is_flag=True, help="Discard all open letters; needed where no filter is given."
+)
+@click.option("--why", default="", help="A note that stays with the letter.")
+def discard(application: str, everything: bool, why: str, **filters: Any) -> None:
+    """Close dead letters of APPLICATION without a replay. The letters stay, with the note."""
+    if not everything and not any(filters.values()):
+        raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
+    with clear_errors():
+        count = FailureDesk(load(application).config).discard(_filter(**filters).matches, why)
+    click.echo(f"{count:,} letters discarded")
+
+
+def _base64(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()

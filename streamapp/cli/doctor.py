@@ -1,0 +1,146 @@
+"""``streamapp doctor``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streamapp.cli.application import load
+from streamapp.errors import ConfigError, StreamsError
+from streamapp.operations.doctor.baseline import Baseline
+from streamapp.operations.doctor.checks import ALL
+from streamapp.operations.doctor.client_files import ClientFile
+from streamapp.operations.doctor.registry import Finding, examine
+from streamapp.operations.doctor.survey import Survey
+from streamapp.operations.doctor.worker_reports import ask_workers
+from streamapp.operations.offsets.subject import Subject
+
+__all__ = ["doctor"]
+
+_FILES: dict[str, Any] = {"type": click.Path(exists=True, dir_okay=False, path_type=Path), "multiple": True}
+
+
+@click.command()
+@click.argument("application", required=False)
+@click.option("--group", metavar="NAME", help="Any consumer group, in place of APPLICATION.")
+@click.option(
+    "--worker", "workers", multiple=True, metavar="URL", help="A running worker; the others are found by it."
+)
+@click.option(
+    "--producer", "producers", **_FILES, help="Settings of a producer of the inputs, as a .properties file."
+)
+@click.option(
+    "--consumer", "consumers", **_FILES, help="Settings of a consumer of the outputs, as a .properties file."
+)
+@click.option(
+    "--outage",
+    type=click.FloatRange(min=0),
+    default=24.0,
+    show_default=True,
+    metavar="HOURS",
+    help="How long the application may be down without losing anything.",
+)
+@click.option(
+    "--baseline",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Findings that were accepted, as JSON.",
+)
+@click.option("--accept", is_flag=True, help="Write all findings of now into the baseline.")
+@click.option("--json", "as_json", is_flag=True, help="The findings as JSON.")
+def doctor(
+    application: str | None,
+    group: str | None,
+    workers: tuple[str, ...],
+    producers: tuple[Path, ...],
+    consumers: tuple[Path, ...],
+    outage: float,
+    baseline: Path | None,
+    accept: bool,
+    as_json: bool,
+) -> None:
+    """Say what would make APPLICATION lose, double, starve or stall: code, reason, remedy, page.
+
+    Looks at brokers, topics, the group, settings, the last records, transactions and workers, and changes nothing. The exit code is 0 without
+    findings beyond the baseline, 1 with findings, 2 where the doctor could not look.
+    """
+    if (application is None) == (group is None):
+        raise click.UsageError("name an APPLICATION, or a group with --group NAME")
+    if accept and baseline is None:
+        raise click.UsageError("--accept needs --baseline FILE")
+    app = load(application) if application else None
+    try:
+        accepted = Baseline({})
+        if baseline is not None and (baseline.exists() or not accept):
+            accepted = Baseline.parse(_read(baseline))
+        clients = [ClientFile.parse("producer", path.name, _read(path)) for path in producers]
+        clients += [ClientFile.parse("consumer", path.name, _read(path)) for path in consumers]
+        survey = Survey(
+            Subject.of_plan(app.streams.plan) if app is not None else Subject.of_group(str(group)),
+            outage_ms=int(outage * 3_600_000),
+            clients=clients,
+            reports=ask_workers(workers),
+            app=app,
+        )
+        found = examine(survey, ALL)
+    except StreamsError as error:
+        click.echo(f"Error: {error}", err=True)
+        raise SystemExit(2) from error
+    if accept and baseline is not None:
+        baseline.write_text(accepted.text_with(found), encoding="utf-8")
+        click.echo(
+            f"{len(found)} findings accepted in {baseline}; write the reason of each into it", err=True
+        )
+        return
+    new, gone = accepted.split(found)
+    if as_json:
+        click.echo(json.dumps(_report(survey, new, len(found) - len(new), gone), indent=2))
+    else:
+        _print(survey, new, len(found) - len(new), gone)
+    raise SystemExit(1 if new else 0)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+
+
+def _report(survey: Survey, new: list[Finding], accepted: int, gone: list[tuple[str, str]]) -> dict[str, Any]:
+    return {
+        "group": survey.subject.group,
+        "findings": [
+            {
+                "code": each.check.code,
+                "title": each.check.title,
+                "threat": each.check.threat,
+                "subject": each.subject,
+                "seen": each.seen,
+                "reason": each.check.reason,
+                "remedy": each.check.remedy,
+                "page": each.check.page,
+            }
+            for each in new
+        ],
+        "accepted": accepted,
+        "accepted_but_gone": [{"code": code, "subject": subject} for code, subject in gone],
+        "unseen": survey.unseen,
+    }
+
+
+def _print(survey: Survey, new: list[Finding], accepted: int, gone: list[tuple[str, str]]) -> None:
+    for code in dict.fromkeys(each.check.code for each in new):
+        of_code = [each for each in new if each.check.code == code]
+        check = of_code[0].check
+        click.echo(f"{code} {check.threat}: {check.title}")
+        for each in of_code:
+            click.echo(f"  {each.subject}: {each.seen}")
+        click.echo(f"  why: {check.reason}\n  remedy: {check.remedy}\n  page: {check.page}\n")
+    for line in survey.unseen:
+        click.echo(f"not looked at: {line}")
+    for code, subject in gone:
+        click.echo(f"accepted, and not found any more: {code} {subject}; take it out of the baseline")
+    click.echo(f"{survey.subject.group}: {len(new)} findings, {accepted} accepted, {len(ALL)} checks")

@@ -1,0 +1,302 @@
+"""``streamapp offsets``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from streamapp.cli.application import clear_errors, load
+from streamapp.cli.times import CUT, TIME, Cut
+from streamapp.errors import ConfigError
+from streamapp.operations.offsets.moves import Change, chosen_positions, plan_copy, plan_reset
+from streamapp.operations.offsets.positions import (
+    FromFile,
+    Position,
+    ShiftBy,
+    Target,
+    ToEarliest,
+    ToLatest,
+    ToTime,
+    as_csv,
+)
+from streamapp.operations.offsets.subject import Subject
+
+__all__ = ["offsets_group"]
+
+
+@click.group("offsets")
+def offsets_group() -> None:
+    """Show, move and copy the committed offsets of an application, or of any consumer group.
+
+    APPLICATION is a module with an `app`, such as `agents`, or `module:attribute`. `--group NAME` takes the place of APPLICATION
+    for an application in Java and for a plain group, on the cluster that the environment names.
+    """
+
+
+def _subject(command: Callable[..., Any]) -> Callable[..., Any]:
+    command = click.option("--group", metavar="NAME", help="Any consumer group, in place of APPLICATION.")(
+        command
+    )
+    return click.argument("application", required=False)(command)
+
+
+def _topics(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--topic",
+        "topics",
+        multiple=True,
+        metavar="NAME[:0,1]",
+        help="Only this topic, or these partitions of it; several can be given.",
+    )(command)
+
+
+def _target(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--from-file", type=click.File(), help="The offsets of lines topic,partition,offset."),
+        click.option(
+            "--shift-by", type=int, metavar="N", help="So many records on; back with a negative number."
+        ),
+        click.option(
+            "--to-time", type=TIME, help="The first record at or after 2013-12-01T00:00, or milliseconds."
+        ),
+        click.option("--to-latest", is_flag=True, help="The end of each log."),
+        click.option("--to-earliest", is_flag=True, help="The first record that is there."),
+    ):
+        command = option(command)
+    return command
+
+
+_execute = click.option("--execute", is_flag=True, help="Commit the offsets. Without: only show them.")
+_json = click.option("--json", "as_json", is_flag=True, help="JSON in place of a table.")
+
+
+@offsets_group.command()
+@_subject
+@_topics
+@_json
+def show(application: str | None, group: str | None, topics: tuple[str, ...], as_json: bool) -> None:
+    """Show where the group is: for each partition the committed offset, the log, the lag, and who has it."""
+    with clear_errors():
+        subject = _named(application, group)
+        look = subject.look()
+        found = chosen_positions(subject, topics)
+    if as_json:
+        said = {
+            "group": look.name,
+            "kind": subject.kind(look),
+            "state": look.state,
+            "members": len(look.members),
+        }
+        click.echo(json.dumps(said | {"partitions": [_as_dict(each) for each in found]}, indent=2))
+        return
+    click.echo(f"{look.name}: {subject.kind(look)}, {look.state}, {len(look.members)} members")
+    table = Table("partition", *_NUMBERS, "member", "")
+    for each in found:
+        committed = "-" if each.committed is None else f"{each.committed:,}"
+        lag = "-" if each.lag is None else f"{each.lag:,}"
+        table.add_row(
+            str(each.partition), committed, f"{each.start:,}", f"{each.end:,}", lag, each.owner, each.remark
+        )
+    _print(table)
+
+
+_NUMBERS = ("committed", "log start", "log end", "lag")
+
+
+@offsets_group.command()
+@_subject
+@_topics
+@_json
+@click.option("--max", "most", type=click.IntRange(0), help="Exit with 1 if the lag is larger.")
+@click.option(
+    "--until", type=CUT, default="now", help="Up to a time or offsets in place of the end of the logs."
+)
+def lag(
+    application: str | None,
+    group: str | None,
+    topics: tuple[str, ...],
+    as_json: bool,
+    most: int | None,
+    until: Cut,
+) -> None:
+    """Show how many offsets the group is behind, by topic and in all.
+
+    A partition without committed offset counts from its first record.
+    """
+    with clear_errors():
+        subject = _named(application, group)
+        found = chosen_positions(subject, topics)
+        if not found:
+            raise ConfigError(f"the group {subject.group} has committed nothing, and no topics are known")
+        ends = {each.partition: each.end for each in found}
+        if isinstance(until, int):
+            ends = ToTime(until).offsets(subject, found)
+        elif until is not None:
+            ends = dict(until)
+    by_topic: dict[str, int] = {}
+    for each in found:
+        at = max(each.start if each.committed is None else each.committed, each.start)
+        behind = max(0, ends.get(each.partition, at) - at)
+        by_topic[each.partition.topic] = by_topic.get(each.partition.topic, 0) + behind
+    total = sum(by_topic.values())
+    if as_json:
+        click.echo(json.dumps({"group": subject.group, "lag": total, "topics": by_topic}, indent=2))
+    else:
+        for topic, behind in by_topic.items():
+            click.echo(f"{behind:>15,}  {topic}")
+        click.echo(f"{total:>15,}  in all")
+    if most is not None and total > most:
+        raise SystemExit(1)
+
+
+@offsets_group.command()
+@_subject
+@_topics
+@_target
+@click.option(
+    "--keep-tables", is_flag=True, help="Move the offsets although tables contradict them afterwards."
+)
+@_execute
+def reset(
+    application: str | None,
+    group: str | None,
+    topics: tuple[str, ...],
+    keep_tables: bool,
+    execute: bool,
+    **where: Any,
+) -> None:
+    """Put the group somewhere else. Shows the new offsets; commits them with `--execute`.
+
+    All members have to be stopped. Tables that would contradict the new offsets are named.
+    """
+    target = _which(where)
+    if target is None:
+        raise click.UsageError(
+            "say where to: --to-earliest, --to-latest, --to-time, --shift-by or --from-file"
+        )
+    with clear_errors():
+        change = plan_reset(_named(application, group), target, topics)
+        _show(change)
+        for each in change.tables:
+            click.echo(f"table {each}")
+        if change.tables:
+            click.echo(_REMEDY.format(group=change.subject.group, subject=application or f"--group {group}"))
+            if execute and not keep_tables:
+                raise ConfigError(
+                    "nothing was committed: tables contradict the new offsets (--keep-tables moves them all the same)"
+                )
+        _carry_out(change, execute)
+
+
+_REMEDY = """\
+What to do about these tables:
+  all anew    streamapp reset APPLICATION (Java: kafka-streams-application-reset) deletes them, and begins at the first records
+  beside it   streamapp offsets copy {subject} {group}-2 --to-time ... : a copy whose tables begin empty there
+  as they are --keep-tables, where counting twice or gaps do no harm"""
+
+
+@offsets_group.command()
+@_subject
+@_topics
+@click.option("--output", "-o", type=click.File("w"), default="-", help="Default: standard output.")
+def export(application: str | None, group: str | None, topics: tuple[str, ...], output: Any) -> None:
+    """Write the committed offsets as lines topic,partition,offset, as kafka-consumer-groups --export does."""
+    with clear_errors():
+        subject = _named(application, group)
+        found = chosen_positions(subject, topics)
+        offsets = {each.partition: each.committed for each in found if each.committed is not None}
+        if not offsets:
+            raise ConfigError(f"the group {subject.group} has committed nothing")
+    output.write(as_csv(offsets))
+
+
+@offsets_group.command()
+@click.argument("names", nargs=-1, required=True, metavar="[APPLICATION] COPY")
+@click.option("--group", metavar="NAME", help="Any consumer group, in place of APPLICATION.")
+@_target
+@_execute
+def copy(names: tuple[str, ...], group: str | None, execute: bool, **where: Any) -> None:
+    """Give the new group COPY the offsets of the group, or those of a time, and so on; the group may go on working.
+
+    The copy of an APPLICATION gets internal topics of its own, with `--execute`. They are empty. Run the application under the name COPY,
+    with other output topics.
+    """
+    if len(names) != (1 if group else 2):
+        raise click.UsageError("name APPLICATION and COPY, or --group NAME and COPY")
+    application = None if group else names[0]
+    with clear_errors():
+        plan = None
+        if application is not None:
+            app = load(application)
+            plan = app.streams.topology.plan(app.config.replace(application_id=names[-1]))
+        change = plan_copy(_named(application, group), names[-1], _which(where), plan)
+        _show(change)
+        if plan is not None:
+            for topic in plan.internal_topics:
+                click.echo(f"topic {topic.name}, empty")
+        _carry_out(change, execute)
+
+
+def _named(application: str | None, group: str | None) -> Subject:
+    if (application is None) == (group is None):
+        raise click.UsageError("name an APPLICATION, or a group with --group NAME")
+    return Subject.of_plan(load(application).streams.plan) if application else Subject.of_group(str(group))
+
+
+def _which(where: dict[str, Any]) -> Target | None:
+    given: list[Target] = []
+    if where["to_earliest"]:
+        given.append(ToEarliest())
+    if where["to_latest"]:
+        given.append(ToLatest())
+    if where["to_time"] is not None:
+        given.append(ToTime(where["to_time"]))
+    if where["shift_by"] is not None:
+        given.append(ShiftBy(where["shift_by"]))
+    if where["from_file"] is not None:
+        given.append(FromFile(where["from_file"].read()))
+    if len(given) > 1:
+        raise click.UsageError(
+            "one place to go to is enough: --to-earliest, --to-latest, --to-time, --shift-by or --from-file"
+        )
+    return given[0] if given else None
+
+
+def _show(change: Change) -> None:
+    table = Table("partition", "committed", "new", "")
+    for move in change.moves:
+        before = "-" if move.at.committed is None else f"{move.at.committed:,}"
+        table.add_row(str(move.at.partition), before, f"{move.to:,}", move.remark)
+    _print(table)
+
+
+def _carry_out(change: Change, execute: bool) -> None:
+    if not change.moves:
+        click.echo(f"{change.subject.group} is there already: nothing to commit.")
+    elif not execute:
+        click.echo("Nothing was committed; --execute does it.")
+    else:
+        change.carry_out()
+        click.echo(f"{len(change.moves)} offsets of {change.subject.group} committed.")
+
+
+def _as_dict(each: Position) -> dict[str, Any]:
+    return {
+        "topic": each.partition.topic,
+        "partition": each.partition.partition,
+        "committed": each.committed,
+        "log_start": each.start,
+        "log_end": each.end,
+        "lag": each.lag,
+        "member": each.owner or None,
+        "remark": each.remark or None,
+    }
+
+
+def _print(table: Table) -> None:
+    Console(highlight=False, soft_wrap=True).print(table)

@@ -1,0 +1,1 @@
+"""The failure desk: dead letters listed, edited, tried, replayed once or discarded."""

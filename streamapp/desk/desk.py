@@ -1,0 +1,299 @@
+"""`FailureDesk`: the dead letters of one application on its cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from streamapp.broker.admin import KafkaAdmin, TopicSpec
+from streamapp.config import StreamsConfig
+from streamapp.desk.letters import Letter
+from streamapp.desk.marks import Marks, marks_topic
+from streamapp.errors import BrokerError, ConfigError, StreamsError
+from streamapp.records import Headers, create_time
+from streamapp.runners.connection import client_of, settings_of
+
+__all__ = ["FailureDesk", "read_record"]
+
+_BATCH = 500
+"""Letters of one transaction."""
+_PATIENCE_SECONDS = 30.0
+
+
+class FailureDesk:
+    """Reads the dead letters of an application, and writes what becomes of them.
+
+    One desk writes at a time: the transactions of an earlier one are fenced. Raises `ConfigError` for an application
+    without a dead-letter topic, `BrokerError` where brokers refuse something.
+    """
+
+    def __init__(self, config: StreamsConfig, *, clock: Callable[[], float] = time.time) -> None:
+        if config.dead_letter_queue_topic is None:
+            raise ConfigError(
+                f"{config.application_id} has no dead letters: dead_letter_queue_topic is not set"
+            )
+        self.topic = config.dead_letter_queue_topic
+        self._marks_topic = marks_topic(self.topic)
+        self._config, self._clock = config, clock
+
+    # ------------------------------------------------------------------ reading
+
+    def letters(self) -> tuple[list[Letter], Marks]:
+        """All letters, edits included, by partition in order; and the marks."""
+        marks = self._read_marks()
+        return list(self._edited(marks, _read(self._config, self.topic))), marks
+
+    def letter(self, id: str) -> tuple[Letter, Marks]:
+        """One letter. Raises `StreamsError` if there is none of that id."""
+        partition, found, offset = id.partition("-")
+        if not (found and partition.isdecimal() and offset.isdecimal()):
+            raise StreamsError(f"{id!r} is no id of a letter: an id is partition-offset, such as 0-17")
+        marks = self._read_marks()
+        record = read_record(self._config, self.topic, int(partition), int(offset))
+        return next(self._edited(marks, iter([record]))), marks
+
+    def _edited(self, marks: Marks, letters: Iterator[Letter]) -> Iterator[Letter]:
+        for letter in letters:
+            edit = marks.edit_of(letter.id)
+            yield letter if edit is None else letter.with_record(*edit)
+
+    def _read_marks(self) -> Marks:
+        marks = Marks()
+        if self._marks_topic in KafkaAdmin(settings_of(self._config)).partition_counts([self._marks_topic]):
+            for record in _read(self._config, self._marks_topic):
+                marks.apply(record.key, record.value)
+        return marks
+
+    # ------------------------------------------------------------------ writing
+
+    def replay(
+        self,
+        matches: Callable[[Letter], bool],
+        *,
+        force: bool = False,
+        rate: float | None = None,
+        progress: Callable[[int], None] = lambda written: None,
+    ) -> int:
+        """Writes matching open letters back to where they came from, in their order; returns how many.
+
+        Letters of a key keep their order. ``rate`` is records per second. ``force`` replays what was replayed or discarded,
+        too. A replayed record and its mark are in one transaction.
+        """
+        with _Transactions(self._config, self.topic, self._marks_topic) as transactions:
+            letters, marks = self.letters()  # after earlier desks were fenced
+            chosen = [each for each in letters if matches(each) and (force or marks.state(each.id) == "open")]
+            back = [(each, each.replayed(self.topic)) for each in chosen]
+            self._check_targets({record.topic for _, record in back})
+            batches = iter(back)
+            size = _BATCH if rate is None else max(1, min(_BATCH, round(rate)))
+            written = 0
+            while batch := list(islice(batches, size)):
+                began = self._clock()
+                rows = [
+                    (
+                        record.topic,
+                        record.partition,
+                        record.key,
+                        record.value,
+                        record.timestamp,
+                        record.headers,
+                    )
+                    for _, record in batch
+                ]
+                rows += [
+                    self._mark(each, marks.marked(each.id, "replayed", self._now())) for each, _ in batch
+                ]
+                transactions.write(rows)
+                written += len(batch)
+                progress(written)
+                if rate is not None and written < len(back):
+                    time.sleep(max(0.0, len(batch) / rate - (self._clock() - began)))
+            return written
+
+    def discard(self, matches: Callable[[Letter], bool], why: str = "") -> int:
+        """Marks matching open letters as discarded; the letters stay. Returns how many."""
+        with _Transactions(self._config, self.topic, self._marks_topic) as transactions:
+            letters, marks = self.letters()
+            chosen = [each for each in letters if matches(each) and marks.state(each.id) == "open"]
+            transactions.write(
+                [self._mark(each, marks.marked(each.id, "discarded", self._now(), why)) for each in chosen]
+            )
+            return len(chosen)
+
+    def edit(self, id: str, key: bytes | None, value: bytes | None) -> None:
+        """Keeps another key and value for a letter. The dead-letter topic keeps the letter as it was."""
+        with _Transactions(self._config, self.topic, self._marks_topic) as transactions:
+            letter, marks = self.letter(id)
+            if marks.state(id) == "replayed":
+                raise StreamsError(
+                    f"letter {id} was replayed: its record is on its way, and an edit would reach nobody"
+                )
+            transactions.write([self._mark(letter, marks.edited(id, key, value, self._now()))])
+
+    def _mark(self, letter: Letter, mark: bytes) -> tuple[Any, ...]:
+        return self._marks_topic, None, letter.id.encode(), mark, self._now(), ()
+
+    def _now(self) -> int:
+        return int(self._clock() * 1000)
+
+    def _check_targets(self, topics: set[str]) -> None:
+        missing = topics - KafkaAdmin(settings_of(self._config)).partition_counts(topics).keys()
+        if missing:
+            raise StreamsError(
+                f"letters came from topics that are not there any more: {', '.join(sorted(missing))}"
+            )
+
+
+class _Transactions:
+    """The transactions of one desk; opening it fences the desk before."""
+
+    def __init__(self, config: StreamsConfig, topic: str, marks: str) -> None:
+        KafkaAdmin(settings_of(config)).ensure_topics([TopicSpec(marks, 1, {"cleanup.policy": "compact"})])
+        self._producer = Producer(
+            {
+                **client_of(config),
+                "transactional.id": f"{topic}-desk",
+                "partitioner": "murmur2_random",
+                "linger.ms": 5,
+            }
+        )
+
+    def __enter__(self) -> _Transactions:
+        self._ask("init_transactions", _PATIENCE_SECONDS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._producer.flush(0)
+
+    def write(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Writes (topic, partition, key, value, timestamp, headers) rows: all of them, or none."""
+        if not rows:
+            return
+        self._ask("begin_transaction")
+        try:
+            for topic, partition, key, value, timestamp, headers in rows:
+                where = {} if partition is None else {"partition": partition}
+                self._producer.produce(
+                    topic,
+                    value=value,
+                    key=key,
+                    timestamp=create_time(timestamp),
+                    headers=list(headers),
+                    **where,
+                )
+                self._producer.poll(0)
+            self._ask("commit_transaction", _PATIENCE_SECONDS)
+        except BaseException:
+            with suppress(KafkaException):  # of a fenced or lost producer: brokers abort by themselves
+                self._producer.abort_transaction(_PATIENCE_SECONDS)
+            raise
+
+    def _ask(self, name: str, *arguments: Any) -> None:
+        try:
+            getattr(self._producer, name)(*arguments)
+        except KafkaException as error:
+            reason = error.args[0]
+            if reason.code() in (
+                KafkaError._FENCED,
+                KafkaError.INVALID_PRODUCER_EPOCH,
+                KafkaError.PRODUCER_FENCED,
+            ):
+                raise BrokerError(
+                    "another desk writes now, so this one was stopped; what it had not committed is undone"
+                ) from error
+            raise BrokerError(f"{name.replace('_', ' ')} failed: {reason.str()}") from error
+
+
+def read_record(config: StreamsConfig, topic: str, partition: int, offset: int) -> Letter:
+    """One committed record of a topic. Raises `StreamsError` where there is none at that offset."""
+    with _consumer(config) as consumer:
+        counts = KafkaAdmin(settings_of(config)).partition_counts([topic])
+        if partition >= counts.get(topic, 0):
+            raise StreamsError(f"there is no partition {topic}-{partition}")
+        low, high = consumer.get_watermark_offsets(
+            KafkaPartition(topic, partition), timeout=_PATIENCE_SECONDS
+        )
+        if not low <= offset < high:
+            raise StreamsError(
+                f"{topic}-{partition} has no offset {offset}: its records are from {low} to {high - 1}"
+            )
+        consumer.assign([KafkaPartition(topic, partition, offset)])
+        while True:
+            message = _next(consumer, topic)
+            if message is None or message.offset() > offset:
+                raise StreamsError(
+                    f"{topic}-{partition} has no record at offset {offset}: it was compacted away, or is the marker of a transaction"
+                )
+            return _letter(message)
+
+
+def _read(config: StreamsConfig, topic: str) -> Iterator[Letter]:
+    """All committed records of a topic by partition, up to the ends that the topic has when the reading begins."""
+    count = KafkaAdmin(settings_of(config)).partition_counts([topic]).get(topic)
+    if count is None:
+        raise StreamsError(f"there is no topic {topic} at {config.bootstrap_servers}")
+    for partition in range(count):
+        with _consumer(config) as consumer:
+            low, high = consumer.get_watermark_offsets(
+                KafkaPartition(topic, partition), timeout=_PATIENCE_SECONDS
+            )
+            consumer.assign([KafkaPartition(topic, partition, low)])
+            while low < high and (message := _next(consumer, topic)) is not None:
+                if message.offset() >= high:
+                    break
+                yield _letter(message)
+
+
+class _Closing:
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+
+    def __enter__(self) -> Consumer:
+        return self._consumer
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+
+def _consumer(config: StreamsConfig) -> _Closing:
+    return _Closing(
+        Consumer(
+            {
+                **client_of(config),
+                "group.id": f"{config.application_id}-desk",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+            }
+        )
+    )
+
+
+def _next(consumer: Consumer, topic: str) -> Any:
+    """The next record; None at the end of the partition. Raises `BrokerError`."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        message = consumer.poll(0.5)
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            return message
+        if error.code() == KafkaError._PARTITION_EOF:
+            return None
+        if not error.retriable():
+            raise BrokerError(f"{topic} cannot be read: {error.str()}")
+    raise BrokerError(f"{topic} cannot be read: brokers have not answered for {_PATIENCE_SECONDS:g} s")
+
+
+def _letter(message: Any) -> Letter:
+    headers: Headers = tuple((name, value) for name, value in message.headers() or ())
+    return Letter(
+        message.partition(), message.offset(), message.timestamp()[1], message.key(), message.value(), headers
+    )

@@ -1,0 +1,79 @@
+"""Marks of dead letters: replayed, discarded, edited. They are records of a compacted topic beside the dead-letter topic.
+
+A replay writes its records and their marks in one transaction, so that a letter is replayed once whatever dies.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamapp.errors import StreamsError
+
+__all__ = ["Marks", "marks_topic"]
+
+
+def marks_topic(dead_letters: str) -> str:
+    """The topic of the marks.
+
+    >>> marks_topic("dead")
+    'dead-desk'
+    """
+    return f"{dead_letters}-desk"
+
+
+@dataclass
+class Marks:
+    """What became of the letters, by letter id. Apply the records of the topic in their order."""
+
+    by_letter: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def apply(self, key: bytes | None, value: bytes | None) -> None:
+        """Takes one record of the topic. Raises `StreamsError` for one that is no mark."""
+        try:
+            letter = (key or b"").decode()
+            if value is None:
+                self.by_letter.pop(letter, None)
+            else:
+                self.by_letter[letter] = dict(json.loads(value))
+        except (ValueError, TypeError) as error:
+            raise StreamsError(
+                f"the topic of the desk has a record that is no mark: {key!r}: {error}"
+            ) from error
+
+    def state(self, letter: str) -> str:
+        """``open``, ``replayed`` or ``discarded``."""
+        return str(self.by_letter.get(letter, {}).get("state", "open"))
+
+    def marked(self, letter: str, state: str, now_ms: int, why: str = "") -> bytes:
+        """The mark after an action; an edit before it stays."""
+        mark = dict(self.by_letter.get(letter, {}))
+        mark |= {"state": state, "at": now_ms, "why": why}
+        if state == "replayed":
+            mark["times"] = int(mark.get("times", 0)) + 1
+        return self._note(letter, mark)
+
+    def edited(self, letter: str, key: bytes | None, value: bytes | None, now_ms: int) -> bytes:
+        """The mark after an edit; the letter is open again."""
+        mark = dict(self.by_letter.get(letter, {}))
+        mark |= {"state": "open", "edited_at": now_ms, "key": _text(key), "value": _text(value)}
+        return self._note(letter, mark)
+
+    def edit_of(self, letter: str) -> tuple[bytes | None, bytes | None] | None:
+        """Key and value after an edit; None for a letter as it was."""
+        mark = self.by_letter.get(letter, {})
+        return (_bytes(mark["key"]), _bytes(mark["value"])) if "edited_at" in mark else None
+
+    def _note(self, letter: str, mark: dict[str, Any]) -> bytes:
+        self.by_letter[letter] = mark
+        return json.dumps(mark, separators=(",", ":")).encode()
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)

@@ -1,0 +1,60 @@
+"""Letters as people read them, in a terminal and over HTTP."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from streamapp.desk.letters import Letter
+from streamapp.desk.marks import Marks
+
+__all__ = ["described", "shown", "utc"]
+
+
+def described(letter: Letter, marks: Marks) -> dict[str, Any]:
+    """A letter, field by field, without its stack."""
+    mark = marks.by_letter.get(letter.id, {})
+    return {
+        "letter": letter.id,
+        "state": marks.state(letter.id),
+        "replays": mark.get("times", 0),
+        "note": mark.get("why", ""),
+        "edited": letter.edited,
+        "time": utc(letter.timestamp),
+        "application": letter.said("application"),
+        "version": letter.said("version"),
+        "operator": letter.operator,
+        "task": letter.said("task"),
+        "attempt": letter.said("attempt"),
+        "cause": letter.cause,
+        "message": letter.said("message"),
+        "topic": letter.said("topic"),
+        "partition": letter.said("partition"),
+        "offset": letter.said("offset"),
+        "timestamp": letter.said("timestamp"),
+        "key": shown(letter.key),
+        "value": shown(letter.value, 2_000),
+        "headers": ", ".join(f"{name}={shown(value)}" for name, value in letter.own_headers),
+    }
+
+
+def shown(data: bytes | None, most: int = 200) -> str:
+    """Bytes as text; escaped where they are none.
+
+    >>> shown(b"N1"), shown(None), shown(bytes((0, 255)))
+    ('N1', 'null', '\\\\x00\\\\xff')
+    """
+    if data is None:
+        return "null"
+    text = data.decode("utf-8", "backslashreplace")
+    text = text if text.isprintable() else repr(data)[2:-1]
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def utc(ms: int) -> str:
+    """A time in ms since the epoch.
+
+    >>> utc(1_386_380_110_000)
+    '2013-12-07 01:35:10'
+    """
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

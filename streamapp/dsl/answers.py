@@ -1,0 +1,73 @@
+"""``on_error=`` of the DSL: the operator that answers, and the store in which records wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamapp.dsl.context import Context
+from streamapp.dsl.steps import Fixed
+from streamapp.engine.operator import Operator
+from streamapp.engine.operators.guarded import Guarded
+from streamapp.engine.operators.parking import Parking
+from streamapp.engine.operators.processor import ProcessorOperator
+from streamapp.errors import TopologyError
+from streamapp.on_error import Answer, Chooser, OnError, Retry, check_on_error
+from streamapp.serdes import BytesSerde
+from streamapp.serdes.base import Serde
+from streamapp.state.kinds import KeyValue
+from streamapp.state.spec import StoreSpec
+
+__all__ = ["answer_of_edge", "answered"]
+
+
+def answered(
+    context: Context,
+    operator: Operator,
+    on_error: OnError | None,
+    name: str,
+    key_serde: Serde[Any] | None,
+    value_serde: Serde[Any] | None,
+) -> Fixed:
+    """The step of a stream's operator; the serdes are those of the records that come to it."""
+    if on_error is None:
+        return Fixed(operator)
+    check_on_error(on_error, name)
+    is_processor = isinstance(operator, ProcessorOperator)
+    if not isinstance(on_error, Retry):
+        return Fixed(Guarded(operator, on_error, holds=not is_processor))
+    if is_processor:
+        raise TopologyError(
+            f"{name} is a processor, and what it has written and forwarded before it raises cannot be taken back: it cannot have "
+            'on_error=Retry. Put the call that may fail into map_values(on_error=Retry...) in front of it, or use "skip" or "dead_letter"'
+        )
+    keys = on_error.key_serde or key_serde or context.config.default_key_serde
+    values = on_error.value_serde or value_serde or context.config.default_value_serde
+    for part, serde in (("key", keys), ("value", values)):
+        if serde is None:
+            raise TopologyError(
+                f"records of {name} wait in a store for their retry, and there is no serde for their {part}s: give "
+                f"Retry.by_key({part}_serde=...), or set default_{part}_serde in the StreamsConfig that StreamsBuilder gets"
+            )
+    assert keys is not None
+    assert values is not None
+    store = f"{name}-parked"
+    spec = StoreSpec[Any](
+        name=store,
+        kind=KeyValue(),
+        key_serde=BytesSerde(),
+        value_serde=BytesSerde(),
+        persistent=context.config.dsl_store_type == "rocksdb",
+    )
+    return Fixed(Parking(operator, on_error, store, keys, values), spec)
+
+
+def answer_of_edge(on_error: OnError | None, where: str, what: str) -> Answer | Chooser | None:
+    """The answer of a source or sink, where there is nothing to try again."""
+    if on_error is None:
+        return None
+    check_on_error(on_error, where)
+    if isinstance(on_error, Retry):
+        raise TopologyError(
+            f'{where}: {what} gets no better by a retry; on_error is "fail", "skip", "dead_letter" or a function here'
+        )
+    return on_error

@@ -1,0 +1,141 @@
+"""An operator with an answer of its own to its function's exceptions, and the contexts such an operator binds in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streamapp.engine.failures import NO_FAULT_OF_THE_RECORD, ProcessingFailed
+from streamapp.engine.operator import NodeContext, Operator, OperatorFailures, ProcessFn, TaskContext
+from streamapp.on_error import Answer, Chooser
+from streamapp.records import Headers
+from streamapp.state.spec import StoreSpec
+
+__all__ = ["Guarded", "HeldContext"]
+
+
+class HeldContext:
+    """The context of an operator whose results are held until its function has ended: a record that fails gives none."""
+
+    def __init__(self, ctx: NodeContext) -> None:
+        self._ctx = ctx
+        self.name = ctx.name
+        self.task: TaskContext = ctx.task
+        self._held: list[tuple[ProcessFn, Any, Any, int, Headers]] = []
+        self.forward = self._holder(ctx.forward)
+
+    def forward_to(self, child: str) -> ProcessFn:
+        return self._holder(self._ctx.forward_to(child))
+
+    def drop(self, reason: str, count: int = 1, *, in_total: bool = True) -> None:
+        self._ctx.drop(reason, count, in_total=in_total)
+
+    @property
+    def failures(self) -> OperatorFailures:
+        return self._ctx.failures
+
+    def handled(self, function: Callable[..., None]) -> Callable[..., None]:
+        return self._ctx.handled(function)
+
+    def store(self, name: str) -> Any:
+        return self._ctx.store(name)
+
+    def release(self) -> None:
+        """Hands on the results."""
+        held = self._held
+        if len(held) == 1:
+            target, key, value, timestamp, headers = held.pop()
+            target(key, value, timestamp, headers)
+            return
+        results = held[:]
+        held.clear()
+        for target, key, value, timestamp, headers in results:
+            target(key, value, timestamp, headers)
+
+    def discard(self) -> None:
+        """Forgets the results."""
+        self._held.clear()
+
+    def _holder(self, target: ProcessFn) -> ProcessFn:
+        hold = self._held.append
+
+        def holder(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            hold((target, key, value, timestamp, headers))
+
+        return holder
+
+
+@dataclass(frozen=True)
+class Guarded(Operator):
+    """Runs an operator, and answers for its exceptions before the handler of the configuration is asked.
+
+    A stateless operator gives all results of a record or none. A processor's forwards are out when the processor raises
+    (``holds`` False), and what its children raise is theirs.
+    """
+
+    persistent_name = "Guarded"
+
+    operator: Operator
+    on_error: Answer | Chooser
+    holds: bool = True
+
+    @property
+    def side_outputs(self) -> tuple[str, ...]:
+        return self.operator.side_outputs
+
+    @property
+    def stores(self) -> tuple[StoreSpec, ...]:
+        """The stores that a user's processor brings along."""
+        return getattr(self.operator, "stores", ())
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        return self._bind_held(ctx) if self.holds else self._bind_directly(ctx)
+
+    def _bind_held(self, ctx: NodeContext) -> ProcessFn:
+        held, failures, name, on_error = HeldContext(ctx), ctx.failures, ctx.name, self.on_error
+        run, release, discard = self.operator.bind(held), held.release, held.discard
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            try:
+                run(key, value, timestamp, headers)
+            except Exception as error:
+                discard()
+                failures.operator(error, name, on_error)
+                return
+            release()
+
+        return process
+
+    def _bind_directly(self, ctx: NodeContext) -> ProcessFn:
+        below = _Below(ctx)
+        run, failures, name, on_error = self.operator.bind(below), ctx.failures, ctx.name, self.on_error
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            below.raised = None
+            try:
+                run(key, value, timestamp, headers)
+            except (ProcessingFailed, *NO_FAULT_OF_THE_RECORD):
+                raise
+            except Exception as error:
+                if error is below.raised:
+                    raise
+                failures.operator(error, name, on_error)
+
+        return process
+
+
+class _Below(HeldContext):
+    """Hands results on at once, and notes what the children raise."""
+
+    raised: Exception | None = None
+
+    def _holder(self, target: ProcessFn) -> ProcessFn:
+        def forward(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            try:
+                target(key, value, timestamp, headers)
+            except Exception as error:
+                self.raised = error
+                raise
+
+        return forward

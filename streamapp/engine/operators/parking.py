@@ -1,0 +1,350 @@
+"""`Parking`: an operator whose failed records wait in a store and are tried again, key by key or all in their order.
+
+Every record that finds its lane occupied waits behind the others, so the order in a lane is the order of arrival. An
+attempt gives all results of the record or none. Rows and results are in the same commit: a retry is counted once.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from streamapp.engine.failures import NO_FAULT_OF_THE_RECORD, ProcessingFailed
+from streamapp.engine.operator import NodeContext, Operator, ParkedStatus, ProcessFn
+from streamapp.engine.operators.guarded import HeldContext
+from streamapp.engine.parked import Lane, ParkedRecord, ParkedRecords
+from streamapp.engine.processor import PunctuationType
+from streamapp.errors import SerializationError
+from streamapp.on_error import ANSWERS, Retry
+from streamapp.records import Headers
+from streamapp.serdes.base import Serde
+
+__all__ = ["Parking"]
+
+logger = logging.getLogger(__name__)
+
+_MOST_MS = 1_000
+"""Time that one call of the punctuator takes for attempts, so that the task's inputs have their turn."""
+
+_AT_ONCE = 32
+"""Records that a task takes before it asks again whether there is room. Each of them may be parked."""
+
+
+@dataclass(frozen=True)
+class Parking(Operator):
+    """Runs an operator of one function; a record whose call raises waits in ``store`` for another attempt."""
+
+    persistent_name = "Parking"
+
+    operator: Operator
+    retry: Retry
+    store: str
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+
+    @property
+    def side_outputs(self) -> tuple[str, ...]:
+        return self.operator.side_outputs
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        waiting = _Waiting(self, ctx)
+        ctx.task.add_parking(ctx.name, waiting)
+        return waiting.process
+
+
+@dataclass(slots=True)
+class _Circuit:
+    """A service that does not answer. Times are ms since the epoch."""
+
+    since: int
+    error: str
+    attempts: int
+    due: int
+    lane: bytes
+    """The lane whose head asks the service again."""
+
+
+class _Waiting:
+    """The lanes of one operator in one task."""
+
+    def __init__(self, described: Parking, ctx: NodeContext) -> None:
+        self._ctx, self._task, self._name = ctx, ctx.task, ctx.name
+        self._retry = described.retry
+        topic = f"{ctx.task.application_id}-{described.store}-changelog"
+        self._keys = described.key_serde.bind(topic, True)
+        self._values = described.value_serde.bind(topic, False)
+        self._held = HeldContext(ctx)
+        self._run = described.operator.bind(self._held)
+        self._release = ctx.handled(self._held.release)
+        self._records = ParkedRecords(ctx.store(described.store))
+        self._lanes = self._records.lanes
+        self._circuit: _Circuit | None = None
+        self._schedule: Any = None
+        self._wake()
+
+    # ------------------------------------------------------------------ what the task sees
+
+    @property
+    def room(self) -> int:
+        retry = self._retry
+        if self._circuit is not None:
+            return 0
+        if retry.by == "partition":
+            return 0 if self._lanes else 1
+        if not self._lanes or retry.when_full != "wait":
+            return _AT_ONCE
+        return 0 if self._full else min(_AT_ONCE, retry.max_records - self._records.records)
+
+    @property
+    def parked(self) -> ParkedStatus:
+        # Other threads ask, too: nothing is looked up that the task's thread may be changing.
+        records, circuit, schedule = self._records, self._circuit, self._schedule
+        return ParkedStatus(
+            self._name,
+            len(records.lanes),
+            records.records,
+            records.bytes,
+            None if schedule is None else schedule.time,
+            self.room == 0,
+            None if circuit is None else circuit.error,
+            None if circuit is None else circuit.since,
+        )
+
+    @property
+    def _full(self) -> bool:
+        records, retry = self._records, self._retry
+        return records.records >= retry.max_records or records.bytes >= retry.max_bytes
+
+    # ------------------------------------------------------------------ records come
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Tries a record, or parks it behind its lane."""
+        if self._circuit is not None or (self._lanes and self._lane_of(key) in self._lanes):
+            self._park(self._lane_of(key, alone=True), key, value, timestamp, headers, None)
+            return
+        try:
+            self._run(key, value, timestamp, headers)
+        except Exception as error:
+            self._held.discard()
+            self._failed_first(key, value, timestamp, headers, error)
+            return
+        self._held.release()
+
+    def _failed_first(self, key: Any, value: Any, timestamp: int, headers: Headers, error: Exception) -> None:
+        if isinstance(error, (ProcessingFailed, *NO_FAULT_OF_THE_RECORD)):
+            raise error
+        answer = self._answer(error, 1)
+        if answer in ANSWERS:
+            self._ctx.failures.settle(error, self._name, answer, reason="skipped")
+        else:
+            self._park(self._lane_of(key, alone=True), key, value, timestamp, headers, error, answer)
+
+    def _answer(self, error: Exception, attempt: int) -> Any:
+        """``pause`` for the failure of a service, ``retry``, or what ``choose`` says instead."""
+        retry = self._retry
+        if isinstance(error, retry.failures):
+            return "pause"
+        if retry.choose is None:
+            return "retry"
+        try:
+            answer = retry.choose(self._ctx.failures.context(self._name, attempt), error)
+        except Exception as fatal:
+            raise ProcessingFailed(
+                f"choose of {self._name} itself failed ({type(fatal).__name__}: {fatal}) for {type(error).__name__}: {error}"
+            ) from fatal
+        if answer not in (*ANSWERS, "retry"):
+            raise ProcessingFailed(
+                f'choose of {self._name} must return "retry", {", ".join(ANSWERS)}, not {answer!r}'
+            )
+        return answer
+
+    def _lane_of(self, key: Any, alone: bool = False) -> bytes:
+        """A record without key shares no lane with others: ``alone`` makes its own."""
+        if self._retry.by == "partition":
+            return b""
+        if key is None:
+            return b"\0%d" % self._records.next_number if alone else b"\0"
+        try:
+            return b"\1" + self._keys.serialize(key)
+        except Exception as error:
+            raise self._unwritable("key", error) from error
+
+    def _park(
+        self,
+        name: bytes,
+        key: Any,
+        value: Any,
+        timestamp: int,
+        headers: Headers,
+        error: Exception | None,
+        answer: str = "",
+    ) -> None:
+        now, retry = self._task.wall_clock_ms(), self._retry
+        if self._full and retry.when_full != "wait" and answer != "pause" and self._circuit is None:
+            full = OverflowError(
+                f"{self._name} has {self._records.records} records waiting for a retry, which is its bound"
+            )
+            full.__cause__ = error
+            self._ctx.failures.settle(full, self._name, retry.when_full, reason="parking_full")
+            return
+        try:
+            raw_value = None if value is None else self._values.serialize(value)
+        except Exception as wrong:
+            raise self._unwritable("value", wrong) from wrong
+        record = ParkedRecord(
+            None if key is None else self._keys.serialize(key),
+            raw_value,
+            timestamp,
+            headers,
+            self._task.record_context,
+            now,
+        )
+        if error is not None:
+            self._note_failure(record, error, name, now, answer)
+        elif self._circuit is not None:
+            record.due = self._circuit.due
+        self._records.park(name, record)
+        self._wake()
+
+    def _unwritable(self, part: str, error: Exception) -> SerializationError:
+        serde = getattr(self, f"_{part}s")
+        return SerializationError(
+            f"{self._name}: a record cannot wait for its retry, because {type(serde).__name__} does not take its {part}: {error}. "
+            f"Give Retry the {part}_serde of the records that come to {self._name}"
+        )
+
+    def _note_failure(
+        self, record: ParkedRecord, error: Exception, name: bytes, now: int, answer: str
+    ) -> None:
+        record.error = _short(error)
+        if answer == "pause":
+            self._open_circuit(name, error, now)
+            assert self._circuit is not None
+            record.due = self._circuit.due
+        else:
+            record.attempts += 1
+            record.due = now + self._retry.backoff.delay_ms(record.attempts, name)
+
+    # ------------------------------------------------------------------ records are tried again
+
+    def _on_time(self, now: int) -> None:
+        self._schedule.cancel()
+        self._schedule = None
+        try:
+            if self._circuit is not None and not self._probe(self._circuit, now):
+                return
+            until = now + _MOST_MS
+            while self._goes_on(until) and (lane := self._records.take_due(now)) is not None:
+                self._drain(lane, now, until)
+        finally:
+            self._wake()
+
+    def _probe(self, circuit: _Circuit, now: int) -> bool:
+        """Asks the service again with a record that has met the failure; returns whether the service answers."""
+        if now < circuit.due:
+            return False
+        lane = self._lanes.get(circuit.lane)
+        if lane is None:
+            self._close_circuit(now)
+        elif self._try(lane, now) and lane.name in self._lanes:
+            self._records.hurry(lane, now)
+        return self._circuit is None
+
+    def _goes_on(self, until: int) -> bool:
+        """Whether there is time for another attempt, and a service to ask."""
+        return self._circuit is None and self._task.wall_clock_ms() < until
+
+    def _drain(self, lane: Lane, now: int, until: int) -> None:
+        """Tries a lane from its head on, until a record fails."""
+        while self._try(lane, now):
+            if lane.name not in self._lanes:
+                return
+            if not self._goes_on(until):
+                self._records.hurry(lane, now)
+                return
+
+    def _try(self, lane: Lane, now: int) -> bool:
+        """Tries the head of a lane; returns whether the head is done with."""
+        record = lane.head
+        done: bool = self._task.work_as(record.source, self._attempt, lane, now)
+        if done:
+            self._records.remove_head(lane)
+        return done
+
+    def _attempt(self, lane: Lane, now: int) -> bool:
+        record = lane.head
+        try:
+            key = None if record.key is None else self._keys.deserialize(record.key)
+            value = None if record.value is None else self._values.deserialize(record.value)
+            self._run(key, value, record.timestamp, record.headers)
+        except (ProcessingFailed, *NO_FAULT_OF_THE_RECORD):
+            raise
+        except Exception as error:
+            self._held.discard()
+            return self._failed_again(lane, error, now)
+        self._close_circuit(now)
+        self._release()
+        return True
+
+    def _failed_again(self, lane: Lane, error: Exception, now: int) -> bool:
+        record, retry = lane.head, self._retry
+        answer = self._answer(error, record.attempts + 1)
+        if answer != "pause":
+            self._close_circuit(now)
+        if answer == "retry":
+            waited = retry.max_age_ms is not None and now - record.since >= retry.max_age_ms
+            if waited or (retry.times is not None and record.attempts >= retry.times):
+                answer = retry.then
+        if answer in ANSWERS:
+            reason = "retries_exhausted" if answer == retry.then else "skipped"
+            self._ctx.failures.settle(error, self._name, answer, attempt=record.attempts + 1, reason=reason)
+            return True
+        self._note_failure(record, error, lane.name, now, answer)
+        self._records.postpone(lane)
+        return False
+
+    # ------------------------------------------------------------------ the circuit, and the clock
+
+    def _open_circuit(self, name: bytes, error: Exception, now: int) -> None:
+        circuit = self._circuit
+        if circuit is None:
+            logger.warning(
+                "%s (task %s): a service fails (%s); no further record is taken until it answers",
+                self._name,
+                self._task.task_id,
+                _short(error),
+            )
+            circuit = self._circuit = _Circuit(now, "", 0, 0, name)
+        circuit.error, circuit.lane = _short(error), name
+        circuit.attempts += 1
+        circuit.due = now + self._retry.backoff.delay_ms(circuit.attempts, name)
+
+    def _close_circuit(self, now: int) -> None:
+        """The service answers: what has waited for it is due."""
+        if self._circuit is None:
+            return
+        seconds = (now - self._circuit.since) / 1000
+        logger.info("%s (task %s): the service answers after %.1f s", self._name, self._task.task_id, seconds)
+        until, self._circuit = self._circuit.due, None
+        for lane in self._records:
+            if lane.due <= until:
+                self._records.hurry(lane, now)
+
+    def _wake(self) -> None:
+        """Has the punctuator called at the next time that something is due; never while nothing waits."""
+        due = self._circuit.due if self._circuit is not None else self._records.next_due
+        if due is None:
+            return
+        due = max(due, self._task.wall_clock_ms() + 1)
+        if self._schedule is not None:
+            if self._schedule.time <= due:
+                return
+            self._schedule.cancel()
+        self._schedule = self._task.schedule(
+            self._name, 1, PunctuationType.WALL_CLOCK_TIME, self._on_time, due
+        )
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:500]

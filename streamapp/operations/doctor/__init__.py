@@ -1,0 +1,1 @@
+"""``streamapp doctor``: what would make an application lose, double, starve or stall."""

@@ -1,0 +1,176 @@
+"""SA1xx: brokers, and the copies that they keep."""
+
+from __future__ import annotations
+
+from streamapp.operations.doctor.registry import Found, check
+from streamapp.operations.doctor.survey import Survey, Topic
+
+_ALTER = "kafka-configs --bootstrap-server ... --alter --entity-type topics --entity-name TOPIC --add-config "
+_KAFKA = "https://kafka.apache.org/documentation/"
+
+
+def _in_sync(topic: Topic) -> int | None:
+    return topic.number("min.insync.replicas")
+
+
+@check(
+    "SA101",
+    "a topic has one replica",
+    "loses",
+    reason="The disk of one broker holds the only copy: the records go with it, and the application stalls while it is away.",
+    remedy="kafka-reassign-partitions with three replicas for each partition; default.replication.factor=3 for new topics.",
+    page=_KAFKA + "#replication",
+)
+def one_replica(survey: Survey) -> Found:
+    for topic in survey.topics.values():
+        if topic.replication == 1:
+            yield topic.name, f"{topic.role} topic on one of {len(survey.brokers)} brokers"
+
+
+@check(
+    "SA102",
+    "one replica is enough to confirm a record",
+    "loses",
+    reason="With min.insync.replicas=1 acks=all is content with the leader alone. A record confirmed so is lost with the leader.",
+    remedy=f"{_ALTER}min.insync.replicas=2",
+    page=_KAFKA + "#topicconfigs_min.insync.replicas",
+)
+def one_in_sync(survey: Survey) -> Found:
+    for topic in survey.topics.values():
+        if topic.replication > 1 and _in_sync(topic) == 1:
+            yield topic.name, f"min.insync.replicas=1 of {topic.replication} replicas"
+
+
+@check(
+    "SA103",
+    "all replicas are needed to confirm a record",
+    "stalls",
+    reason="When any one broker is away, be it for a restart, brokers refuse every record with acks=all.",
+    remedy=f"{_ALTER}min.insync.replicas=2, with three replicas",
+    page=_KAFKA + "#topicconfigs_min.insync.replicas",
+)
+def all_in_sync(survey: Survey) -> Found:
+    for topic in survey.topics.values():
+        least = _in_sync(topic) or 0
+        if topic.replication > 1 and least >= topic.replication:
+            yield topic.name, f"min.insync.replicas={least} of {topic.replication} replicas"
+
+
+@check(
+    "SA104",
+    "a replica that lags may become leader",
+    "loses",
+    reason="With unclean.leader.election.enable a broker takes over without the records that it has not copied; they are gone.",
+    remedy=f"{_ALTER}unclean.leader.election.enable=false",
+    page=_KAFKA + "#topicconfigs_unclean.leader.election.enable",
+)
+def unclean_election(survey: Survey) -> Found:
+    for topic in survey.topics.values():
+        if topic.config.get("unclean.leader.election.enable") == "true":
+            yield topic.name, "unclean.leader.election.enable=true"
+
+
+@check(
+    "SA105",
+    "replicas are out of sync",
+    "loses",
+    reason="Fewer copies than planned are up to date: the next broker that goes may take the last one with it.",
+    remedy="Look at the brokers named: are they up, is their disk full, do they keep up?",
+    page=_KAFKA + "#monitoring",
+)
+def under_replicated(survey: Survey) -> Found:
+    for topic in survey.topics.values():
+        behind = [each for each in topic.partitions if len(each.in_sync) < len(each.replicas)]
+        if behind:
+            brokers = sorted({id for each in behind for id in each.replicas if id not in each.in_sync})
+            yield (
+                topic.name,
+                f"{len(behind)} of {len(topic.partitions)} partitions, on broker {_listed(brokers)}",
+            )
+
+
+@check(
+    "SA106",
+    "a partition has no leader",
+    "stalls",
+    reason="Nobody can read or write the partition; its task stands, and producers run into their time-out.",
+    remedy="Start the brokers of its replicas. Only if they are lost for good: kafka-leader-election --election-type unclean.",
+    page=_KAFKA + "#basic_ops_leader_balancing",
+)
+def without_leader(survey: Survey) -> Found:
+    for topic in survey.topics.values():
+        missing = [each.number for each in topic.partitions if each.leader is None]
+        if missing:
+            yield topic.name, f"partition {_listed(missing)}"
+
+
+@check(
+    "SA107",
+    "brokers create topics by themselves",
+    "starves",
+    reason="A topic with a misspelt name comes into being with the default number of partitions, and nobody reads it.",
+    remedy="auto.create.topics.enable=false on all brokers; create topics with their number of partitions.",
+    page=_KAFKA + "#brokerconfigs_auto.create.topics.enable",
+)
+def auto_create(survey: Survey) -> Found:
+    brokers = [
+        id for id, value in survey.broker_setting("auto.create.topics.enable").items() if value == "true"
+    ]
+    if brokers:
+        yield "brokers", f"auto.create.topics.enable=true on broker {_listed(sorted(brokers))}"
+
+
+@check(
+    "SA108",
+    "all replicas of a partition are in one rack",
+    "loses",
+    reason="The cluster has several racks (availability zones), and one that fails takes all copies with it.",
+    remedy="kafka-reassign-partitions: the tool spreads replicas over racks where brokers have broker.rack.",
+    page=_KAFKA + "#basic_ops_racks",
+)
+def one_rack(survey: Survey) -> Found:
+    racks = {id: broker.rack for id, broker in survey.brokers.items()}
+    if len({*racks.values()} - {None}) < 2:
+        return
+    for topic in survey.topics.values():
+        together = [
+            each.number
+            for each in topic.partitions
+            if len(each.replicas) > 1 and len({racks.get(id) for id in each.replicas}) == 1
+        ]
+        if together:
+            yield topic.name, f"partition {_listed(together)}"
+
+
+@check(
+    "SA109",
+    "the application names a rack that no broker is in",
+    "starves",
+    reason="client_rack is to read from brokers nearby (KIP-392). With a name that no broker has, all reads go to the leaders.",
+    remedy="Set client_rack to the broker.rack of a broker in the same zone, or leave it out.",
+    page="worker.md#standbys-and-tasks-that-move",
+)
+def unknown_rack(survey: Survey) -> Found:
+    rack = None if survey.plan is None else survey.plan.config.client_rack
+    racks = sorted({str(broker.rack) for broker in survey.brokers.values() if broker.rack})
+    if rack is not None and rack not in racks:
+        yield "client_rack", f"client_rack={rack!r}, brokers are in {', '.join(racks) or 'none'}"
+
+
+@check(
+    "SA110",
+    "the cluster keeps transactions as old versions did",
+    "doubles",
+    reason="Below transaction.version 2 a late record of a producer that was fenced may join the next transaction, or hang for "
+    "ever (KIP-890).",
+    remedy="kafka-features --bootstrap-server ... upgrade --feature transaction.version=2, once all brokers are of version 4.0 or newer.",
+    page="https://cwiki.apache.org/confluence/display/KAFKA/KIP-890:+Transactions+Server-Side+Defense",
+)
+def old_transactions(survey: Survey) -> Found:
+    if survey.features is not None and survey.features.get("transaction.version", 0) < 2:
+        yield "cluster", f"transaction.version={survey.features.get('transaction.version', 0)}"
+
+
+def _listed(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:10]))
+    return shown if len(numbers) <= 10 else f"{shown} and {len(numbers) - 10} more"

@@ -1,0 +1,100 @@
+"""SA4xx: the consumer group."""
+
+from __future__ import annotations
+
+from streamapp.operations.doctor.registry import Found, check
+from streamapp.operations.doctor.survey import Survey
+
+
+@check(
+    "SA401",
+    "records were deleted before they were read",
+    "loses",
+    reason="The committed offset lies before the first record of the log: what was between them is gone.",
+    remedy="A longer retention (SA201). What is lost has to be produced again, or read from an archive.",
+    page="worker.md",
+)
+def deleted_unread(survey: Survey) -> Found:
+    inputs = {
+        topic.name for topic in survey.of_role("input")
+    }  # of repartition topics the application itself deletes
+    for each in survey.positions:
+        if each.partition.topic in inputs and each.committed is not None and each.committed < each.start:
+            yield str(each.partition), f"committed {each.committed:,}, the log begins at {each.start:,}"
+
+
+@check(
+    "SA402",
+    "the group is beyond the end of the log",
+    "loses",
+    reason="The topic was deleted and created anew, or its brokers have lost records. The new records below the committed offset are "
+    "not read; a worker of streamapp refuses to start.",
+    remedy="streamapp offsets reset --to-earliest for that topic, or `streamapp reset` to compute all tables anew.",
+    page="operations.md#offsets",
+)
+def beyond_end(survey: Survey) -> Found:
+    for each in survey.positions:
+        if each.committed is not None and each.committed > each.end:
+            yield str(each.partition), f"committed {each.committed:,}, the log ends at {each.end:,}"
+
+
+@check(
+    "SA403",
+    "partitions have no member",
+    "stalls",
+    reason="The group has members, yet nobody reads these partitions: their records wait.",
+    remedy="Is the subscription of all members the same? Restart the members that lack the topic.",
+    page="worker.md",
+)
+def unassigned(survey: Survey) -> Found:
+    group = survey.group
+    # The members of an application say which tasks they have in a way of their own; /status tells of it (SA6xx).
+    if group.state != "stable" or group.assignor in ("faust", "stream"):
+        return
+    held = {tp for member in group.members for tp in member.partitions}
+    for topic in {each.partition.topic for each in survey.positions}:
+        of_topic = [each.partition for each in survey.positions if each.partition.topic == topic]
+        missing = sorted(tp.partition for tp in of_topic if tp not in held)
+        if missing:
+            yield topic, f"{len(missing)} of {len(of_topic)} partitions, such as {missing[0]}"
+
+
+@check(
+    "SA404",
+    "brokers refuse the session time-out",
+    "stalls",
+    reason="A session_timeout_ms outside group.min.session.timeout.ms and group.max.session.timeout.ms keeps every member from joining.",
+    remedy="Choose a session_timeout_ms between the brokers' limits, or widen those.",
+    page="worker.md",
+)
+def session_refused(survey: Survey) -> Found:
+    if survey.plan is None:
+        return
+    wanted = survey.plan.config.session_timeout_ms
+    least = _numbers(survey, "group.min.session.timeout.ms")
+    most = _numbers(survey, "group.max.session.timeout.ms")
+    if wanted < max(least, default=wanted):
+        yield "session_timeout_ms", f"session_timeout_ms={wanted}, group.min.session.timeout.ms={max(least)}"
+    if wanted > min(most, default=wanted):
+        yield "session_timeout_ms", f"session_timeout_ms={wanted}, group.max.session.timeout.ms={min(most)}"
+
+
+def _numbers(survey: Survey, setting: str) -> list[int]:
+    return [int(value) for value in survey.broker_setting(setting).values()]
+
+
+@check(
+    "SA405",
+    "brokers refuse the transaction time-out",
+    "stalls",
+    reason="A transaction_timeout_ms above transaction.max.timeout.ms keeps the worker from opening its producer.",
+    remedy="A transaction_timeout_ms below the brokers' limit (15 minutes by default).",
+    page="worker.md",
+)
+def transaction_refused(survey: Survey) -> Found:
+    if survey.plan is None:
+        return
+    wanted = survey.plan.config.transaction_timeout_ms
+    most = min(_numbers(survey, "transaction.max.timeout.ms"), default=wanted)
+    if wanted > most:
+        yield "transaction_timeout_ms", f"transaction_timeout_ms={wanted}, transaction.max.timeout.ms={most}"

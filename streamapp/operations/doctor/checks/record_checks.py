@@ -1,0 +1,85 @@
+"""SA3xx: the records themselves, by their last ones in each partition of the inputs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from statistics import median
+
+from streamapp.operations.doctor.registry import Found, check
+from streamapp.operations.doctor.survey import Survey
+
+_ENOUGH = 200
+"""Records from which on shares mean something."""
+_SKEW = 4
+"""How many times the median a partition may have."""
+_HOT = 0.3
+_AHEAD_MS = 60_000
+
+
+@check(
+    "SA301",
+    "one partition has far more records than the others",
+    "starves",
+    reason="A partition has one task and a task one worker: the largest partition sets the pace, and more workers do not help.",
+    remedy="A key with more values, or the default partitioner of the producer (murmur2); see SA302 for single hot keys.",
+    page="performance.md",
+)
+def skew(survey: Survey) -> Found:
+    for topic in survey.of_role("input"):
+        sizes = {
+            p.partition.partition: p.end - p.start
+            for p in survey.positions
+            if p.partition.topic == topic.name
+        }
+        usual = median(sizes.values()) if len(sizes) > 1 else 0
+        largest = max(sizes, key=lambda number: sizes[number], default=0)
+        if len(sizes) > 1 and sizes[largest] >= _ENOUGH and sizes[largest] > _SKEW * max(usual, 1):
+            yield (
+                topic.name,
+                f"partition {largest} has {sizes[largest]:,} records, the median is {usual:,.0f}",
+            )
+
+
+@check(
+    "SA302",
+    "one key has a large share of the records",
+    "starves",
+    reason="All records of a key go through one task, in order. A hot key fills it, and the other keys of its partition wait.",
+    remedy="Aggregate in two steps, first by key and a salt; or take the key's records out by split().",
+    page="performance.md",
+)
+def hot_key(survey: Survey) -> Found:
+    for topic in survey.of_role("input"):
+        keys = Counter(
+            key
+            for tp, each in survey.records.items()
+            if tp.topic == topic.name
+            for key in each.keys
+            if key is not None
+        )
+        total, partitions = keys.total(), len(topic.partitions)
+        if total < _ENOUGH or partitions < 2:
+            continue
+        key, count = keys.most_common(1)[0]
+        if count > max(_HOT, 1.5 / partitions) * total:
+            yield topic.name, f"{count / total:.0%} of its last {total:,} records have the key {key[:40]!r}"
+
+
+@check(
+    "SA303",
+    "timestamps lie in the future",
+    "loses",
+    reason="Stream time follows the largest timestamp. One producer whose clock is ahead closes the windows of all others, and "
+    "their records are dropped as late.",
+    remedy="Set the clock of the producer (NTP), or message.timestamp.after.max.ms on the topic, which has brokers refuse such records.",
+    page="operators/windows.md",
+)
+def clock_ahead(survey: Survey) -> Found:
+    now = survey.now_ms
+    for tp, each in sorted(survey.records.items()):
+        ahead = [at - now for at in each.timestamps if at - now > _AHEAD_MS]
+        if ahead:
+            yield (
+                str(tp),
+                f"{len(ahead)} of the last {len(each.timestamps)} records, by up to {max(ahead) / 1000:,.0f} s",
+            )

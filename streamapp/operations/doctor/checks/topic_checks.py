@@ -1,0 +1,186 @@
+"""SA2xx: retention and clean-up of topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from streamapp.operations.doctor.registry import Found, check
+from streamapp.operations.doctor.survey import Survey, Topic
+from streamapp.state.spec import StoreSpec
+
+_ALTER = "kafka-configs --bootstrap-server ... --alter --entity-type topics --entity-name TOPIC --add-config "
+
+
+def _hours(ms: int) -> str:
+    return f"{ms / 3_600_000:g} h"
+
+
+def _retention(topic: Topic) -> int | None:
+    """Milliseconds that a record is kept; None: for ever, or not known."""
+    ms = topic.number("retention.ms")
+    return None if ms is None or ms < 0 or "delete" not in topic.policies else ms
+
+
+def _by_time(spec: StoreSpec) -> bool:
+    """True for rows that the store itself forgets: their changelog may delete old records."""
+    return "delete" in spec.kind.topic_config["cleanup.policy"]
+
+
+def _changelogs(survey: Survey) -> Iterator[tuple[Topic, StoreSpec]]:
+    """The changelogs that are no input at the same time (SA207 looks at those), with their stores."""
+    for sub in survey.plan.subtopologies if survey.plan is not None else ():
+        for spec in sub.stores:
+            topic = sub.changelog_topics.get(spec.name)
+            if topic is not None and topic.name in survey.topics and topic.name not in sub.source_topics:
+                yield survey.topics[topic.name], spec
+
+
+@check(
+    "SA201",
+    "records are deleted before an outage is over",
+    "loses",
+    reason="While the application is down, brokers delete records older than retention.ms: those are never processed.",
+    remedy=f"{_ALTER}retention.ms=604800000, or say which outage you plan for with --outage.",
+    page="https://kafka.apache.org/documentation/#topicconfigs_retention.ms",
+)
+def short_retention(survey: Survey) -> Found:
+    for topic in survey.of_role("input"):
+        kept = _retention(topic)
+        if kept is not None and kept < survey.outage_ms:
+            yield (
+                topic.name,
+                f"retention.ms is {_hours(kept)}, the outage to survive {_hours(survey.outage_ms)}",
+            )
+
+
+@check(
+    "SA202",
+    "records are deleted by size",
+    "loses",
+    reason="retention.bytes counts for each partition: a burst, or a partition with hot keys, pushes unread records out at any time.",
+    remedy=f"{_ALTER}retention.bytes=-1, and a quota or an alert for the disk.",
+    page="https://kafka.apache.org/documentation/#topicconfigs_retention.bytes",
+)
+def retention_by_size(survey: Survey) -> Found:
+    for topic in survey.of_role("input", "repartition"):
+        limit = topic.number("retention.bytes")
+        if limit is not None and limit >= 0 and "delete" in topic.policies:
+            yield topic.name, f"retention.bytes={limit:,}"
+
+
+@check(
+    "SA203",
+    "the changelog of a table is not only compacted",
+    "loses",
+    reason='A changelog with cleanup.policy "delete" forgets rows that nobody has changed for retention.ms. A worker that restores '
+    "the table does not have them.",
+    remedy=f"{_ALTER}cleanup.policy=compact; rows that are gone already come back by `streamapp reset` only.",
+    page="operators/tables.md",
+)
+def deleted_rows(survey: Survey) -> Found:
+    for topic, spec in _changelogs(survey):
+        if not _by_time(spec) and "delete" in topic.policies and _retention(topic) is not None:
+            yield (
+                topic.name,
+                f"cleanup.policy={','.join(sorted(topic.policies))}, retention.ms is {_hours(_retention(topic) or 0)}",
+            )
+
+
+@check(
+    "SA204",
+    "the changelog of windows forgets sooner than the table",
+    "loses",
+    reason="A worker that restores the table lacks the windows that brokers have deleted, and begins them anew at zero.",
+    remedy=f"{_ALTER}retention.ms=(the store's retention and a day)",
+    page="operators/windows.md",
+)
+def deleted_windows(survey: Survey) -> Found:
+    for topic, spec in _changelogs(survey):
+        kept = _retention(topic)
+        if _by_time(spec) and kept is not None and kept < spec.kind.remembered["retention_ms"]:
+            yield (
+                topic.name,
+                f"retention.ms is {_hours(kept)}, the store keeps {_hours(spec.kind.remembered['retention_ms'])}",
+            )
+
+
+@check(
+    "SA205",
+    "a changelog is never compacted",
+    "stalls",
+    reason="The log has every change that ever was: restoring takes longer each day, and the disk fills.",
+    remedy=f"{_ALTER}cleanup.policy=compact",
+    page="operators/tables.md",
+)
+def uncompacted(survey: Survey) -> Found:
+    for topic, spec in _changelogs(survey):
+        wanted = "compact" in spec.kind.topic_config["cleanup.policy"]
+        if wanted and "compact" not in topic.policies and (not _by_time(spec) or _retention(topic) is None):
+            yield topic.name, f"cleanup.policy={','.join(sorted(topic.policies))}"
+
+
+@check(
+    "SA206",
+    "a repartition topic deletes by time",
+    "loses",
+    reason="The application itself deletes what it has consumed. Retention counts from the record's own timestamp, so replayed "
+    "history is deleted before it is read.",
+    remedy=f"{_ALTER}retention.ms=-1",
+    page="worker.md",
+)
+def repartition_retention(survey: Survey) -> Found:
+    for topic in survey.of_role("repartition"):
+        kept = _retention(topic)
+        if kept is not None:
+            yield topic.name, f"retention.ms is {_hours(kept)}"
+        elif "compact" in topic.policies:
+            yield (
+                topic.name,
+                "cleanup.policy has compact: of the records of a key only the last is sure to arrive",
+            )
+
+
+@check(
+    "SA207",
+    "a topic that a table is filled from deletes rows",
+    "loses",
+    reason="A global table, and a table whose input is its changelog, is read from this topic at each start. Rows that nobody has "
+    "changed for retention.ms are gone.",
+    remedy=f"{_ALTER}cleanup.policy=compact",
+    page="operators/tables.md",
+)
+def table_input(survey: Survey) -> Found:
+    if survey.plan is None:
+        return
+    names = {store.topic for store in survey.plan.global_stores}
+    names |= {
+        t.name
+        for sub in survey.plan.subtopologies
+        for t in sub.changelog_topics.values()
+        if t.name in sub.source_topics
+    }
+    for topic in survey.topics.values():
+        if topic.name in names and _retention(topic) is not None:
+            yield topic.name, f"retention.ms is {_hours(_retention(topic) or 0)}"
+
+
+@check(
+    "SA208",
+    "offsets of a group that rests are forgotten too soon",
+    "doubles",
+    reason="After offsets.retention.minutes without members brokers delete the group's offsets. The application begins at "
+    "auto.offset.reset: all records again, or none of those that are there.",
+    remedy="offsets.retention.minutes on all brokers longer than any outage (Kafka's default is 7 days).",
+    page="https://kafka.apache.org/documentation/#brokerconfigs_offsets.retention.minutes",
+)
+def offsets_retention(survey: Survey) -> Found:
+    short = {
+        id: int(value)
+        for id, value in survey.broker_setting("offsets.retention.minutes").items()
+        if int(value) * 60_000 < survey.outage_ms
+    }
+    if short:
+        yield (
+            "brokers",
+            f"{min(short.values()) / 60:g} h, the outage to survive is {_hours(survey.outage_ms)}",
+        )

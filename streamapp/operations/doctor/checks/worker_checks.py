@@ -1,0 +1,134 @@
+"""SA6xx: running workers (``--worker URL``), and the machine that this runs on."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from streamapp.operations.doctor.registry import Found, check
+from streamapp.operations.doctor.survey import Survey
+from streamapp.state.files import files_needed
+
+_SHARE = 0.5
+"""Of a time-out that the work of one record may take."""
+_CGROUP = Path("/sys/fs/cgroup/memory.max")
+_PROCESS_BYTES = 128 * 2**20
+"""A worker without state: Python, Faust, librdkafka and the web server."""
+
+
+def _statuses(survey: Survey) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    return ((report.url, report.status) for report in survey.reports if report.status is not None)
+
+
+@check(
+    "SA601",
+    "a worker does not answer",
+    "stalls",
+    reason="The worker hangs, has ended, or its web server cannot be reached from here.",
+    remedy="Its log; is the address right, and is the port open?",
+    page="views.md",
+)
+def silent(survey: Survey) -> Found:
+    for report in survey.reports:
+        if report.status is None:
+            yield report.url, str(report.problem)
+
+
+@check(
+    "SA602",
+    "a worker is not well",
+    "stalls",
+    reason="The worker itself says what holds it up (docs/views.md, findings).",
+    remedy="As the finding says.",
+    page="views.md",
+)
+def not_well(survey: Survey) -> Found:
+    for url, status in _statuses(survey):
+        for finding in status.get("findings", ()):
+            if finding["severity"] in ("error", "warning"):
+                yield f"{url} {finding['subject']}", f"{finding['message']} {finding['hint']}"
+
+
+@check(
+    "SA603",
+    "the work of one record comes near the time-out",
+    "stalls",
+    reason="A record that takes longer than max_poll_interval_ms ends the worker; the next one takes the same record, and so on.",
+    remedy="A longer max_poll_interval_ms, a faster step, or an asynchronous one (map_async) with a time-out.",
+    page="worker.md#asynchronous-steps",
+)
+def slow_records(survey: Survey) -> Found:
+    if survey.plan is None:
+        return
+    limit = survey.plan.config.max_poll_interval_ms
+    for url, status in _statuses(survey):
+        rate, lag = status.get("records_per_second") or 0, status.get("lag") or 0
+        if rate > 0 and lag > 0 and 1_000 / rate > _SHARE * limit:
+            yield url, f"{1_000 / rate:,.0f} ms for a record on average, max_poll_interval_ms={limit}"
+
+
+@check(
+    "SA604",
+    "workers without a task",
+    "starves",
+    reason="There are more workers than tasks: the surplus stands by, and does not make the application faster.",
+    remedy="Fewer workers, or more partitions of the inputs (with `streamapp reset`).",
+    page="worker.md",
+)
+def idle_workers(survey: Survey) -> Found:
+    for url, status in _statuses(survey):
+        if status.get("state") == "running" and not status.get("tasks") and not status.get("standbys"):
+            yield url, "running, without tasks and standbys"
+
+
+@check(
+    "SA605",
+    "too few files may be open",
+    "stalls",
+    reason="Each task with state on disk needs about 32 open files. A worker on this machine that gets all tasks would end.",
+    remedy="`ulimit -n 4096`, LimitNOFILE=4096 of a systemd unit, --ulimit nofile=4096 of a container.",
+    page="worker.md",
+)
+def too_few_open_files(survey: Survey) -> Found:
+    tasks = _tasks_with_state(survey)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if tasks and hard != resource.RLIM_INFINITY and hard < files_needed(tasks):
+        yield "this machine", f"{hard} files, {tasks} tasks with state may need {files_needed(tasks)}"
+
+
+@check(
+    "SA606",
+    "state may take more memory than there is",
+    "stalls",
+    reason="state_memory_bytes is more than this machine, or this container, has beside the process itself: the kernel ends the worker.",
+    remedy="A smaller state_memory_bytes, or more memory.",
+    page="worker.md",
+)
+def too_little_memory(survey: Survey) -> Found:
+    if survey.plan is None or not _tasks_with_state(survey):
+        return
+    config, there = survey.plan.config, _memory()
+    wanted = config.state_memory_bytes + config.statestore_cache_max_bytes + _PROCESS_BYTES
+    if there is not None and wanted > there:
+        yield "this machine", f"{wanted >> 20:,} MiB with state_memory_bytes, {there >> 20:,} MiB are there"
+
+
+def _tasks_with_state(survey: Survey) -> int:
+    tasks = 0
+    for sub in survey.plan.subtopologies if survey.plan is not None else ():
+        if any(spec.persistent for spec in sub.stores):
+            tasks += max((survey.subject.topics.get(topic, 0) for topic in sub.source_topics), default=0)
+    return tasks
+
+
+def _memory() -> int | None:
+    found = []
+    with suppress(OSError, ValueError):
+        found.append(int(_CGROUP.read_text()))
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found.append(1024 * int(next(line for line in lines if line.startswith("MemTotal")).split()[1]))
+    return min(found, default=None)

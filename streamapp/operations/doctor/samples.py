@@ -1,0 +1,70 @@
+"""The last records of partitions: keys and timestamps, no values."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from streamapp.operations.offsets.positions import Position
+from streamapp.records import TopicPartition
+
+__all__ = ["RECORDS", "Sample", "sample"]
+
+RECORDS = 1_000
+"""How many records of each partition are looked at, at most."""
+_SECONDS = 20.0
+"""For all partitions together; what has not arrived by then is left out."""
+
+
+class Sample(NamedTuple):
+    """Keys and timestamps (milliseconds) of some records."""
+
+    keys: list[bytes | None]
+    timestamps: list[int]
+
+
+def sample(client: Mapping[str, Any], positions: Sequence[Position]) -> dict[TopicPartition, Sample]:
+    """The last records of each partition. Nothing is committed, and no group is joined."""
+    found = {each.partition: Sample([], []) for each in positions}
+    waiting = {each.partition for each in positions if each.end > each.start}
+    if not waiting:
+        return found
+    consumer = Consumer(
+        {
+            **client,
+            "group.id": "streamapp-doctor",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_uncommitted",
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
+    deadline = time.monotonic() + _SECONDS
+    try:
+        consumer.assign(
+            [
+                KafkaPartition(*each.partition, max(each.start, each.end - RECORDS))
+                for each in positions
+                if each.partition in waiting
+            ]
+        )
+        while waiting and time.monotonic() < deadline:
+            for message in consumer.consume(10_000, 0.2):
+                tp = TopicPartition(message.topic(), message.partition())
+                error = message.error()
+                if error is not None:
+                    if error.code() == KafkaError._PARTITION_EOF:
+                        waiting.discard(tp)
+                elif tp in waiting:
+                    found[tp].keys.append(message.key())
+                    found[tp].timestamps.append(message.timestamp()[1])
+                    if len(found[tp].keys) >= RECORDS:
+                        waiting.discard(tp)
+    finally:
+        consumer.close()
+    return found

@@ -1,0 +1,248 @@
+"""All that the checks look at: each fact is asked for once, when the first check needs it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import ConfigResource, OffsetSpec
+
+from streamapp.broker.consumer_groups import GroupLook
+from streamapp.broker.protocol import OpenTransaction, feature_levels, open_transactions_of
+from streamapp.broker.requests import ask, describe_brokers, list_offsets
+from streamapp.errors import BrokerError, StreamsError
+from streamapp.operations.doctor.client_files import ClientFile
+from streamapp.operations.doctor.samples import Sample, sample
+from streamapp.operations.doctor.worker_reports import WorkerReport
+from streamapp.operations.offsets.positions import Position, positions
+from streamapp.operations.offsets.subject import Subject
+from streamapp.records import TopicPartition
+
+__all__ = ["Broker", "Partition", "Role", "Survey", "Topic"]
+
+T = TypeVar("T")
+Role = Literal["input", "output", "repartition", "changelog", "dead letters", "kafka"]
+
+_SECONDS = 30.0
+_OF_KAFKA = ("__consumer_offsets", "__transaction_state")
+
+
+@dataclass(frozen=True)
+class Broker:
+    id: int
+    address: str
+    rack: str | None
+    config: Mapping[str, str]
+    """Empty where this client has no right to see it."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    number: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Topic:
+    name: str
+    role: Role
+    partitions: tuple[Partition, ...]
+    config: Mapping[str, str]
+
+    @property
+    def replication(self) -> int:
+        """The smallest number of replicas of its partitions."""
+        return min((len(each.replicas) for each in self.partitions), default=0)
+
+    @property
+    def policies(self) -> set[str]:
+        return {each.strip() for each in self.config.get("cleanup.policy", "delete").split(",")}
+
+    def number(self, name: str) -> int | None:
+        """A setting as a number; None where this client may not see it."""
+        value = self.config.get(name)
+        return None if value is None else int(value)
+
+
+class Survey:
+    """One look at the cluster of a group. ``outage_ms``: how long the application may be down without losing anything.
+
+    Each fact is asked for once. ``unseen`` says what could not be looked at; everything else raises `BrokerError`.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        *,
+        outage_ms: int = 86_400_000,
+        clients: Sequence[ClientFile] = (),
+        reports: Sequence[WorkerReport] = (),
+        app: Any = None,
+    ) -> None:
+        self.subject, self.plan = subject, subject.plan
+        self.outage_ms, self.clients, self.reports, self.app = outage_ms, clients, reports, app
+        self.unseen: list[str] = []
+
+    @cached_property
+    def brokers(self) -> Mapping[int, Broker]:
+        """The brokers that are up; where a broker does not show its settings, its rack is not known either."""
+        nodes = self.subject.brokers
+        answers = describe_brokers(self.subject.admin, nodes, seconds=_SECONDS)
+        configs = self._configs({f"broker {id}": answer for id, answer in answers.items()})
+        found = {}
+        for id, address in nodes.items():
+            config = configs.get(f"broker {id}", {})
+            found[id] = Broker(id, address, config.get("broker.rack"), config)
+        return found
+
+    def broker_setting(self, name: str) -> dict[int, str]:
+        """The value of a setting on each broker that shows it."""
+        return {id: broker.config[name] for id, broker in self.brokers.items() if name in broker.config}
+
+    @cached_property
+    def topics(self) -> Mapping[str, Topic]:
+        """The topics of the application that exist, and those in which Kafka keeps offsets and transactions."""
+        there = self.subject.topics  # asked first: the error for brokers that do not answer is the clearest
+        roles = {name: role for name, role in self._roles().items() if name in there}
+        if not roles:
+            return {}
+        answers = ask(self.subject.admin.describe_topics, TopicCollection(list(roles)), seconds=_SECONDS)
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in roles]
+        described = ask(self.subject.admin.describe_configs, resources, seconds=_SECONDS)
+        configs = self._configs({resource.name: answer for resource, answer in described.items()})
+        found = {}
+        for name, answer in answers.items():
+            try:
+                partitions = answer.result().partitions
+            except KafkaException as exc:
+                self.unseen.append(f"the topic {name}: {exc.args[0].str()}")
+                continue
+            found[name] = Topic(
+                name,
+                roles[name],
+                tuple(
+                    Partition(
+                        each.id,
+                        None if each.leader is None or each.leader.id < 0 else each.leader.id,
+                        tuple(node.id for node in each.replicas),
+                        tuple(node.id for node in each.isr),
+                    )
+                    for each in partitions
+                ),
+                configs.get(name, {}),
+            )
+        return found
+
+    def of_role(self, *roles: Role) -> list[Topic]:
+        return [topic for topic in self.topics.values() if topic.role in roles]
+
+    @property
+    def own_topics(self) -> list[Topic]:
+        """All but Kafka's own."""
+        return [topic for topic in self.topics.values() if topic.role != "kafka"]
+
+    @cached_property
+    def group(self) -> GroupLook:
+        return self.subject.look()
+
+    @cached_property
+    def positions(self) -> Sequence[Position]:
+        return positions(self.subject, without=self.leaderless)
+
+    @cached_property
+    def leaderless(self) -> frozenset[TopicPartition]:
+        """Nobody answers for these."""
+        return frozenset(
+            TopicPartition(topic.name, each.number)
+            for topic in self.topics.values()
+            for each in topic.partitions
+            if each.leader is None
+        )
+
+    @cached_property
+    def records(self) -> Mapping[TopicPartition, Sample]:
+        """The last records of the inputs."""
+        inputs = {topic.name for topic in self.of_role("input")}
+        found = [each for each in self.positions if each.partition.topic in inputs]
+        return sample(self.subject.client, found)
+
+    @cached_property
+    def stable_ends(self) -> Mapping[TopicPartition, int]:
+        """Where readers of committed records end at present."""
+        partitions = [
+            TopicPartition(t.name, p.number)
+            for t in self.own_topics
+            for p in t.partitions
+            if p.leader is not None
+        ]
+        return self._ends(partitions, read_committed=True)
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return self._ends(partitions, read_committed=False)
+
+    @cached_property
+    def transactions(self) -> Sequence[OpenTransaction] | None:
+        """None: cannot be seen."""
+        return self._seen("open transactions", lambda: open_transactions_of(self.subject.settings))
+
+    @cached_property
+    def features(self) -> Mapping[str, int] | None:
+        """None: cannot be seen."""
+        return self._seen("feature levels", lambda: feature_levels(self.subject.settings))
+
+    @property
+    def now_ms(self) -> int:
+        return int(time.time() * 1000)
+
+    def _seen(self, what: str, look: Callable[[], T]) -> T | None:
+        try:
+            return look()
+        except StreamsError as error:
+            self.unseen.append(f"{what}: {error}")
+            return None
+
+    def _ends(
+        self, partitions: Iterable[TopicPartition], *, read_committed: bool
+    ) -> dict[TopicPartition, int]:
+        return list_offsets(
+            self.subject.admin,
+            partitions,
+            OffsetSpec.latest(),
+            read_committed=read_committed,
+            seconds=_SECONDS,
+        )
+
+    def _configs(self, answers: Mapping[str, Future[Mapping[str, Any]]]) -> dict[str, Mapping[str, str]]:
+        """The settings of those that tell; the others are noted."""
+        found: dict[str, Mapping[str, str]] = {}
+        for name, answer in answers.items():
+            try:
+                entries = answer.result().values()
+            except KafkaException as exc:
+                if exc.args[0].code() == KafkaError._TIMED_OUT:
+                    raise BrokerError(f"the settings of {name} are not told within {_SECONDS:g} s") from exc
+                self.unseen.append(f"the settings of {name}: {exc.args[0].str()}")
+                continue
+            found[name] = {entry.name: entry.value for entry in entries if entry.value is not None}
+        return found
+
+    def _roles(self) -> dict[str, Role]:
+        roles: dict[str, Role] = dict.fromkeys(_OF_KAFKA, "kafka")
+        subject = self.subject
+        inputs = subject.inputs({} if self.plan is not None else subject.committed())
+        if self.plan is not None:
+            roles |= {topic: "output" for sub in self.plan.subtopologies for topic in sub.sink_topics}
+            roles |= dict.fromkeys((store.topic for store in self.plan.global_stores), "input")
+            if self.plan.config.dead_letter_queue_topic is not None:
+                roles[self.plan.config.dead_letter_queue_topic] = "dead letters"
+        roles |= dict.fromkeys(inputs, "input")
+        roles |= dict.fromkeys(subject.internal("repartition").values(), "repartition")
+        roles |= dict.fromkeys(subject.internal("changelog").values(), "changelog")
+        return roles

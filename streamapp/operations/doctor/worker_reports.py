@@ -1,0 +1,56 @@
+"""``/status`` of running workers."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streamapp.errors import BrokerError
+
+__all__ = ["WorkerReport", "ask_workers"]
+
+_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class WorkerReport:
+    """What one worker says about itself (docs/views.md); ``problem`` in place of the status of one that does not answer."""
+
+    url: str
+    status: Mapping[str, Any] | None
+    problem: str | None = None
+
+
+def ask_workers(urls: Iterable[str]) -> list[WorkerReport]:
+    """The status of the workers at these addresses, and of those that they name. Raises `BrokerError` for an address that is none."""
+    waiting, found = [_address(url) for url in urls], {}
+    while waiting:
+        url = waiting.pop(0)
+        if url in found:
+            continue
+        found[url] = report = _ask(url)
+        if report.status is not None:
+            waiting += [_address(other) for other in report.status.get("workers", ())]
+            found[_address(report.status.get("url", url))] = report
+    unique = {id(report): report for report in found.values()}
+    return list(unique.values())
+
+
+def _address(url: str) -> str:
+    url = url if "://" in url else f"http://{url}"
+    if not url.startswith(("http://", "https://")):
+        raise BrokerError(f"{url} is not the address of a worker's views, such as http://localhost:6066")
+    return url.rstrip("/")
+
+
+def _ask(url: str) -> WorkerReport:
+    try:
+        with urllib.request.urlopen(f"{url}/status", timeout=_SECONDS) as response:
+            status = json.load(response)
+    except (OSError, ValueError) as error:
+        return WorkerReport(url, None, str(error))
+    return WorkerReport(url, status) if isinstance(status, dict) else WorkerReport(url, None, "no status")

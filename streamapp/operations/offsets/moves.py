@@ -1,0 +1,150 @@
+"""New offsets for a group: planned, shown, and committed only when asked to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from streamapp.broker.consumer_groups import check_at_rest, commit_for
+from streamapp.engine.metadata import BACKFILL
+from streamapp.errors import ConfigError, StreamsError
+from streamapp.operations.offsets.positions import FromFile, Position, Target, positions
+from streamapp.operations.offsets.subject import Subject
+from streamapp.operations.offsets.tables import Contradiction, contradictions
+from streamapp.records import TopicPartition
+from streamapp.runners.worker.topics import prepare_topics
+from streamapp.topology.plan import Plan
+
+__all__ = ["Change", "Move", "chosen_positions", "plan_copy", "plan_reset"]
+
+
+@dataclass(frozen=True)
+class Move:
+    """One partition: where the group is (None: nowhere) and where it goes; ``asked`` is what the target said."""
+
+    at: Position
+    to: int
+    asked: int
+
+    @property
+    def remark(self) -> str:
+        if self.asked == self.to:
+            return ""
+        return f"{self.asked} was asked for, and the log has {self.at.start} to {self.at.end}"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What `carry_out` would commit; nothing has happened yet."""
+
+    subject: Subject
+    moves: tuple[Move, ...]
+    tables: tuple[Contradiction, ...]
+    make_topics_of: Plan | None = None
+    """A copy of an application needs its internal topics before its offsets."""
+
+    def carry_out(self) -> None:
+        """Commits all offsets in one request; the group has to be at rest, which the brokers check once more.
+
+        Raises `StreamsError`.
+        """
+        check_at_rest(self.subject.admin, self.subject.group, self.subject.session_timeout_ms)
+        if self.make_topics_of is not None:
+            prepare_topics(self.make_topics_of, self.subject.admin)
+        commit_for(
+            self.subject.admin, self.subject.group, {move.at.partition: move.to for move in self.moves}
+        )
+
+
+def plan_reset(subject: Subject, target: Target, topics: Collection[str] = ()) -> Change:
+    """New offsets of a group at rest, for all of its inputs or some topics (``name`` or ``name:0,1``).
+
+    Offsets outside the log go to its nearer end. Partitions that stay where they are keep the metadata of their commit. Raises
+    `StreamsError` while the group has members, or a backfill writes.
+    """
+    check_at_rest(subject.admin, subject.group, subject.session_timeout_ms)
+    committed = subject.committed()
+    if any(metadata.startswith(BACKFILL) for _, metadata in committed.values()):
+        raise StreamsError(
+            f"a backfill of {subject.group} was begun and has not come to its end, and the group's offsets say how far it is: "
+            "repeat the same `streamapp backfill` command first"
+        )
+    chosen = chosen_positions(subject, topics, inputs_only=not isinstance(target, FromFile))
+    if not chosen:
+        raise ConfigError(
+            f"the group {subject.group} has committed nothing and so has no topics: name some with --topic, if this is its name"
+        )
+    asked = target.offsets(subject, chosen)
+    at = {each.partition: each for each in chosen}
+    moves = tuple(
+        Move(at[tp], max(at[tp].start, min(at[tp].end, offset)), offset)
+        for tp, offset in sorted(asked.items())
+    )
+    moves = tuple(move for move in moves if move.to != move.at.committed)
+    return Change(subject, moves, _contradicted(subject, moves))
+
+
+def plan_copy(subject: Subject, copy: str, target: Target | None, plan: Plan | None = None) -> Change:
+    """Offsets for a group ``copy`` that has none yet: those of the group (which may go on working), or other ones.
+
+    The copy of an application (``plan``: its plan under the name ``copy``) gets its own internal topics, which are empty: its
+    tables have the records from there on. Raises `StreamsError` if ``copy`` has members or offsets.
+    """
+    new = Subject(copy, subject.client, plan)
+    check_at_rest(new.admin, copy, new.session_timeout_ms)
+    if new.committed():
+        raise StreamsError(f"the group {copy} has committed offsets already; name one that does not exist")
+    chosen = chosen_positions(subject, inputs_only=True)
+    asked = (
+        target.offsets(subject, chosen)
+        if target is not None
+        else {each.partition: each.committed for each in chosen if each.committed is not None}
+    )
+    if not asked:
+        raise ConfigError(
+            f"the group {subject.group} has committed nothing to copy: say where the copy begins, as with --to-earliest"
+        )
+    at = {each.partition: each for each in chosen}
+    moves = tuple(
+        Move(Position(tp, None, at[tp].start, at[tp].end), max(at[tp].start, min(at[tp].end, offset)), offset)
+        for tp, offset in sorted(asked.items())
+    )
+    return Change(new, moves, (), plan)
+
+
+def chosen_positions(
+    subject: Subject, topics: Collection[str] = (), *, inputs_only: bool = False
+) -> list[Position]:
+    """The positions of topics given as ``name`` or ``name:0,1``; without any, all of the group, or those of its inputs."""
+    found = positions(subject, [text.partition(":")[0] for text in topics])
+    if not topics:
+        inputs = subject.inputs({each.partition: each for each in found if each.committed is not None})
+        return [each for each in found if not inputs_only or each.partition.topic in inputs]
+    chosen: set[TopicPartition] = set()
+    for text in topics:
+        name, _, numbers = text.partition(":")
+        there = {each.partition for each in found if each.partition.topic == name}
+        try:
+            wanted = {TopicPartition(name, int(each)) for each in numbers.split(",")} if numbers else there
+        except ValueError:
+            raise ConfigError(
+                f"--topic is NAME or NAME:0,1 with numbers of partitions, not {text!r}"
+            ) from None
+        if not wanted or not wanted <= there:
+            raise ConfigError(
+                f"there is no {text} at {subject.servers}: the topic has {len(there)} partitions"
+            )
+        chosen |= wanted
+    return [each for each in found if each.partition in chosen]
+
+
+def _contradicted(subject: Subject, moves: tuple[Move, ...]) -> tuple[Contradiction, ...]:
+    """Tables have nothing of a partition without a committed offset, so any beginning suits them."""
+    known = [
+        (move.at.partition.topic, move.to, move.at.committed)
+        for move in moves
+        if move.at.committed is not None
+    ]
+    back = {topic for topic, to, committed in known if to < committed}
+    forward = {topic for topic, to, committed in known if to > committed}
+    return contradictions(subject, back, forward)

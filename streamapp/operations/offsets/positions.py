@@ -1,0 +1,182 @@
+"""Positions of a group beside the logs that it reads, and the positions that it may be put to."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from confluent_kafka.admin import OffsetSpec
+
+from streamapp.broker.requests import list_offsets
+from streamapp.errors import ConfigError
+from streamapp.operations.offsets.subject import Subject
+from streamapp.records import TopicPartition
+
+__all__ = [
+    "FromFile",
+    "Position",
+    "ShiftBy",
+    "Target",
+    "ToEarliest",
+    "ToLatest",
+    "ToTime",
+    "as_csv",
+    "positions",
+]
+
+_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a group is in one partition: ``committed`` None, if nowhere; ``start`` and ``end`` of the log."""
+
+    partition: TopicPartition
+    committed: int | None
+    start: int
+    end: int
+    owner: str = ""
+    """Client id and host of the member that has the partition."""
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets between the position and the end of the log; a group that has not committed has no lag (None)."""
+        return None if self.committed is None else max(0, self.end - self.committed)
+
+    @property
+    def remark(self) -> str:
+        """
+        >>> Position(TopicPartition("flights", 0), 5, 10, 20).remark
+        'before the first record: 5 were deleted unread'
+        """
+        if self.committed is None:
+            return ""
+        if self.committed < self.start:
+            return f"before the first record: {self.start - self.committed} were deleted unread"
+        if self.committed > self.end:
+            return "beyond the end of the log: was the topic deleted and created anew?"
+        return ""
+
+
+def positions(
+    subject: Subject, topics: Iterable[str] = (), without: Collection[TopicPartition] = ()
+) -> list[Position]:
+    """All partitions that the group has committed offsets of, and all of its inputs and of ``topics``, sorted.
+
+    Partitions in ``without`` are left out: one without leader has no log to ask.
+    """
+    committed = subject.committed()
+    wanted = {*committed}
+    for topic in (*subject.inputs(committed), *subject.internal("repartition").values(), *topics):
+        wanted |= {TopicPartition(topic, number) for number in range(subject.topics.get(topic, 0))}
+    there = sorted(tp for tp in wanted.difference(without) if tp.partition < subject.topics.get(tp.topic, 0))
+    starts = list_offsets(subject.admin, there, OffsetSpec.earliest(), seconds=_SECONDS)
+    ends = list_offsets(subject.admin, there, OffsetSpec.latest(), seconds=_SECONDS)
+    owners = {
+        tp: f"{member.client_id} {member.host}"
+        for member in subject.look().members
+        for tp in member.partitions
+    }
+    return [
+        Position(tp, committed[tp][0] if tp in committed else None, starts[tp], ends[tp], owners.get(tp, ""))
+        for tp in there
+    ]
+
+
+@dataclass(frozen=True)
+class ToEarliest:
+    """The first record that is there."""
+
+    def offsets(self, subject: Subject, at: list[Position]) -> dict[TopicPartition, int]:
+        return {each.partition: each.start for each in at}
+
+
+@dataclass(frozen=True)
+class ToLatest:
+    """The end of the log."""
+
+    def offsets(self, subject: Subject, at: list[Position]) -> dict[TopicPartition, int]:
+        return {each.partition: each.end for each in at}
+
+
+@dataclass(frozen=True)
+class ToTime:
+    """The first record whose timestamp is this or later (milliseconds); the end of the log, if there is none."""
+
+    time_ms: int
+
+    def offsets(self, subject: Subject, at: list[Position]) -> dict[TopicPartition, int]:
+        spec = OffsetSpec.for_timestamp(self.time_ms)
+        found = list_offsets(subject.admin, [each.partition for each in at], spec, seconds=_SECONDS)
+        return {
+            each.partition: found[each.partition] if found[each.partition] >= 0 else each.end for each in at
+        }
+
+
+@dataclass(frozen=True)
+class ShiftBy:
+    """So many records further on (negative: back); partitions without a committed offset stay without."""
+
+    records: int
+
+    def offsets(self, subject: Subject, at: list[Position]) -> dict[TopicPartition, int]:
+        return {each.partition: each.committed + self.records for each in at if each.committed is not None}
+
+
+@dataclass(frozen=True)
+class FromFile:
+    """The offsets of lines ``topic,partition,offset``, which `as_csv` and Kafka's own tool write."""
+
+    text: str
+
+    def offsets(self, subject: Subject, at: list[Position]) -> dict[TopicPartition, int]:
+        wanted = self._read(subject.group)
+        there = {each.partition for each in at}
+        missing = sorted(wanted.keys() - there)
+        if missing:
+            raise ConfigError(
+                f"the file has {missing[0].topic}-{missing[0].partition}, which is not there, or was not asked for "
+                f"({len(missing)} of its {len(wanted)} partitions)"
+            )
+        return wanted
+
+    def _read(self, group: str) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        for number, row in enumerate(csv.reader(io.StringIO(self.text)), 1):
+            cells = [cell.strip() for cell in row]
+            if not any(cells):
+                continue
+            if len(cells) == 4 and cells.pop(0) != group:  # Kafka's format for several groups
+                continue
+            try:
+                topic, partition, offset = cells[0], int(cells[1]), int(cells[2])
+                if len(cells) != 3 or partition < 0 or offset < 0:
+                    raise ValueError
+            except (IndexError, ValueError):
+                raise ConfigError(
+                    f"line {number} of the file is {','.join(row)!r}; it has to be topic,partition,offset, as `streamapp offsets "
+                    "export` and kafka-consumer-groups --export write it"
+                ) from None
+            if found.setdefault(TopicPartition(topic, partition), offset) != offset:
+                raise ConfigError(
+                    f"line {number} of the file has another offset of {topic}-{partition} than a line before"
+                )
+        if not found:
+            raise ConfigError(f"the file has no offsets of the group {group}")
+        return found
+
+
+Target = ToEarliest | ToLatest | ToTime | ShiftBy | FromFile
+
+
+def as_csv(offsets: Mapping[TopicPartition, int]) -> str:
+    """Lines that `FromFile` and ``kafka-consumer-groups --from-file`` read.
+
+    >>> as_csv({TopicPartition("flights", 1): 7})
+    'flights,1,7\\n'
+    """
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows((*tp, offset) for tp, offset in sorted(offsets.items()))
+    return out.getvalue()

@@ -1,0 +1,128 @@
+"""The group that a command is about: that of an application of ours, or any other by its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from streamapp.broker.consumer_groups import GroupLook, look_at_group, read_committed_offsets
+from streamapp.broker.requests import LastingAdmin
+from streamapp.broker.settings import KafkaSettings
+from streamapp.errors import BrokerError
+from streamapp.records import TopicPartition
+from streamapp.runners.connection import client_of, settings_of
+from streamapp.topology.plan import Plan
+
+__all__ = ["Subject"]
+
+_SECONDS = 30.0
+_INTERNAL = re.compile(r"(?P<store>.+)-(?P<kind>changelog|repartition)")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One group on one cluster. With a ``plan`` its inputs and tables are known, not guessed from names of topics.
+
+    ``client`` are librdkafka's settings for the cluster.
+    """
+
+    group: str
+    client: Mapping[str, Any]
+    plan: Plan | None = None
+
+    @classmethod
+    def of_plan(cls, plan: Plan) -> Subject:
+        return cls(plan.application_id, client_of(plan.config), plan)
+
+    @classmethod
+    def of_group(cls, group: str) -> Subject:
+        """A group on the cluster that the environment names."""
+        return cls(group, {**KafkaSettings.from_env().librdkafka(), "client.id": "streamapp"})
+
+    @cached_property
+    def admin(self) -> LastingAdmin:
+        return LastingAdmin({**self.client, "log_level": 0})
+
+    @property
+    def servers(self) -> str:
+        return str(self.client["bootstrap.servers"])
+
+    @property
+    def settings(self) -> KafkaSettings:
+        """The cluster for clients that are not librdkafka's. Raises `ConfigError` where only librdkafka is let in."""
+        return KafkaSettings.from_env() if self.plan is None else settings_of(self.plan.config)
+
+    @property
+    def session_timeout_ms(self) -> int | None:
+        return None if self.plan is None else self.plan.config.session_timeout_ms
+
+    def look(self) -> GroupLook:
+        return look_at_group(self.admin, self.group)
+
+    def committed(self) -> dict[TopicPartition, tuple[int, str]]:
+        return read_committed_offsets(self.admin, self.group)
+
+    @cached_property
+    def _metadata(self) -> Any:
+        try:
+            return self.admin.list_topics(timeout=_SECONDS)
+        except KafkaException as exc:
+            raise BrokerError(
+                f"Kafka cannot be reached at {self.servers} ({exc.args[0].str()}). Is it running, and is this its address "
+                "(docs/connecting.md)?"
+            ) from exc
+
+    @cached_property
+    def topics(self) -> Mapping[str, int]:
+        """The partition count of every topic of the cluster. Raises `BrokerError`."""
+        found = self._metadata.topics
+        return {name: len(topic.partitions) for name, topic in found.items() if topic.partitions}
+
+    @property
+    def brokers(self) -> Mapping[int, str]:
+        """The address of each broker that is up. Raises `BrokerError`."""
+        return {id: f"{broker.host}:{broker.port}" for id, broker in self._metadata.brokers.items()}
+
+    def kind(self, look: GroupLook) -> str:
+        """Words for what the group belongs to."""
+        if self.plan is not None:
+            return "application of streamapp"
+        if look.assignor in ("stream", "faust") or self.internal("changelog") or self.internal("repartition"):
+            return "application of Kafka Streams or streamapp"
+        return "consumer group"
+
+    def internal(self, kind: str) -> dict[str, str]:
+        """Store, or name of the repartition -> internal topic of this kind that exists.
+
+        Without a plan all topics count whose name begins with the group's, also those of an application ``<group>-...``.
+        """
+        if self.plan is not None:
+            topics = [topic for topic in self.plan.internal_topics if topic.kind == kind]
+            prefix = f"{self.group}-"
+            return {
+                topic.name.removeprefix(prefix).removesuffix(f"-{kind}"): topic.name
+                for topic in topics
+                if topic.name in self.topics
+            }
+        found = {}
+        for topic in self.topics:
+            match = _INTERNAL.fullmatch(topic.removeprefix(f"{self.group}-"))
+            if topic.startswith(f"{self.group}-") and match and match["kind"] == kind:
+                found[match["store"]] = topic
+        return found
+
+    def inputs(self, committed: Mapping[TopicPartition, object]) -> tuple[str, ...]:
+        """The topics of others that the group reads: as the plan says, or those it has committed offsets of."""
+        internal = {*self.internal("repartition").values(), *self.internal("changelog").values()}
+        topics = {tp.topic for tp in committed}
+        if self.plan is not None:
+            patterns = [s.pattern for sub in self.plan.subtopologies for s in sub.sources if s.pattern]
+            topics = {topic for sub in self.plan.subtopologies for topic in sub.source_topics}
+            topics |= {name for name in self.topics if any(p.fullmatch(name) for p in patterns)}
+            internal |= {topic.name for topic in self.plan.internal_topics}
+        return tuple(sorted(topics - internal))

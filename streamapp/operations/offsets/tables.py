@@ -1,0 +1,78 @@
+"""Tables that would contradict new offsets of their inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from streamapp.operations.offsets.subject import Subject
+from streamapp.topology.plan import Plan, Subtopology
+
+__all__ = ["Contradiction", "contradictions", "fed_by"]
+
+Direction = Literal["back", "forward"]
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """A table whose changelog holds other records than the new offsets say; ``known`` False: only its name tells."""
+
+    store: str
+    changelog: str
+    directions: tuple[Direction, ...]
+    known: bool = True
+
+    def __str__(self) -> str:
+        """
+        >>> print(Contradiction("counts", "flights-counts-changelog", ("back",)))
+        counts (flights-counts-changelog) has the records behind the new offsets in it: they would count twice
+        """
+        said = {
+            "back": "has the records behind the new offsets in it: they would count twice",
+            "forward": "does not have the records that are passed over, and never will",
+        }
+        may = "" if self.known else " (as its name says; which inputs feed it, only the application knows)"
+        return (
+            f"{self.store} ({self.changelog}) {'; and it '.join(said[each] for each in self.directions)}{may}"
+        )
+
+
+def contradictions(
+    subject: Subject, back: Collection[str], forward: Collection[str]
+) -> tuple[Contradiction, ...]:
+    """The tables that have records of topics whose offsets go back, or miss records of those that go forward."""
+    changelogs = subject.internal("changelog")
+    if not back and not forward:
+        return ()
+    if subject.plan is None:
+        directions = _directions(bool(back), bool(forward))
+        return tuple(Contradiction(store, topic, directions, False) for store, topic in changelogs.items())
+    found = []
+    behind, ahead = fed_by(subject.plan, back), fed_by(subject.plan, forward)
+    for sub in subject.plan.subtopologies:
+        for store, topic in sub.changelog_topics.items():
+            # A table that is its own input topic is filled from there again, record by record.
+            if topic.name in changelogs.values() and (sub in behind or sub in ahead):
+                found.append(Contradiction(store, topic.name, _directions(sub in behind, sub in ahead)))
+    return tuple(found)
+
+
+def fed_by(plan: Plan, topics: Collection[str]) -> list[Subtopology]:
+    """The sub-topologies that records of the topics reach, over repartition topics and outputs that are read again."""
+    reached: list[Subtopology] = []
+    names, before = set(topics), -1
+    while len(reached) > before:
+        before = len(reached)
+        reached = [sub for sub in plan.subtopologies if _reads(sub, names)]
+        names |= {topic for sub in reached for topic in sub.sink_topics}
+    return reached
+
+
+def _reads(sub: Subtopology, topics: Collection[str]) -> bool:
+    return any(sub.source_of(topic) is not None for topic in topics)
+
+
+def _directions(back: bool, forward: bool) -> tuple[Direction, ...]:
+    both: tuple[tuple[Direction, bool], ...] = (("back", back), ("forward", forward))
+    return tuple(direction for direction, so in both if so)

@@ -1,0 +1,33 @@
+"""Dead letters need a topic: that is known before the first record fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from streamapp.config import StreamsConfig
+from streamapp.errors import ConfigError
+from streamapp.on_error import Retry
+from streamapp.topology.nodes import Node, ProcessorNode
+
+__all__ = ["check_dead_letters"]
+
+
+def check_dead_letters(nodes: Iterable[Node], config: StreamsConfig) -> None:
+    """Raises `ConfigError` for a node that may answer "dead_letter" while no topic is set."""
+    if config.dead_letter_queue_topic is not None:
+        return
+    for node in nodes:
+        if "dead_letter" in _answers(node):
+            raise ConfigError(
+                f"{node.name} sends records to the dead letters, and there is no topic for them: set "
+                "dead_letter_queue_topic in the StreamsConfig, or give on_error (of a Retry: then and when_full) another answer"
+            )
+
+
+def _answers(node: Node) -> frozenset[object]:
+    if not isinstance(node, ProcessorNode):
+        return frozenset((node.on_error,))
+    retry = getattr(node.operator, "retry", None)
+    if isinstance(retry, Retry):
+        return frozenset(retry.answers)
+    return frozenset((getattr(node.operator, "on_error", None),))

@@ -1,0 +1,168 @@
+"""`/dlq`: the failure desk over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from streamapp.desk.desk import FailureDesk
+from streamapp.desk.filters import LetterFilter
+from streamapp.desk.letters import grouped
+from streamapp.desk.shown import described, shown
+from streamapp.desk.trial import Trial
+from streamapp.errors import BrokerError, StreamsError
+from streamapp.records import OutputRecord
+from streamapp.web.problem import BadParameter, NotFound, Problem, Unavailable, json_response
+
+__all__ = ["DeskViews"]
+
+R = TypeVar("R")
+
+_FIELDS = ("operator", "cause", "topic", "key", "since", "until")
+_MOST = 1_000
+
+
+class DeskViews:
+    """The handlers. The desk asks Kafka in a thread of its own; one desk of a worker writes at a time.
+
+    ``open_desk`` raises `StreamsError` for an application without dead letters. ``try_record`` runs a record through the topology.
+    """
+
+    def __init__(
+        self, open_desk: Callable[[], FailureDesk], try_record: Callable[[OutputRecord], Trial]
+    ) -> None:
+        self._open, self._try = open_desk, try_record
+        self._writing = asyncio.Lock()
+
+    async def listing(self, request: web.Request) -> web.Response:
+        """Open letters by operator and cause; with ``each=true`` one by one, the last ``limit``."""
+        matches = _filter(request).matches
+        everything, each = _flag(request, "all"), _flag(request, "each")
+        limit = int(_number(request, "limit", 100))
+        letters, marks = await self._ask(lambda desk: desk.letters())
+        chosen = [
+            letter
+            for letter in letters
+            if matches(letter) and (everything or marks.state(letter.id) == "open")
+        ]
+        body: dict[str, Any] = {"letters": len(chosen)}
+        if each:
+            body["last"] = [described(letter, marks) for letter in chosen[-min(limit, _MOST) :]]
+        else:
+            body["groups"] = [dataclasses.asdict(group) for group in grouped(chosen)]
+        return json_response(body)
+
+    async def letter(self, request: web.Request) -> web.Response:
+        """One letter with its stack."""
+        letter, marks = await self._ask(lambda desk: desk.letter(request.match_info["letter"]))
+        return json_response(described(letter, marks) | {"stacktrace": letter.said("stacktrace")})
+
+    async def attempt(self, request: web.Request) -> web.Response:
+        """What comes out when the letter runs through the topology; nothing is written to Kafka."""
+
+        def run(desk: FailureDesk) -> Trial:
+            return self._try(desk.letter(request.match_info["letter"])[0].replayed(desk.topic))
+
+        trial = await self._ask(run)
+        return json_response(
+            {
+                "outputs": [
+                    {"topic": each.topic, "key": shown(each.key), "value": shown(each.value, 2_000)}
+                    for each in trial.outputs
+                ],
+                "drops": [
+                    {"operator": operator, "reason": reason, "count": count}
+                    for (operator, reason), count in trial.drops.items()
+                ],
+                "parked": [dataclasses.asdict(each) for each in trial.parked],
+            }
+        )
+
+    async def replay(self, request: web.Request) -> web.Response:
+        """Replays letters, once; ``dry_run=true`` only counts them."""
+        chosen, force = _chosen(request), _flag(request, "force")
+        rate = _number(request, "rate", 0) or None
+        if _flag(request, "dry_run"):
+            letters, marks = await self._ask(lambda desk: desk.letters())
+            count = sum(
+                chosen.matches(each) and (force or marks.state(each.id) == "open") for each in letters
+            )
+            return json_response({"would_replay": count})
+        async with self._writing:
+            count = await self._ask(lambda desk: desk.replay(chosen.matches, force=force, rate=rate))
+        return json_response({"replayed": count})
+
+    async def discard(self, request: web.Request) -> web.Response:
+        """Marks letters as discarded, with the note ``why``."""
+        chosen, why = _chosen(request), request.query.get("why", "")
+        async with self._writing:
+            count = await self._ask(lambda desk: desk.discard(chosen.matches, why))
+        return json_response({"discarded": count})
+
+    async def edit(self, request: web.Request) -> web.Response:
+        """Gives a letter another key or value: ``{"key": "N1", "value": "..."}``, text or null."""
+        try:
+            given = await request.json()
+        except ValueError:
+            given = None
+        if not isinstance(given, dict) or not given or given.keys() - {"key", "value"}:
+            raise Problem(400, 'the body is JSON with key, value or both, such as {"value": "late"}')
+        if not all(text is None or isinstance(text, str) for text in given.values()):
+            raise Problem(400, "key and value are text, or null")
+        id = request.match_info["letter"]
+        new = {name: None if text is None else text.encode() for name, text in given.items()}
+
+        def edit(desk: FailureDesk) -> None:
+            letter, _ = desk.letter(id)
+            desk.edit(id, new.get("key", letter.key), new.get("value", letter.value))
+
+        async with self._writing:
+            await self._ask(edit)
+        return json_response({"edited": id})
+
+    async def _ask(self, question: Callable[[FailureDesk], R]) -> R:
+        try:
+            return await asyncio.to_thread(lambda: question(self._open()))
+        except BrokerError as error:
+            raise Unavailable(str(error)) from error
+        except StreamsError as error:
+            raise NotFound(str(error)) from error
+
+
+def _filter(request: web.Request) -> LetterFilter:
+    fields: dict[str, Any] = {name: request.query[name] for name in _FIELDS if name in request.query}
+    for name in ("since", "until"):
+        if name in fields:
+            fields[name] = _number(request, name, 0)
+    return LetterFilter(**fields, ids=tuple(request.query.getall("letter", [])))
+
+
+def _chosen(request: web.Request) -> LetterFilter:
+    chosen = _filter(request)
+    if not chosen and not _flag(request, "all"):
+        raise BadParameter(
+            "all", "name the letters by letter, operator, cause ..., or say all=true", example="true"
+        )
+    return chosen
+
+
+def _flag(request: web.Request, name: str) -> bool:
+    text = request.query.get(name, "false")
+    if text not in ("true", "false"):
+        raise BadParameter(name, f"{name}={text!r:.20}: expected true or false", example="true")
+    return text == "true"
+
+
+def _number(request: web.Request, name: str, default: float) -> float:
+    text = request.query.get(name)
+    try:
+        number = default if text is None else float(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number < 2**63:
+        raise BadParameter(name, f"{name}={text!r:.20}: expected a number, 0 or more", example="100")
+    return number

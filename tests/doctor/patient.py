@@ -1,0 +1,166 @@
+"""An application that is well, on brokers that are; each test makes it sick in one way, and asks the doctor."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from streamapp import App, StreamsConfig
+from streamapp.broker import LocalKafka
+from streamapp.broker.requests import LastingAdmin
+from streamapp.cli import main
+from streamapp.runners.worker.topics import prepare_topics
+
+from ..brokers import SteadyKafka
+from ..processes import until
+from ..worker.counting import counting
+
+__all__ = ["Patient", "SickKafka", "ThreeRacks", "provokes"]
+
+T = TypeVar("T", bound=Callable[..., Any])
+PARTITIONS = 3
+
+
+def provokes(*codes: str) -> Callable[[T], T]:
+    """Says which findings a test makes; docs/doctor.md has the list."""
+    return lambda test: test
+
+
+class ThreeRacks(LocalKafka):
+    """Three brokers, two of them in one rack."""
+
+    def _write_cluster(self, cluster: Any) -> None:
+        super()._write_cluster(cluster)
+        for number, rack in enumerate(("a", "a", "b"), 1):
+            with (self.data_dir / f"broker-{number}" / "server.properties").open("a") as file:
+                file.write(f"broker.rack={rack}\n")
+
+
+class SickKafka(SteadyKafka):
+    """One broker, set up badly."""
+
+    def _write_cluster(self, cluster: Any) -> None:
+        super()._write_cluster(cluster)
+        with (self.data_dir / "broker-1" / "server.properties").open("a") as file:
+            file.write("auto.create.topics.enable=true\noffsets.retention.minutes=60\n")
+            file.write("transaction.max.timeout.ms=5000\ngroup.max.session.timeout.ms=30000\n")
+            file.write("transaction.partition.verification.enable=false\n")
+
+
+def _topics(address: str) -> set[str]:
+    """The topics that one broker has heard of."""
+    return set(AdminClient({"bootstrap.servers": address}).list_topics(timeout=10).topics)
+
+
+@dataclass
+class Patient:
+    """Counts records by key: an input, an output, one table. ``settings`` are those of its `StreamsConfig`."""
+
+    bootstrap: str
+    folder: Path
+    monkeypatch: pytest.MonkeyPatch
+    replicas: int = 3
+    id: str = field(default_factory=lambda: f"p-{uuid.uuid4().hex[:8]}")
+
+    def __post_init__(self) -> None:
+        self.admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        self.source, self.sink = f"{self.id}-in", f"{self.id}-out"
+        self.changelog = f"{self.id}-counts-changelog"
+        self.create(self.source)
+        self.create(self.sink)
+        self.configure()
+        prepare_topics(self.app.streams.plan, LastingAdmin({"bootstrap.servers": self.bootstrap}))
+        self.monkeypatch.setenv("STREAMAPP_BOOTSTRAP_SERVERS", self.bootstrap)
+
+    def create(self, name: str, **more: Any) -> None:
+        more = {"num_partitions": PARTITIONS, "replication_factor": self.replicas, **more}
+        if "replica_assignment" in more:
+            del more["replication_factor"]
+        for future in self.admin.create_topics([NewTopic(name, **more)]).values():
+            future.result()
+        addresses = self.bootstrap.split(",")
+        until(
+            lambda: all(name in _topics(address) for address in addresses),
+            30,
+            lambda: f"not all brokers know {name}",
+        )
+
+    def configure(self, topology: Any = None, faust: dict[str, Any] | None = None, **settings: Any) -> None:
+        """The application with other settings, or another topology."""
+        config = StreamsConfig(self.id, bootstrap_servers=self.bootstrap, **settings)
+        topology = topology or counting(self.source, self.sink)
+        self.app = App(
+            self.id, topology=topology, config=config, datadir=self.folder / "data", **(faust or {})
+        )
+        self.monkeypatch.setitem(sys.modules, "it", SimpleNamespace(app=self.app))
+
+    def alter(self, topic: str, **settings: str) -> None:
+        entries = [
+            ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in settings.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        for future in self.admin.incremental_alter_configs([resource]).values():
+            future.result()
+
+    def feed(self, count: int, *, key: Callable[[int], str] = lambda n: f"k{n}", **more: Any) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random"})
+        for number in range(count):
+            producer.produce(self.source, b"v", key(number), **more)
+        producer.flush()
+
+    def commit(self, *offsets: int) -> None:
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.id})
+        at = [TopicPartition(self.source, number, to) for number, to in enumerate(offsets)]
+        consumer.commit(offsets=at, asynchronous=False)
+        consumer.close()
+
+    def report(
+        self, *arguments: str, subject: tuple[str, ...] = ("it",), code: int | None = None
+    ) -> dict[str, Any]:
+        """What ``streamapp doctor ... --json`` says."""
+        result = CliRunner().invoke(main, ["doctor", *subject, *arguments, "--json"])
+        assert isinstance(result.exception, SystemExit | None), repr(result.exception)
+        assert result.exit_code in ((0, 1) if code is None else (code,)), (
+            f"{result.output}\n{result.exception!r}"
+        )
+        report: dict[str, Any] = json.loads(result.stdout)
+        assert result.exit_code == (1 if report["findings"] else 0)
+        return report
+
+    def findings(self, *arguments: str, **more: Any) -> set[tuple[str, str]]:
+        """Code and subject of each finding."""
+        return {(each["code"], each["subject"]) for each in self.report(*arguments, **more)["findings"]}
+
+    def doctor_process(self, *arguments: str, wrapper: str, env: dict[str, str]) -> dict[str, Any]:
+        """The same in a process of its own, under a shell's limits."""
+        command = f'{wrapper}; exec "$0" -c "from streamapp.cli import main; main()" doctor "$@"'
+        done = subprocess.run(
+            ["sh", "-c", command, sys.executable, *arguments, "--json"],
+            capture_output=True,
+            text=True,
+            env=env,
+            timeout=120,
+        )
+        assert done.returncode in (0, 1), done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found

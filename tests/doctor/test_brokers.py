@@ -1,0 +1,124 @@
+"""SA1xx, each provoked on real brokers."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamapp.broker import LocalKafka
+from streamapp.broker.requests import LastingAdmin
+from streamapp.errors import TopologyError
+from streamapp.runners.worker.topics import prepare_topics
+
+from ..operations import kafka_tools
+from ..processes import until
+from ..worker.counting import counting
+from .patient import Patient, provokes
+
+
+def test_an_application_that_is_well_has_no_findings(patient: Patient) -> None:
+    report = patient.report("--outage", "168", code=0)
+    assert report["findings"] == []
+    assert report["unseen"] == []
+
+
+@provokes("SA101")
+def test_one_replica(patient: Patient) -> None:
+    patient.create("once", replication_factor=1)
+    patient.configure(dead_letter_queue_topic="once")
+    assert patient.findings() == {("SA101", "once")}
+
+
+@provokes("SA102")
+def test_one_in_sync_replica_is_enough(patient: Patient) -> None:
+    patient.alter(patient.source, min_insync_replicas="1")
+    assert patient.findings() == {("SA102", patient.source)}
+
+
+@provokes("SA103")
+def test_all_replicas_are_needed(patient: Patient) -> None:
+    patient.alter(patient.changelog, min_insync_replicas="3")
+    assert patient.findings() == {("SA103", patient.changelog)}
+
+
+@provokes("SA104")
+def test_an_unclean_leader(patient: Patient) -> None:
+    patient.alter(patient.sink, unclean_leader_election_enable="true")
+    assert patient.findings() == {("SA104", patient.sink)}
+
+
+@provokes("SA105", "SA106")
+def test_a_broker_that_is_away(patient: Patient, three: LocalKafka) -> None:
+    patient.create(f"{patient.id}-alone", num_partitions=1, replica_assignment=[[3]])
+    patient.configure(dead_letter_queue_topic=f"{patient.id}-alone")
+    three.stop_broker(3)
+    try:
+        found = patient.findings()
+    finally:
+        three.start_broker(3)
+    assert ("SA106", f"{patient.id}-alone") in found
+    assert ("SA105", patient.source) in found
+    until(lambda: patient.findings() == {("SA101", f"{patient.id}-alone")}, 60, patient.findings)
+
+
+@provokes("SA108")
+def test_replicas_in_one_rack(patient: Patient) -> None:
+    name = f"{patient.id}-near"
+    patient.create(
+        name, num_partitions=2, replica_assignment=[[1, 2], [2, 3]], config={"min.insync.replicas": "1"}
+    )
+    patient.configure(dead_letter_queue_topic=name)
+    assert patient.findings() == {("SA102", name), ("SA108", name)}
+    (seen,) = (each["seen"] for each in patient.report()["findings"] if each["code"] == "SA108")
+    assert seen == "partition 0"
+
+
+@provokes("SA109")
+def test_a_rack_that_there_is_not(patient: Patient) -> None:
+    patient.configure(client_rack="b")
+    assert patient.findings() == set()
+    patient.configure(client_rack="z")
+    assert patient.findings() == {("SA109", "client_rack")}
+
+
+@provokes("SA107", "SA208", "SA405", "SA404")
+def test_brokers_that_are_set_up_badly(sick_patient: Patient) -> None:
+    found = sick_patient.findings()
+    assert {("SA107", "brokers"), ("SA208", "brokers"), ("SA101", sick_patient.source)} <= found
+    assert {("SA405", "transaction_timeout_ms"), ("SA404", "session_timeout_ms")} <= found
+    sick_patient.configure(session_timeout_ms=20_000, transaction_timeout_ms=4_000)
+    assert not {code for code, _ in sick_patient.findings("--outage", "1")} & {"SA404", "SA405", "SA208"}
+
+
+@provokes("SA110")
+def test_transactions_of_an_old_version(sick_patient: Patient) -> None:
+    def level(way: str, to: int) -> None:
+        kafka_tools.features(sick_patient.bootstrap, way, "--feature", f"transaction.version={to}")
+
+    assert ("SA110", "cluster") not in sick_patient.findings()
+    level("downgrade", 1)
+    try:
+        assert ("SA110", "cluster") in sick_patient.findings()
+    finally:
+        level("upgrade", 2)
+
+
+def test_brokers_that_do_not_answer_are_no_finding(patient: Patient) -> None:
+    patient.monkeypatch.setenv("STREAMAPP_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    from click.testing import CliRunner
+
+    from streamapp.cli import main
+
+    result = CliRunner().invoke(main, ["doctor", "--group", "nobody"])
+    assert result.exit_code == 2, result.output
+    assert "Kafka cannot be reached at 127.0.0.1:1" in result.output
+
+
+def test_a_group_that_there_is_not(patient: Patient) -> None:
+    assert patient.findings(subject=("--group", "nobody")) == set()
+
+
+def test_a_missing_output_is_refused_where_there_are_several_brokers(patient: Patient) -> None:
+    """They were asked for their settings in one request, which librdkafka refuses: nothing was ever missing."""
+    patient.configure(counting(patient.source, f"{patient.id}-nowhere"))
+    with pytest.raises(TopologyError, match="nowhere does not exist"):
+        prepare_topics(patient.app.streams.plan, LastingAdmin({"bootstrap.servers": patient.bootstrap}))

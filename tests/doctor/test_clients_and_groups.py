@@ -1,0 +1,134 @@
+"""SA4xx and SA5xx: groups on a real broker, and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from ..processes import until
+from .patient import Patient, provokes
+
+File = Callable[[str], str]
+GOOD_PRODUCER = "acks=all\nenable.idempotence=true\n"
+GOOD_CONSUMER = (
+    "group.id=g\nisolation.level=read_committed\nenable.auto.commit=false\nauto.offset.reset=earliest\n"
+)
+
+
+@provokes("SA401")
+def test_records_that_were_deleted_unread(patient: Patient) -> None:
+    patient.feed(30, partition=0)
+    patient.commit(5, 0, 0)
+    assert patient.findings() == set()
+    for future in patient.admin.delete_records([TopicPartition(patient.source, 0, 20)]).values():
+        future.result()
+    assert patient.findings() == {("SA401", f"{patient.source}-0")}
+
+
+@provokes("SA402")
+def test_a_group_beyond_the_end(patient: Patient) -> None:
+    patient.commit(0, 0, 1_000)
+    assert patient.findings() == {("SA402", f"{patient.source}-2")}
+
+
+@provokes("SA403")
+def test_partitions_without_member(patient: Patient) -> None:
+    other = f"{patient.id}-other"
+    patient.create(other)
+    group = f"{patient.id}-plain"
+    settings = {"bootstrap.servers": patient.bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+    member = Consumer(settings)
+    member.subscribe([patient.source, other])
+    until(lambda: (member.poll(0.2), len(member.assignment()))[1] == 6, 30, lambda: "no assignment")
+    member.commit(
+        offsets=[TopicPartition(t, p, 0) for t in (patient.source, other) for p in range(3)],
+        asynchronous=False,
+    )
+    try:
+        assert patient.findings(subject=("--group", group)) == set()
+        member.subscribe([patient.source])
+        until(lambda: (member.poll(0.2), len(member.assignment()))[1] == 3, 30, lambda: "no assignment")
+        assert patient.findings(subject=("--group", group)) == {("SA403", other)}
+    finally:
+        member.close()
+
+
+CLIENTS = {
+    "SA501": ("--producer", "acks=1\nenable.idempotence=true"),
+    "SA502": ("--producer", "acks=all"),
+    "SA503": ("--producer", GOOD_PRODUCER + "retries=0"),
+    "SA504": ("--consumer", GOOD_CONSUMER + "isolation.level=read_uncommitted"),
+    "SA505": ("--consumer", GOOD_CONSUMER.replace("enable.auto.commit=false\n", "")),
+    "SA506": ("--consumer", GOOD_CONSUMER.replace("auto.offset.reset=earliest\n", "")),
+}
+
+
+@pytest.mark.parametrize("code", CLIENTS)
+@provokes("SA501", "SA502", "SA503", "SA504", "SA505", "SA506")
+def test_clients_beside_the_application(patient: Patient, file: File, code: str) -> None:
+    role, text = CLIENTS[code]
+    good = GOOD_PRODUCER if role == "--producer" else GOOD_CONSUMER
+    assert patient.findings(role, file(good)) == set()
+    assert patient.findings(role, file(text)) == {(code, "client.properties")}
+
+
+def test_defaults_are_those_of_the_library(patient: Patient, file: File) -> None:
+    java = "key.serializer=org.apache.kafka.common.serialization.StringSerializer\n"
+    assert patient.findings("--producer", file(java)) == set()
+    read = GOOD_CONSUMER.replace("isolation.level=read_committed\n", "")
+    assert patient.findings("--consumer", file(read)) == set()
+    deserializer = "key.deserializer=org.apache.kafka.common.serialization.StringDeserializer\n"
+    assert patient.findings("--consumer", file(deserializer + read)) == {("SA504", "client.properties")}
+
+
+def test_a_file_that_cannot_be_read_shows_no_secret(patient: Patient, file: File) -> None:
+    from click.testing import CliRunner
+
+    from streamapp.cli import main
+
+    path = file("sasl.password hidden")
+    result = CliRunner().invoke(main, ["doctor", "it", "--producer", path])
+    assert result.exit_code == 2
+    assert "line 1 of client.properties is not NAME=VALUE" in result.output
+    assert "hidden" not in result.output
+
+
+@provokes("SA501", "SA506", "SA507", "SA508")
+def test_settings_of_the_application(patient: Patient) -> None:
+    patient.configure(
+        faust={"producer_acks": 1},
+        auto_offset_reset="latest",
+        processing_exception_handler="continue",
+        replication_factor=1,
+    )
+    assert patient.findings() == {
+        ("SA501", "producer_acks"),
+        ("SA506", "auto_offset_reset"),
+        ("SA507", "processing_exception_handler"),
+        ("SA508", "replication_factor"),
+    }
+    patient.configure(processing_exception_handler="continue", dead_letter_queue_topic=patient.sink)
+    assert patient.findings() == set()
+
+
+def test_accepted_findings_do_not_count(patient: Patient) -> None:
+    patient.configure(auto_offset_reset="latest", replication_factor=1)
+    baseline = patient.folder / "doctor.json"
+    from click.testing import CliRunner
+
+    from streamapp.cli import main
+
+    accept = ["doctor", "it", "--baseline", str(baseline), "--accept"]
+    assert CliRunner().invoke(main, accept).exit_code == 0
+    report = patient.report("--baseline", str(baseline), code=0)
+    assert (report["findings"], report["accepted"], report["accepted_but_gone"]) == ([], 2, [])
+    # A reason that somebody wrote stays.
+    baseline.write_text(baseline.read_text().replace('"why": ""', '"why": "a test"', 1))
+    assert CliRunner().invoke(main, accept).exit_code == 0
+    assert baseline.read_text().count("a test") == 1
+    patient.configure(auto_offset_reset="latest", processing_exception_handler="continue")
+    report = patient.report("--baseline", str(baseline), code=1)
+    assert [each["code"] for each in report["findings"]] == ["SA507"]
+    assert report["accepted_but_gone"] == [{"code": "SA508", "subject": "replication_factor"}]

@@ -1,0 +1,108 @@
+"""SA2xx and SA3xx, each provoked on real topics."""
+
+from __future__ import annotations
+
+import time
+
+from streamapp import Materialized, StreamsBuilder, StreamsConfig, StringSerde, Topology
+from streamapp.broker.requests import LastingAdmin
+from streamapp.runners.worker.topics import prepare_topics
+from streamapp.windows import TimeWindows
+
+from .patient import Patient, provokes
+
+TEXT = StringSerde()
+DAY_MS = 86_400_000
+
+
+def prepared(patient: Patient) -> None:
+    prepare_topics(patient.app.streams.plan, LastingAdmin({"bootstrap.servers": patient.bootstrap}))
+
+
+@provokes("SA201")
+def test_short_retention(patient: Patient) -> None:
+    patient.alter(patient.source, retention_ms=str(DAY_MS))
+    assert patient.findings("--outage", "24") == set()
+    assert patient.findings("--outage", "25") == {("SA201", patient.source)}
+    patient.alter(patient.source, cleanup_policy="compact")  # retention.ms says nothing then
+    assert patient.findings("--outage", "25") == set()
+
+
+@provokes("SA202")
+def test_retention_by_size(patient: Patient) -> None:
+    patient.alter(patient.source, retention_bytes="1000000")
+    assert patient.findings() == {("SA202", patient.source)}
+
+
+@provokes("SA203")
+def test_a_changelog_that_deletes(patient: Patient) -> None:
+    patient.alter(patient.changelog, cleanup_policy="compact,delete", retention_ms=str(DAY_MS))
+    assert patient.findings() == {("SA203", patient.changelog)}
+
+
+@provokes("SA205")
+def test_a_changelog_that_is_not_compacted(patient: Patient) -> None:
+    patient.alter(patient.changelog, cleanup_policy="delete")
+    assert patient.findings() == {("SA205", patient.changelog)}
+
+
+def windows(patient: Patient) -> Topology:
+    builder = StreamsBuilder(StreamsConfig(patient.id, default_key_serde=TEXT, default_value_serde=TEXT))
+    stream = builder.stream(patient.source).select_key(lambda _, value: value)
+    grouped = stream.group_by_key().windowed_by(TimeWindows.of_size_and_grace(60_000, 3_600_000))
+    grouped.count(materialized=Materialized("by-minute"))
+    return builder.build()
+
+
+@provokes("SA204", "SA206")
+def test_windows_and_what_is_repartitioned(patient: Patient) -> None:
+    patient.configure(windows(patient))
+    prepared(patient)
+    assert patient.findings() == set()
+    changelog, repartition = f"{patient.id}-by-minute-changelog", f"{patient.id}-by-minute-repartition"
+    patient.alter(changelog, retention_ms="600000")
+    patient.alter(repartition, retention_ms="3600000")
+    assert patient.findings() == {("SA204", changelog), ("SA206", repartition)}
+
+
+@provokes("SA207")
+def test_the_topic_of_a_global_table(patient: Patient) -> None:
+    rows = f"{patient.id}-rows"
+    patient.create(rows, config={"cleanup.policy": "compact"})
+    builder = StreamsBuilder(StreamsConfig(patient.id, default_key_serde=TEXT, default_value_serde=TEXT))
+    table = builder.global_table(rows)
+    builder.stream(patient.source).join(table, lambda left, right: left, key_selector=lambda key, _: key).to(
+        patient.sink
+    )
+    patient.configure(builder.build())
+    prepared(patient)
+    assert patient.findings() == set()
+    patient.alter(rows, cleanup_policy="delete", retention_ms=str(30 * DAY_MS))
+    assert patient.findings() == {("SA207", rows)}
+
+
+@provokes("SA301")
+def test_skew(patient: Patient) -> None:
+    patient.feed(300)
+    assert patient.findings() == set()
+    patient.feed(1_500, partition=1)
+    assert patient.findings() == {("SA301", patient.source)}
+
+
+@provokes("SA302")
+def test_a_hot_key(patient: Patient) -> None:
+    patient.feed(300)
+    assert patient.findings() == set()
+    patient.feed(400, key=lambda number: "ZZ")
+    assert ("SA302", patient.source) in patient.findings()
+    (seen,) = (each["seen"] for each in patient.report()["findings"] if each["code"] == "SA302")
+    assert "have the key b'ZZ'" in seen
+
+
+@provokes("SA303")
+def test_a_clock_that_is_ahead(patient: Patient) -> None:
+    now = int(time.time() * 1000)
+    patient.feed(5, partition=0, timestamp=now + 10_000)
+    assert patient.findings() == set()
+    patient.feed(1, partition=2, timestamp=now + 3_600_000)
+    assert patient.findings() == {("SA303", f"{patient.source}-2")}

@@ -1,0 +1,110 @@
+"""Keys that fail, services that are down, and what waits for a retry meanwhile."""
+
+from __future__ import annotations
+
+from ..driver import Run
+from ..matrix import EOS, scenario
+from ..models import POISON
+
+STEPS = ("state-flushed", "outputs-acknowledged", "offsets-sent", "offsets-committed", "state-persisted")
+
+
+@scenario(
+    34,
+    fault="two keys fail and wait, 38 flow; kill -9 at a step of the commit with parked keys; then the keys work",
+    workloads=("retried",),
+    guarantees=(EOS,),
+    each={"step": STEPS},
+    sampled=("[retried-eos-offsets-committed]",),
+)
+def parked_keys_and_a_kill(run: Run, step: str) -> None:
+    run.trouble("k7", "k8")
+    run.start("a", failpoint=f"{step}:kill:4")
+    with run.feeding(60):
+        run.feed(400)
+        run.killed("a")
+    run.start("a")
+    run.caught_up()
+    run.trouble()
+    run.drained()
+    run.finish()
+
+
+@scenario(
+    34,
+    fault="a record of a key never works: it becomes one dead letter, and what waits behind it comes out",
+    workloads=("retried",),
+    dead_letters=True,
+)
+def a_key_that_never_works(run: Run) -> None:
+    run.trouble()
+    run.start("a", TIMES="2", failpoint="offsets-committed:kill:3")
+    with run.feeding(60):
+        run.feed(200, _poisoned)
+        run.killed("a")
+    run.start("a", TIMES="2")
+    run.feed(200, _poisoned)
+    run.drained()
+    run.finish()
+
+
+@scenario(
+    34,
+    fault="a service is down while records come in, through a kill -9: nothing is skipped, nothing is dead, the order stays",
+    workloads=("retried",),
+)
+def service_down(run: Run) -> None:
+    run.trouble()
+    run.start("a")
+    run.feed(100)
+    run.caught_up()
+    run.trouble(down=True)
+    run.feed(400)
+    run.wait_until(lambda: "a service fails" in run.log("a"), "the worker says that the service fails")
+    run.kill("a")
+    run.start("a")
+    run.wait_until(lambda: "a service fails" in run.log("a"), "the new worker says so, too")
+    run.trouble()
+    run.drained()
+    run.finish()
+
+
+@scenario(
+    34,
+    fault="more records wait than the store takes: the task waits, and goes on when the keys work",
+    workloads=("retried",),
+    guarantees=(EOS,),
+)
+def parked_to_the_bound(run: Run) -> None:
+    run.trouble("k7", "k8")
+    run.start("a", MOST="5")
+    run.feed(600)
+    run.wait_until(lambda: run.behind > 100, "the tasks of the keys wait")
+    run.trouble()
+    run.drained()
+    run.finish()
+
+
+@scenario(
+    34,
+    fault="workers come and go while keys are parked: their records move with the task",
+    workloads=("retried",),
+)
+def rebalance_with_parked_keys(run: Run) -> None:
+    run.trouble("k7", "k8", "k9")
+    run.start("a")
+    with run.feeding(60):
+        run.feed(200)
+        run.start("b")
+        run.runs("b")
+        run.kill("a")
+        run.feed(200)
+        run.start("c")
+        run.runs("c")
+        run.trouble()
+    run.drained()
+    run.finish()
+
+
+def _poisoned(number: int) -> str:
+    return f"{POISON}-{number}" if number % 40 == 7 else str(number)

@@ -1,0 +1,75 @@
+"""Groups and topics of the tests' own on the session's broker, and the commands as users type them."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from streamapp.broker import LocalKafka
+from streamapp.cli import main
+
+from ..worker.conftest import Cluster
+
+BEGAN_MS = 1_700_000_000_000
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if {"cluster", "kafka", "topic"}.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.broker)
+
+
+@pytest.fixture
+def cluster(kafka: LocalKafka, tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(kafka.bootstrap_servers, tmp_path)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def run(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """``streamapp`` on the session's broker; the exit code has to be as said (None: anything)."""
+    monkeypatch.setenv("STREAMAPP_BOOTSTRAP_SERVERS", kafka.bootstrap_servers)
+
+    def invoke(*arguments: str, code: int | None = 0) -> Result:
+        result = CliRunner().invoke(main, list(arguments))
+        assert code is None or result.exit_code == code, f"{result.output}\n{result.exception!r}"
+        return result
+
+    return invoke
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> str:
+    """Two partitions with 30 and 20 records, one in a second; the first 5 of partition 0 are deleted."""
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    cluster.create(name, partitions=2)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for partition, count in ((0, 30), (1, 20)):
+        for number in range(count):
+            producer.produce(name, b"v", b"k", partition, timestamp=BEGAN_MS + 1_000 * number)
+    producer.flush()
+    for future in cluster.admin.delete_records([TopicPartition(name, 0, 5)]).values():
+        future.result()
+    return name
+
+
+def commit(bootstrap: str, group: str, topic: str, *offsets: int | None) -> None:
+    """Commits one offset for each partition in the name of a group (None: nothing)."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
+    at = [TopicPartition(topic, number, to) for number, to in enumerate(offsets) if to is not None]
+    consumer.commit(offsets=at, asynchronous=False)
+    consumer.close()
+
+
+def shown(run: Callable[..., Result], *subject: str) -> dict[tuple[str, int], Any]:
+    """Topic and partition -> what ``streamapp offsets show`` says of it."""
+    said = json.loads(run("offsets", "show", *subject, "--json").stdout)
+    return {(each["topic"], each["partition"]): each for each in said["partitions"]}

@@ -1,0 +1,198 @@
+"""``streamapp acls`` on a broker with an authorizer: with what the command prints the reference application works, and with any
+one right less it does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from ..processes import Worker, free_port, start_worker, until
+from ..secured import USER, SecuredKafka
+from ..worker.conftest import Cluster
+from . import kafka_tools
+
+pytestmark = pytest.mark.broker
+_REFUSED = re.compile(r"authorization|AuthorizationFailed|does not exist|not authorized", re.IGNORECASE)
+
+
+class Guarded(SecuredKafka):
+    """Its users may do nothing that no ACL allows; who comes without TLS may do everything."""
+
+    def _write_cluster(self, cluster: Any) -> None:
+        super()._write_cluster(cluster)
+        with (self.data_dir / "broker-1" / "server.properties").open("a") as file:
+            file.write("authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n")
+            file.write("super.users=User:ANONYMOUS\n")
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    with Guarded(tmp_path_factory.mktemp("guarded")) as broker:
+        yield broker
+
+
+class Reference:
+    """The application under an id of its own, with its input."""
+
+    def __init__(self, guarded: Guarded, folder: Path) -> None:
+        self.cluster = Cluster(guarded.bootstrap_servers, folder)
+        self.dead = f"{self.cluster.id}-dead"
+        self.cluster.create(self.dead)
+        self.environment = guarded.environment("PLAIN") | {
+            "REFERENCE_ID": self.cluster.id,
+            "DEAD": self.dead,
+            "SOURCE": self.cluster.source,
+            "SINK": self.cluster.sink,
+            "DATADIR": str(folder / "data"),
+            "WEB_PORT": str(free_port()),
+        }
+        self.cluster.feed(200)
+        self.cluster.producer.produce(self.cluster.source, b"poison", b"k0")
+        self.cluster.producer.flush()
+
+    def command(self, *more: str) -> str:
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "from streamapp.cli import main; main()",
+                "acls",
+                "tests.operations.reference_app",
+                "--principal",
+                f"User:{USER}",
+                *more,
+            ],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **self.environment},
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def allow(self, acls: list[dict[str, str]]) -> None:
+        for future in self.cluster.admin.create_acls([binding(acl) for acl in acls]).values():
+            future.result()
+
+    def start(self) -> Worker:
+        worker = start_worker(
+            "tests.operations.reference_app", self.cluster.folder / "a.log", self.environment
+        )
+        self.cluster.workers.append(worker)
+        return worker
+
+    @property
+    def works(self) -> bool:
+        """Everything is counted, the poison is kept, and what was consumed of the repartition topic is deleted."""
+        repartition = f"{self.cluster.id}-counts-repartition"
+        return (
+            repartition in self.cluster.admin.list_topics(timeout=10).topics
+            and self.cluster.totals()[1] == self.cluster.produced
+            and len(self.cluster.read(self.dead)) == 1
+            and sum(self.cluster.first_offsets(repartition)) > 0
+        )
+
+    def lives(self) -> bool:
+        """True if the application works, and works again where its state on disk is lost; False once it is refused."""
+        for _ in ("first", "restored"):
+            shutil.rmtree(self.cluster.folder / "data", ignore_errors=True)
+            self.cluster.feed(20)
+            worker = self.start()
+            while not self.works:
+                if not worker.alive or _REFUSED.search(worker.text()):
+                    return False
+                self.cluster.feed(1)  # a refused deletion is told with a later commit
+                until(lambda: self.works or self._settled(worker), 90, self.cluster.story)  # noqa: B023
+            assert worker.terminate() == 0, self.cluster.story()
+        return True
+
+    def _settled(self, worker: Worker) -> bool:
+        """Counting has come to the end of the input, or to an error."""
+        counted = self.cluster.totals()[1] == self.cluster.produced
+        return counted or not worker.alive or bool(_REFUSED.search(worker.text()))
+
+
+def binding(acl: dict[str, str]) -> AclBinding:
+    kinds = {
+        "topic": ResourceType.TOPIC,
+        "group": ResourceType.GROUP,
+        "transactional-id": ResourceType.TRANSACTIONAL_ID,
+    }
+    return AclBinding(
+        kinds[acl["resource"]],
+        acl["name"],
+        ResourcePatternType[acl["pattern"].upper()],
+        acl["principal"],
+        acl["host"],
+        AclOperation[acl["operation"].upper()],
+        AclPermissionType.ALLOW,
+    )
+
+
+def label(acl: dict[str, str], id: str) -> str:
+    return f"{acl['operation']} {acl['resource']} {acl['name'].removeprefix(id)}"
+
+
+RIGHTS = (
+    "Read group ",
+    "Read topic -in",
+    "Write topic -out",
+    "Write topic -dead",
+    "Read topic -counts-repartition",
+    "Write topic -counts-repartition",
+    "Create topic -counts-repartition",
+    "Delete topic -counts-repartition",
+    "Read topic -counts-changelog",
+    "Write topic -counts-changelog",
+    "Create topic -counts-changelog",
+    "Write transactional-id -",
+)
+
+
+def test_with_the_commands_the_application_works(guarded: Guarded, tmp_path: Path) -> None:
+    reference = Reference(guarded, tmp_path)
+    try:
+        assert sorted(
+            label(acl, reference.cluster.id) for acl in json.loads(reference.command("--json"))
+        ) == sorted(RIGHTS)
+        for line in reference.command().splitlines():
+            name, _, address, *arguments = shlex.split(line)
+            assert (name, address) == ("kafka-acls", reference.environment["STREAMAPP_BOOTSTRAP_SERVERS"])
+            kafka_tools.acls(guarded.bootstrap_servers, *arguments)
+        assert reference.lives(), reference.cluster.story()
+        for worker in reference.cluster.workers:
+            assert not re.search("authorization", worker.text(), re.IGNORECASE), worker.text()
+    finally:
+        reference.cluster.close()
+
+
+@pytest.mark.parametrize("missing", RIGHTS)
+def test_with_one_right_less_the_application_does_not_work(
+    guarded: Guarded, tmp_path: Path, missing: str
+) -> None:
+    reference = Reference(guarded, tmp_path)
+    try:
+        acls = json.loads(reference.command("--json"))
+        allowed = [acl for acl in acls if label(acl, reference.cluster.id) != missing]
+        assert len(allowed) == len(acls) - 1
+        reference.allow(allowed)
+        assert not reference.lives(), reference.cluster.story()
+    finally:
+        reference.cluster.close()

@@ -1,0 +1,263 @@
+"""``streamapp offsets`` beside Kafka's own tool: whatever one does to a group, the other sees."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.testing import Result
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from streamapp import App, StreamsConfig
+from streamapp.engine.metadata import BACKFILL
+from streamapp.records import TopicPartition
+
+from ..processes import until
+from ..worker.conftest import Cluster
+from ..worker.counting import counting
+from . import kafka_tools
+from .conftest import BEGAN_MS, commit, shown
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def group() -> str:
+    return f"plain-{uuid.uuid4().hex[:8]}"
+
+
+def offsets(run: Run, *subject: str) -> dict[TopicPartition, int | None]:
+    return {TopicPartition(*tp): each["committed"] for tp, each in shown(run, *subject).items()}
+
+
+def test_a_group_is_shown_as_kafkas_tool_shows_it(cluster: Cluster, run: Run, topic: str, group: str) -> None:
+    commit(cluster.bootstrap, group, topic, 12, None)
+    ours = shown(run, "--group", group)
+    theirs = kafka_tools.described(cluster.bootstrap, group)
+    assert theirs == {TopicPartition(topic, 0): ("12", "30", "18")}
+    assert {
+        tp: (str(each["committed"]), str(each["log_end"]), str(each["lag"])) for tp, each in ours.items()
+    } == {
+        (topic, 0): ("12", "30", "18"),
+        (topic, 1): ("None", "20", "None"),
+    }
+    assert ours[topic, 0]["log_start"] == 5
+    assert f"{18 + 20:>15}  in all" in run("offsets", "lag", "--group", group).stdout
+    run("offsets", "lag", "--group", group, "--max", "37", code=1)
+    run("offsets", "lag", "--group", group, "--max", "38")
+
+
+TIME = datetime.fromtimestamp(BEGAN_MS / 1000 + 9.5, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
+WAYS = {
+    "earliest": (("--to-earliest",), ("--to-earliest",), (5, 0)),
+    "latest": (("--to-latest",), ("--to-latest",), (30, 20)),
+    "time": (("--to-time", TIME), ("--to-datetime", TIME + "Z"), (10, 10)),
+    "time-after-all": (("--to-time", "2100-01-01"), ("--to-datetime", "2100-01-01T00:00:00.000Z"), (30, 20)),
+    "shift": (("--shift-by", "3"), ("--shift-by", "3"), (15, 10)),
+    "shift-beyond": (("--shift-by", "-100"), ("--shift-by", "-100"), (5, 0)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_reset_goes_where_kafkas_tool_goes(
+    cluster: Cluster, run: Run, topic: str, group: str, way: str
+) -> None:
+    ours, theirs, expected = WAYS[way]
+    twin = f"{group}-twin"
+    for name in (group, twin):
+        commit(cluster.bootstrap, name, topic, 12, 7)
+    dry = run("offsets", "reset", "--group", group, *ours)
+    assert "Nothing was committed; --execute does it." in dry.stdout
+    assert offsets(run, "--group", group) == {TopicPartition(topic, 0): 12, TopicPartition(topic, 1): 7}
+    run("offsets", "reset", "--group", group, *ours, "--execute")
+    tool = kafka_tools.reset(cluster.bootstrap, twin, "--all-topics", *theirs)
+    assert offsets(run, "--group", group) == offsets(run, "--group", twin) == tool
+    assert tuple(tool[tp] for tp in sorted(tool)) == expected
+    assert (
+        "is there already"
+        in run(
+            "offsets", "reset", "--group", twin, *(() if "shift" in way else ours) or ("--shift-by", "0")
+        ).stdout
+    )
+
+
+def test_files_go_both_ways(cluster: Cluster, run: Run, topic: str, group: str, tmp_path: Path) -> None:
+    for name in (group, f"{group}-2", f"{group}-3"):
+        commit(cluster.bootstrap, name, topic, 12, 7)
+    file = tmp_path / "offsets.csv"
+    run("offsets", "export", "--group", group, "-o", str(file))
+    run("offsets", "reset", "--group", group, "--to-latest", "--execute")
+    # Ours into Kafka's tool, onto the group that has gone on.
+    assert kafka_tools.reset(cluster.bootstrap, group, "--from-file", str(file)) == offsets(
+        run, "--group", group
+    )
+    assert offsets(run, "--group", group) == {TopicPartition(topic, 0): 12, TopicPartition(topic, 1): 7}
+    # Kafka's into ours.
+    moved = kafka_tools.consumer_groups(
+        *(
+            cluster.bootstrap,
+            "--group",
+            f"{group}-2",
+            "--reset-offsets",
+            "--to-offset",
+            "9",
+            "--topic",
+            topic,
+        ),
+        *("--execute", "--export"),
+    )
+    file.write_text(moved)
+    run("offsets", "reset", "--group", f"{group}-3", "--from-file", str(file), "--execute")
+    assert offsets(run, "--group", f"{group}-3") == {TopicPartition(topic, 0): 9, TopicPartition(topic, 1): 9}
+
+
+def test_deleted_offsets_are_seen(cluster: Cluster, run: Run, topic: str, group: str) -> None:
+    commit(cluster.bootstrap, group, topic, 12, 7)
+    kafka_tools.consumer_groups(
+        cluster.bootstrap, "--group", group, "--delete-offsets", "--topic", f"{topic}:1"
+    )
+    assert offsets(run, "--group", group) == {TopicPartition(topic, 0): 12, TopicPartition(topic, 1): None}
+
+
+def test_only_some_partitions_move(cluster: Cluster, run: Run, topic: str, group: str) -> None:
+    commit(cluster.bootstrap, group, topic, 12, 7)
+    run("offsets", "reset", "--group", group, "--topic", f"{topic}:1", "--to-latest", "--execute")
+    assert offsets(run, "--group", group) == {TopicPartition(topic, 0): 12, TopicPartition(topic, 1): 20}
+    refused = run("offsets", "reset", "--group", group, "--topic", f"{topic}:7", "--to-latest", code=1)
+    assert f"there is no {topic}:7" in refused.output
+
+
+def test_a_backfill_that_writes_is_not_disturbed(cluster: Cluster, run: Run, topic: str, group: str) -> None:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
+    consumer.commit(offsets=[KafkaPartition(topic, 0, 7, f"{BACKFILL}{{}}")], asynchronous=False)
+    consumer.close()
+    refused = run("offsets", "reset", "--group", group, "--to-latest", "--execute", code=1)
+    assert "repeat the same `streamapp backfill` command first" in refused.output
+
+
+def test_a_group_with_members_is_left_alone(cluster: Cluster, run: Run, topic: str, group: str) -> None:
+    commit(cluster.bootstrap, group, topic, 12, 7)
+    member = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "client.id": "reader-1"})
+    member.subscribe([topic])
+    until(lambda: (member.poll(0.2), member.assignment())[1] != [], 30, lambda: "no assignment")
+    try:
+        said = shown(run, "--group", group)
+        assert said[topic, 0]["member"].startswith("reader-1 ")
+        for execute in ((), ("--execute",)):
+            refused = run("offsets", "reset", "--group", group, "--to-latest", *execute, code=1)
+            assert f"the group {group} has 1 members (reader-1 on" in refused.output
+        theirs = kafka_tools.consumer_groups(
+            *(
+                cluster.bootstrap,
+                "--group",
+                group,
+                "--reset-offsets",
+                "--to-latest",
+                "--all-topics",
+                "--execute",
+            )
+        )
+        assert "inactive" in theirs
+    finally:
+        member.close()
+    run("offsets", "reset", "--group", group, "--to-latest", "--execute")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("t,0\n", "line 1 of the file is 't,0'"),
+        ("TOPIC,0,-1\n", "has to be topic,partition,offset"),
+        ("", "the file has no offsets"),
+        ("TOPIC,9,1\n", "which is not there"),
+        ("TOPIC,0,7\nTOPIC,0,8\n", "another offset of"),
+    ],
+)
+def test_a_wrong_file_is_refused(
+    cluster: Cluster, run: Run, topic: str, group: str, tmp_path: Path, text: str, message: str
+) -> None:
+    commit(cluster.bootstrap, group, topic, 12, 7)
+    file = tmp_path / "offsets.csv"
+    file.write_text(text.replace("TOPIC", topic))
+    refused = run("offsets", "reset", "--group", group, "--from-file", str(file), "--execute", code=1)
+    assert message in refused.output
+    assert offsets(run, "--group", group)[TopicPartition(topic, 0)] == 12
+
+
+def application(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = StreamsConfig(cluster.id, bootstrap_servers=cluster.bootstrap)
+    topology = counting(cluster.source, cluster.sink)
+    app = App(cluster.id, topology=topology, config=config, datadir=cluster.folder / "data-a")
+    monkeypatch.setitem(sys.modules, "it", SimpleNamespace(app=app))
+
+
+def test_tables_that_contradict_new_offsets_are_named(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.feed(1_000)
+    worker = cluster.start()
+    cluster.counted()
+    application(cluster, monkeypatch)
+    refused = run("offsets", "reset", "it", "--to-earliest", code=1)
+    assert f"the group {cluster.id} has 1 members" in refused.output
+    assert worker.terminate() == 0
+    assert "0  in all" in run("offsets", "lag", "it").stdout
+
+    changelog = f"counts ({cluster.id}-counts-changelog)"
+    dry = run("offsets", "reset", "it", "--to-earliest").stdout
+    assert f"{changelog} has the records behind the new offsets in it: they would count twice" in dry
+    assert "streamapp offsets copy it" in dry
+    assert (
+        f"{changelog} has the records"
+        in run("offsets", "reset", "--group", cluster.id, "--to-earliest").stdout
+    )
+    before = offsets(run, "it")
+    kept = run("offsets", "reset", "it", "--to-earliest", "--execute", code=1)
+    assert "nothing was committed" in kept.output
+    assert offsets(run, "it") == before
+    # It is as said: the records count twice.
+    run("offsets", "reset", "it", "--to-earliest", "--execute", "--keep-tables")
+    again = cluster.start()
+    until(lambda: cluster.totals()[1] == 2_000, 60, cluster.story)
+    assert again.terminate() == 0
+    # Forward, what is passed over is missing.
+    cluster.feed(100)
+    ahead = run("offsets", "reset", "it", "--to-latest").stdout
+    assert f"{changelog} does not have the records that are passed over" in ahead
+    run("offsets", "reset", "it", "--to-latest", "--execute", "--keep-tables")
+    assert "0  in all" in run("offsets", "lag", "it").stdout
+
+
+def test_a_copy_replays_a_range(cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.feed(1_000)  # one in a millisecond
+    worker = cluster.start()
+    cluster.counted()
+    application(cluster, monkeypatch)
+    copy, sink = f"{cluster.id}-replay", f"{cluster.id}-replayed"
+    cluster.create(sink)
+    since, end = str(BEGAN_MS + 400), str(BEGAN_MS + 900)
+    dry = run("offsets", "copy", "it", copy, "--to-time", since)
+    assert f"topic {copy}-counts-changelog, empty" in dry.stdout
+    assert f"{copy}-counts-changelog" not in cluster.admin.list_topics(timeout=10).topics
+    run("offsets", "copy", "it", copy, "--to-time", since, "--execute")  # the application goes on
+    assert "already" in run("offsets", "copy", "it", copy, "--to-time", since, code=1).output
+    behind = run("offsets", "lag", "--group", copy, "--until", end, "--max", "0", code=1)
+    assert "500  in all" in behind.stdout
+    copied = cluster.start("copy", APP_ID=copy, SINK=sink)
+    until(lambda: cluster.totals(sink)[1] == 600, 60, cluster.story)
+    until(
+        lambda: (
+            run("offsets", "lag", "--group", copy, "--until", end, "--max", "0", code=None).exit_code == 0
+        ),
+        60,
+        cluster.story,
+    )
+    assert cluster.totals() == (1_000, 1_000)
+    assert copied.terminate() == 0
+    assert worker.terminate() == 0

@@ -1,0 +1,119 @@
+"""A dead letter, its replay and its marks, as data."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamapp import StreamsBuilder, StreamsConfig, StreamsError, StringSerde, TopologyTestDriver
+from streamapp.desk.letters import REPLAY, Letter, grouped
+from streamapp.desk.marks import Marks
+from streamapp.desk.trial import try_record
+from streamapp.topology import Topology
+
+TEXT = StringSerde()
+CONFIG = StreamsConfig("app", dead_letter_queue_topic="dead", application_version="1.4")
+
+
+def loud(value: str) -> str:
+    if value == "bad":
+        raise ValueError("no bad words")
+    return value.upper()
+
+
+def topology() -> Topology:
+    builder = StreamsBuilder(CONFIG)
+    words = builder.stream("words", key_serde=TEXT, value_serde=TEXT)
+    words.map_values(loud, name="loud", on_error="dead_letter").to("out", value_serde=TEXT)
+    return builder.build()
+
+
+def letter(value: bytes = b"bad", offset: int = 0) -> Letter:
+    with TopologyTestDriver(topology()) as driver:
+        driver.pipe_raw("words", b"k", value, 500, (("trace", b"1"),))
+        (dead,) = driver.produced["dead"]
+    return Letter(0, offset, 900, dead.key, dead.value, dead.headers)
+
+
+def test_a_letter_says_all_there_is_to_say() -> None:
+    dead = letter()
+    names = (
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "operator",
+        "task",
+        "application",
+        "version",
+        "attempt",
+    )
+    assert [dead.said(name) for name in names] == [
+        "words", "0", "0", "500", "loud", "0_0", "app", "1.4", "1",
+    ]  # fmt: skip
+    assert (dead.cause, dead.said("message")) == ("ValueError", "no bad words")
+    assert "in loud" in dead.said("stacktrace")
+    assert dead.own_headers == (("trace", b"1"),)
+
+
+def test_a_replayed_record_is_the_record_that_failed_with_its_provenance() -> None:
+    record = letter(offset=17).replayed("dead")
+    assert (record.topic, record.partition, record.key, record.value, record.timestamp) == (
+        "words", 0, b"k", b"bad", 500,
+    )  # fmt: skip
+    assert record.headers == (
+        ("trace", b"1"),
+        (f"{REPLAY}letter", b"dead-0 at 17"),
+        (f"{REPLAY}operator", b"loud"),
+        (f"{REPLAY}edited", b"false"),
+        (f"{REPLAY}times", b"1"),
+    )
+
+
+def test_a_record_that_fails_again_counts_its_replays() -> None:
+    again = letter(offset=17).replayed("dead")
+    with TopologyTestDriver(topology()) as driver:
+        driver.pipe_raw("words", again.key, again.value, 500, again.headers)
+        (dead,) = driver.produced["dead"]
+    second = Letter(0, 18, 900, dead.key, dead.value, dead.headers).replayed("dead")
+    assert dict(second.headers)[f"{REPLAY}times"] == b"2"
+    assert dict(second.headers)[f"{REPLAY}letter"] == b"dead-0 at 18"
+    assert [name for name, _ in second.headers].count(f"{REPLAY}times") == 1
+
+
+def test_a_letter_from_nowhere_is_refused() -> None:
+    with pytest.raises(StreamsError, match="nowhere to replay it to"):
+        Letter(0, 1, 5, b"k", b"v", (("__streams.errors.topic", b"null"),)).replayed("dead")
+
+
+def test_letters_are_grouped_by_operator_and_cause() -> None:
+    letters = [letter(offset=1), letter(offset=2), Letter(0, 3, 100, b"k", b"v", ())]
+    first, second = grouped(letters)
+    assert (first.operator, first.cause, first.count, first.example) == ("loud", "ValueError", 2, "0-2")
+    assert (second.operator, second.cause, second.first) == ("unknown", "unknown", 100)
+
+
+def test_marks_are_read_back_as_they_were_made() -> None:
+    made, read = Marks(), Marks()
+    rows = [
+        ("0-1", made.edited("0-1", b"k", None, 5)),
+        ("0-1", made.marked("0-1", "replayed", 6)),
+        ("0-2", made.marked("0-2", "discarded", 7, "a test")),
+    ]
+    for id, row in rows:
+        read.apply(id.encode(), row)
+    assert read == made
+    assert [read.state(id) for id in ("0-1", "0-2", "0-3")] == ["replayed", "discarded", "open"]
+    assert read.edit_of("0-1") == (b"k", None)
+    assert read.edit_of("0-2") is None
+    with pytest.raises(StreamsError, match="no mark"):
+        read.apply(b"0-4", b"?")
+
+
+def test_a_trial_shows_what_would_come_out_and_what_would_fail() -> None:
+    good = try_record(topology(), CONFIG, "words", b"k", b"fine", 500)
+    assert [(record.topic, record.value) for record in good.outputs] == [("out", b"FINE")]
+    bad = try_record(topology(), CONFIG, "words", b"k", b"bad", 500)
+    assert [record.topic for record in bad.outputs] == ["dead"]
+    assert bad.drops == {("loud", "dead_letter"): 1}
+    with pytest.raises(StreamsError, match="no bad words"):
+        try_record(topology(), CONFIG, "words", b"k", b"bad", 500, raises=True)

@@ -1,0 +1,126 @@
+"""The desk over HTTP, with letters that are in memory; tests/worker/test_desk.py has a real cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streamapp.desk.letters import Letter
+from streamapp.desk.marks import Marks
+from streamapp.desk.trial import Trial
+from streamapp.errors import BrokerError, ConfigError, StreamsError
+from streamapp.records import OutputRecord
+from streamapp.web.desk_views import DeskViews
+
+from .conftest import Serve
+from .fakes import FakeSource
+
+
+def letter(offset: int, cause: bytes = b"ValueError", key: bytes = b"N1") -> Letter:
+    said = {
+        "exception": cause,
+        "message": b"?",
+        "topic": b"flights",
+        "partition": b"0",
+        "offset": b"%d" % offset,
+    }
+    headers = tuple((f"__streams.errors.{name}", text) for name, text in said.items())
+    return Letter(
+        0, offset, 1_000 + offset, key, b"late", (*headers, ("__streamapp.errors.operator", b"look-up"))
+    )
+
+
+class MemoryDesk:
+    topic = "dead"
+
+    def __init__(self) -> None:
+        self.all = [letter(0), letter(1, key=b"N2"), letter(2, b"KeyError")]
+        self.marks = Marks()
+        self.edits: list[tuple[str, bytes | None, bytes | None]] = []
+        self.failure: Exception | None = None
+
+    def letters(self) -> tuple[list[Letter], Marks]:
+        if self.failure is not None:
+            raise self.failure
+        return self.all, self.marks
+
+    def letter(self, id: str) -> tuple[Letter, Marks]:
+        for each in self.all:
+            if each.id == id:
+                return each, self.marks
+        raise StreamsError(f"no letter {id}")
+
+    def replay(self, matches: Callable[[Letter], bool], *, force: bool, rate: float | None) -> int:
+        return self._mark(matches, "replayed", force)
+
+    def discard(self, matches: Callable[[Letter], bool], why: str) -> int:
+        return self._mark(matches, "discarded", False)
+
+    def edit(self, id: str, key: bytes | None, value: bytes | None) -> None:
+        self.edits.append((id, key, value))
+
+    def _mark(self, matches: Callable[[Letter], bool], state: str, force: bool) -> int:
+        chosen = [
+            each for each in self.all if matches(each) and (force or self.marks.state(each.id) == "open")
+        ]
+        for each in chosen:
+            self.marks.marked(each.id, state, 5)
+        return len(chosen)
+
+
+async def desk_of(serve: Serve) -> tuple[MemoryDesk, Any]:
+    desk = MemoryDesk()
+    views = DeskViews(
+        lambda: desk, lambda record: Trial((OutputRecord("out", record.key, b"ok", 1),), {}, ())
+    )  # type: ignore[arg-type, return-value]
+    return desk, await serve(FakeSource(), desk=views)
+
+
+async def test_letters_are_grouped_listed_and_shown(serve: Serve) -> None:
+    _, client = await desk_of(serve)
+    body = await (await client.get("/dlq")).json()
+    assert [(group["cause"], group["count"]) for group in body["groups"]] == [
+        ("ValueError", 2),
+        ("KeyError", 1),
+    ]
+    body = await (await client.get("/dlq?each=true&cause=ValueError&limit=1")).json()
+    assert (body["letters"], [each["letter"] for each in body["last"]]) == (2, ["0-1"])
+    body = await (await client.get("/dlq/0-2")).json()
+    assert (body["cause"], body["key"], body["state"]) == ("KeyError", "N1", "open")
+    assert (await client.get("/dlq/0-9")).status == 404
+
+
+async def test_letters_are_replayed_once_and_discarded(serve: Serve) -> None:
+    _, client = await desk_of(serve)
+    assert (await client.post("/dlq/replay")).status == 400
+    assert await (await client.post("/dlq/replay?key=N1&dry_run=true")).json() == {"would_replay": 2}
+    assert await (await client.post("/dlq/replay?key=N1")).json() == {"replayed": 2}
+    assert await (await client.post("/dlq/replay?key=N1")).json() == {"replayed": 0}
+    assert await (await client.post("/dlq/replay?letter=0-0&force=true")).json() == {"replayed": 1}
+    assert await (await client.post("/dlq/discard?all=true&why=drill")).json() == {"discarded": 1}
+    assert (await (await client.get("/dlq")).json())["letters"] == 0
+
+
+async def test_a_letter_is_edited_and_tried(serve: Serve) -> None:
+    desk, client = await desk_of(serve)
+    assert (await client.post("/dlq/0-0", json={"value": None})).status == 200
+    assert desk.edits == [("0-0", b"N1", None)]
+    for body in ("?", "[]", "{}", '{"colour": "red"}', '{"value": 3}'):
+        assert (await client.post("/dlq/0-0", data=body)).status == 400
+    body = await (await client.post("/dlq/0-0/try")).json()
+    assert body["outputs"] == [{"topic": "out", "key": "N1", "value": "ok"}]
+
+
+async def test_what_is_wrong_is_said(serve: Serve) -> None:
+    desk, client = await desk_of(serve)
+    assert (await client.get("/dlq?each=perhaps")).status == 400
+    assert (await client.get("/dlq?each=true&limit=-1")).status == 400
+    desk.failure = BrokerError("no broker answers")
+    assert (await client.get("/dlq")).status == 503
+    desk.failure = ConfigError("dead_letter_queue_topic is not set")
+    response = await client.get("/dlq")
+    assert response.status == 404
+    assert "dead_letter_queue_topic" in (await response.json())["error"]
+    assert (
+        await client.post("/dlq/discard?all=true", headers={"Origin": "http://evil.example"})
+    ).status == 403

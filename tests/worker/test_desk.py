@@ -1,0 +1,165 @@
+"""The desk on a real cluster, as a user types it: dead letters are replayed once, in order, while a worker runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from streamapp.config import StreamsConfig
+from streamapp.desk.desk import FailureDesk
+from streamapp.errors import BrokerError
+
+from ..processes import until
+from .conftest import Cluster
+from .member import Member
+from .test_retries import Desk
+
+ROOT = Path(__file__).parents[2]
+
+
+class Terminal:
+    """``streamapp`` commands on the application of a desk."""
+
+    def __init__(self, desk: Desk) -> None:
+        cluster = desk.cluster
+        self._environ = {
+            **os.environ,
+            "APP_ID": cluster.id,
+            "BOOTSTRAP": cluster.bootstrap,
+            "SOURCE": cluster.source,
+            "SINK": cluster.sink,
+            "DATADIR": str(cluster.folder / "terminal"),
+            "WEB_PORT": "6066",
+            "DEAD": desk.dead,
+            "TIMES": "1",
+            "TROUBLE": str(desk.trouble_file),
+            "COLUMNS": "250",
+        }
+
+    def __call__(self, *arguments: str, code: int = 0) -> str:
+        head, *rest = arguments
+        command = ["dlq", head] if head != "try-record" else ["try"]
+        done = subprocess.run(
+            [str(Path(sys.executable).with_name("streamapp")), *command, "tests.worker.retry_app", *rest],
+            cwd=ROOT,
+            env=self._environ,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+
+@pytest.fixture
+def desk(cluster: Cluster) -> Desk:
+    return Desk(cluster)
+
+
+def headers_of(cluster: Cluster, topic: str) -> list[dict[str, bytes]]:
+    """The headers of all records that have some."""
+    consumer = Consumer(
+        {"bootstrap.servers": cluster.bootstrap, "group.id": "reader", "isolation.level": "read_committed"}
+    )
+    found = []
+    for partition in consumer.list_topics(topic).topics[topic].partitions:
+        end = consumer.get_watermark_offsets(TopicPartition(topic, partition))[1]
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        at = 0
+        while at < end and (message := consumer.poll(5)) is not None:
+            at = message.offset() + 1
+            if message.headers():
+                found.append(dict(message.headers()))
+    consumer.close()
+    return found
+
+
+def test_dead_letters_are_listed_tried_edited_replayed_once_and_discarded(desk: Desk) -> None:
+    desk.trouble("k7", "k8", "k9")
+    desk.feed(150)
+    worker = Member(
+        desk.cluster, "a", app="retry_app", env={"TROUBLE": str(desk.trouble_file), "DEAD": desk.dead, "TIMES": "1"},
+        processing_guarantee="exactly_once_v2",
+    )  # fmt: skip
+    until(lambda: len(desk.cluster.read(desk.dead)) == 9, 90, desk.cluster.story)
+    run = Terminal(desk)
+
+    listed = run("list")
+    assert "look-up" in listed
+    assert "ValueError" in listed
+    assert " 9 " in listed
+    status, body = worker.ask("/dlq")
+    assert (status, body["letters"], body["groups"][0]["cause"]) == (200, 9, "ValueError")
+    letters = [json.loads(line) for line in run("export", "--key", "k7").splitlines()]
+    assert [letter["offset"] != "" and letter["state"] for letter in letters] == ["open"] * 3
+    first = letters[0]["letter"]
+    shown = run("show", first)
+    assert "no k7" in shown
+    assert "in look_up" in shown
+
+    assert "no k7" in run("try", first, code=1)
+    origin = [
+        f"--topic={letters[0]['topic']}",
+        f"--partition={letters[0]['partition']}",
+        f"--offset={letters[0]['offset']}",
+    ]
+    assert "no k7" in run("try-record", *origin, code=1)
+
+    desk.trouble("k8", "k9")
+    assert f"{desk.cluster.sink}\tk7\t7" in run("try", first)
+    assert run("replay", "--key", "k7", "--dry-run").count(" -> ") == 3
+    status, trial = worker.ask(f"/dlq/{first}/try", "POST")
+    assert (status, trial["outputs"]) == (200, [{"topic": desk.cluster.sink, "key": "k7", "value": "7"}])
+    run("edit", first, "--value", "7000")
+    assert "3 letters replayed" in run("replay", "--key", "k7", "--rate", "100")
+    until(lambda: len(desk.out().get("k7", ())) == 3, 60, desk.cluster.story)
+    assert desk.out()["k7"] == [7000, 57, 107]
+    assert "replayed" in run("replay", "--key", "k7", code=1)
+    assert "3 letters replayed" in run("replay", "--key", "k7", "--force")
+    until(lambda: desk.out()["k7"] == [7000, 57, 107] * 2, 60, desk.cluster.story)
+
+    assert "3 letters discarded" in run("discard", "--key", "k8", "--why", "a drill")
+    assert "a drill" in run("export", "--key", "k8")
+    assert "no open dead letters" in run("list", "--key", "k8")
+    assert "3 letters replayed" in run("replay", "--cause", "ValueError")  # k9's, which fail again
+    until(lambda: len(desk.cluster.read(desk.dead)) == 12, 60, desk.cluster.story)
+    again = [json.loads(line) for line in run("export", "--key", "k9").splitlines()]
+    assert [letter["state"] for letter in again] == ["replayed"] * 3 + ["open"] * 3
+    assert "__streamapp.replay.times=1" in again[-1]["letter"] or "replay" in run("show", again[-1]["letter"])
+    replays = [
+        each for each in headers_of(desk.cluster, desk.cluster.source) if "__streamapp.replay.letter" in each
+    ]
+    assert len(replays) == 9
+    assert sum(each["__streamapp.replay.edited"] == b"true" for each in replays) == 2
+    assert worker.worker.terminate() == 0
+
+
+def test_a_second_desk_stops_the_first_and_nothing_is_replayed_twice(desk: Desk) -> None:
+    """The first desk is between two transactions when another one begins."""
+    cluster = desk.cluster
+    for number in range(6):
+        cluster.producer.produce(
+            desk.dead,
+            f"{number}",
+            "k",
+            headers=[("__streams.errors.topic", cluster.source), ("__streams.errors.partition", "0")],
+        )
+    cluster.producer.flush()
+    config = StreamsConfig(cluster.id, bootstrap_servers=cluster.bootstrap, dead_letter_queue_topic=desk.dead)
+    seconds: list[int] = []
+
+    def another(written: int) -> None:
+        if written == 2:
+            seconds.append(FailureDesk(config).replay(lambda letter: True))
+
+    with pytest.raises(BrokerError, match="another desk writes now"):
+        FailureDesk(config).replay(lambda letter: True, rate=2, progress=another)
+    assert seconds == [4]
+    assert [value for _, value in cluster.read(cluster.source)] == [b"%d" % number for number in range(6)]
+    assert FailureDesk(config).replay(lambda letter: True) == 0
