@@ -63,7 +63,8 @@ class RestClient:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings: RegistrySettings = settings
-        self.sleep, self.clock = sleep, clock
+        self.sleep: Callable[[float], None] = sleep
+        self.clock: Callable[[], float] = clock
         self._pool: urllib3.PoolManager | None = None
         self._lock = threading.Lock()
         self._first = 0

@@ -59,7 +59,8 @@ class JsonSchemaSerde(Serde[T]):
         if schema is None and type is None:
             raise ConfigError("JsonSchemaSerde needs a schema, or a type that the schema follows from")
         self.schema: Any = _derived(type) if schema is None else _as_json(schema)
-        self.type, self.validate = type, validate
+        self.type: Any = type
+        self.validate: bool = validate
         title = self.schema.get("title") if isinstance(self.schema, dict) else None
         record = title if isinstance(title, str) else None
         self.registered: Registered = Registered(

@@ -66,7 +66,8 @@ class ProtobufSerde(Serde[T]):
             raise ConfigError(
                 f"{descriptor.file.name} imports {', '.join(foreign)}: register both, and pin the schema with version="
             )
-        self.message, self.type = message, type
+        self.message: Any = message
+        self.type: Any = type
         self.schema: str = proto_text(descriptor) if version is None else ""
         self._full_name: str = descriptor.full_name
         self.registered: Registered = Registered(

@@ -54,9 +54,12 @@ class Registered:
             raise ConfigError(
                 f'version must be a version of the subject (1, 2 ...) or "latest", not {version!r}'
             )
-        self.schema, self.format, self.record = schema, format, record
-        self.strategy, self.version = strategy, version
-        self.subject = subject or record or "the schema"
+        self.schema: Schema = schema
+        self.format: SchemaFormat = format
+        self.record: str | None = record
+        self.strategy: SubjectStrategy = strategy
+        self.version: int | Literal["latest"] | None = version
+        self.subject: str = subject or record or "the schema"
         self._given_subject = subject
         self._registry = registry
         self._own_registry: SchemaRegistry | None = None
