@@ -19,7 +19,11 @@ def missing_for_spark() -> list[str]:
 
 def require_schemas(package: str) -> None:
     """Raises `MissingExtraError` unless a package of the extra ``schemas`` is there."""
-    if find_spec(package) is None:
+    try:
+        there = find_spec(package) is not None
+    except (ImportError, ValueError):  # the package around it is not there either
+        there = False
+    if not there:
         raise MissingExtraError(
             f"this needs the extra schemas, and {package} is not installed: pip install 'streamapp[schemas]' "
             "(in a checkout: pip install '.[schemas]')"

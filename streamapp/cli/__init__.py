@@ -15,10 +15,10 @@ from streamapp.cli.describe import describe
 from streamapp.cli.dlq import dlq_group
 from streamapp.cli.doctor import doctor
 from streamapp.cli.group_offsets import offsets_group
+from streamapp.cli.local_registry import registry_group
 from streamapp.cli.outbox import outbox_group
 from streamapp.cli.pause import pause, resume
 from streamapp.cli.reconcile import reconcile_command
-from streamapp.cli.registry import registry_group
 from streamapp.cli.replay import replay
 from streamapp.cli.reset import reset
 from streamapp.cli.schema import schema_group
