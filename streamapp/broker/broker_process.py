@@ -27,7 +27,7 @@ class BrokerProcess:
     """
 
     def __init__(self, folder: Path, name: str = "broker") -> None:
-        self.log = folder / f"{name}.log"
+        self.log: Path = folder / f"{name}.log"
         self._folder = folder
         self._pid_file = folder / f"{name}.pid"
         self._child: subprocess.Popen[bytes] | None = None

@@ -89,7 +89,7 @@ class LocalKafka:
             raise BrokerError(f"A local cluster has 1 or 3 brokers, not {brokers}.")
         if not 0 <= port <= 65_533:
             raise BrokerError(f"Port {port} is out of range: use 1 to 65533, or 0 for a free one.")
-        self.data_dir = Path(data_dir).absolute()
+        self.data_dir: Path = Path(data_dir).absolute()
         self._wanted_brokers = brokers
         self._wanted_port = port
         self._heap_mb = heap_mb

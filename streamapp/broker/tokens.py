@@ -9,9 +9,16 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from typing import TYPE_CHECKING
 
-from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaConnectionError
+
+if TYPE_CHECKING:
+
+    class AbstractTokenProvider:
+        """aiokafka's has no types."""
+else:
+    from aiokafka.abc import AbstractTokenProvider
 
 __all__ = ["TokenProvider"]
 
@@ -20,7 +27,7 @@ _RENEW_SECONDS = 30.0
 """A token is fetched anew that long before its end."""
 
 
-class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
+class TokenProvider(AbstractTokenProvider):
     """Fetches a token with a client's id and secret (OAuth 2.0, ``client_credentials``), and keeps it while it lives.
 
     Raises `KafkaConnectionError` when the endpoint gives none: aiokafka logs that and tries again.

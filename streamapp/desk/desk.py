@@ -38,7 +38,7 @@ class FailureDesk:
             raise ConfigError(
                 f"{config.application_id} has no dead letters: dead_letter_queue_topic is not set"
             )
-        self.topic = config.dead_letter_queue_topic
+        self.topic: str = config.dead_letter_queue_topic
         self._marks_topic = marks_topic(self.topic)
         self._config, self._clock = config, clock
 

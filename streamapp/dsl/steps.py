@@ -143,7 +143,7 @@ class DerivedStep(TableStep):
         self._parent, self._spec = parent, spec
         self._make_operator, self._make_view = make_operator, make_view
         if wants_old:
-            self.send_old = parent.enable_old_values(False)
+            self.send_old: bool = parent.enable_old_values(False)
 
     def enable_old_values(self, force: bool) -> bool:
         if self._spec is not None or self._parent.enable_old_values(force):

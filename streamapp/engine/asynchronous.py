@@ -84,7 +84,7 @@ class AsyncStep:
         self._started: list[Future[None]] = []
         self._finished: deque[_Call] = deque()  # appended to by the event loop's thread
         self._running = 0
-        self.pending = 0
+        self.pending: int = 0
         """Records that have come in and not gone on."""
 
     @property

@@ -26,11 +26,11 @@ class BoundContext:
         self, node: ProcessorNode, task: RunningTask, children: Mapping[str, ProcessFn], failures: Failures
     ) -> None:
         self.failures = self._failures = failures
-        self.name = node.name
+        self.name: str = node.name
         self.task: TaskContext = task
         self._task = task
         aside = getattr(node.operator, "side_outputs", ())
-        self.forward = fan_out([child for name, child in children.items() if name not in aside])
+        self.forward: ProcessFn = fan_out([child for name, child in children.items() if name not in aside])
         self._node = node
         self._children = children
 

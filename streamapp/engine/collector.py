@@ -16,7 +16,8 @@ class ResultRefused(BrokerError):
 
     def __init__(self, reason: str, remedy: str, *, final: bool = False) -> None:
         super().__init__(reason)
-        self.remedy, self.final = remedy, final
+        self.remedy: str = remedy
+        self.final: bool = final
 
 
 class Collector(Protocol):

@@ -27,8 +27,8 @@ class CurrentRecord:
 
     def __init__(self) -> None:
         self.topic: str | None = None
-        self.offset = -1
-        self.timestamp = -1
+        self.offset: int = -1
+        self.timestamp: int = -1
         self.headers: Headers = NO_HEADERS
         self.batch: RecordBatch | None = None
         """The batch that has the record's bytes."""

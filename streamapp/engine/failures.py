@@ -16,7 +16,7 @@ from streamapp.serdes.types import excerpt
 
 __all__ = ["LETTER", "NO_FAULT_OF_THE_RECORD", "Failures", "ProcessingFailed", "error_headers"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 _STREAMAPP = str(Path(__file__).parents[1])

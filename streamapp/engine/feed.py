@@ -27,9 +27,9 @@ class Feed:
     ) -> None:
         self._task = task
         self._goes_on = goes_on
-        self.readers = dict(readers)
+        self.readers: dict[TopicPartition, RecordReader] = dict(readers)
         """The readers of inputs that were not read to their ends."""
-        self.ended = set(ended)
+        self.ended: set[TopicPartition] = set(ended)
         """The inputs that hold no other input back (`Task.process`, ``caught_up``)."""
 
     def top_up(self) -> None:

@@ -94,9 +94,9 @@ class ParkedRecords:
     def __init__(self, store: Any) -> None:
         self._store = store
         self.lanes: dict[bytes, Lane] = {}
-        self.records = 0
-        self.bytes = 0
-        self.next_number = 0
+        self.records: int = 0
+        self.bytes: int = 0
+        self.next_number: int = 0
         """No record has this number yet."""
         self._due: list[tuple[int, bytes]] = []
         """A heap; an entry counts if the lane still has that time."""

@@ -18,8 +18,11 @@ class Schedule:
     __slots__ = ("callback", "cancelled", "interval", "node", "time")
 
     def __init__(self, node: str, time: int, interval: int, callback: Callable[[int], None]) -> None:
-        self.node, self.time, self.interval, self.callback = node, time, interval, callback
-        self.cancelled = False
+        self.node: str = node
+        self.time: int = time
+        self.interval: int = interval
+        self.callback: Callable[[int], None] = callback
+        self.cancelled: bool = False
 
     def cancel(self) -> None:
         """No further calls."""
@@ -36,7 +39,7 @@ class Punctuations:
 
     def __init__(self) -> None:
         self._heap = JavaHeap[Schedule]()
-        self.next_time = NEVER
+        self.next_time: int = NEVER
 
     def add(self, schedule: Schedule) -> None:
         self._heap.push(schedule, schedule.time)

@@ -25,8 +25,8 @@ class Punctuators:
     ) -> None:
         self._task, self._failures = task, failures
         self._refuse_wall_clock = refuse_wall_clock
-        self.by_stream_time = Punctuations()
-        self.by_wall_clock = Punctuations()
+        self.by_stream_time: Punctuations = Punctuations()
+        self.by_wall_clock: Punctuations = Punctuations()
 
     def schedule(
         self,

@@ -96,26 +96,28 @@ class RecordQueue:
         process: Callable[..., None],
         extractor: Callable[..., int] | None,
     ) -> None:
-        self.partition = partition
-        self.source = source
+        self.partition: TopicPartition = partition
+        self.source: SourceNode = source
         self._key_serde = source.key_serde.bind(partition.topic, True)
         self._value_serde = source.value_serde.bind(partition.topic, False)
-        self.keys = _Remembered(self._key_serde.decoder())
-        self.key_of = self.keys.__getitem__ if source.key_serde.immutable else self.keys.decode
-        self.value_of = self._value_serde.decoder()
-        self.process = process
-        self.extractor = extractor
+        self.keys: _Remembered = _Remembered(self._key_serde.decoder())
+        self.key_of: Callable[[bytes], Any] = (
+            self.keys.__getitem__ if source.key_serde.immutable else self.keys.decode
+        )
+        self.value_of: Callable[[bytes], Any] = self._value_serde.decoder()
+        self.process: Callable[..., None] = process
+        self.extractor: Callable[..., int] | None = extractor
         self.waiting: deque[RecordBatch] = deque()
         self.batch: RecordBatch | None = None
-        self.at = 0
-        self.size = 0
-        self.bytes = 0
+        self.at: int = 0
+        self.size: int = 0
+        self.bytes: int = 0
         self.sizes: deque[int] = deque()
-        self.partition_time = -1
+        self.partition_time: int = -1
         self.idle_deadline: int | None = None
         self.head: DecodedRecord | None = None
-        self.passed_over = False
-        self.decodable = -1
+        self.passed_over: bool = False
+        self.decodable: int = -1
 
     def add(self, batch: RecordBatch, size: int = 0) -> None:
         """Takes a batch of so many bytes."""

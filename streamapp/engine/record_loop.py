@@ -49,7 +49,7 @@ class RecordLoop:
         """The next offset to read of each input, of records that were processed."""
         self.partition_times: dict[TopicPartition, int] = {}
         """The largest timestamp of each input in an earlier task, for queues that are opened from now on."""
-        self.queues = self._group.queues
+        self.queues: dict[TopicPartition, RecordQueue] = self._group.queues
 
     def open(self, bound: Mapping[str, ProcessFn], inputs: Collection[TopicPartition]) -> None:
         """Takes the function of each source; from now on records can be enqueued."""

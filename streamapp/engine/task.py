@@ -12,12 +12,15 @@ from typing import Any
 
 from streamapp.engine.asynchronous import AsyncSteps
 from streamapp.engine.bind import bind_nodes
+from streamapp.engine.collector import Collector
 from streamapp.engine.current_record import CurrentRecord
 from streamapp.engine.failures import Failures
 from streamapp.engine.metadata import RememberedTimes
 from streamapp.engine.operator import Parking, ProcessFn
 from streamapp.engine.processor import Processor, ProcessorContext
+from streamapp.engine.punctuation import Schedule
 from streamapp.engine.punctuators import Punctuators
+from streamapp.engine.queues import RecordQueue
 from streamapp.engine.record_loop import RecordLoop
 from streamapp.engine.runner_ports import TaskEnvironment
 from streamapp.engine.running_task import TaskMetrics
@@ -52,23 +55,23 @@ class Task(CurrentRecord):
         self.plan = plan
         self.subtopology = subtopology
         self.partition = partition
-        self.task_id = f"{subtopology.id}_{partition}"
-        self.application_id = plan.application_id
-        self.collector = environment.collector
-        self.global_stores = environment.global_stores
-        self.wall_clock_ms = environment.wall_clock_ms
-        self.log_each_write = rules.log_each_write
-        self.any_partition = rules.any_partition
-        self.foreign_key_join_recheck = rules.always_recheck or plan.config.foreign_key_join_recheck
-        self.metrics = TaskMetrics()
-        self.commit_needed = False
-        self.commit_requested = False
+        self.task_id: str = f"{subtopology.id}_{partition}"
+        self.application_id: str = plan.application_id
+        self.collector: Collector = environment.collector
+        self.global_stores: Mapping[str, Any] = environment.global_stores
+        self.wall_clock_ms: Callable[[], int] = environment.wall_clock_ms
+        self.log_each_write: bool = rules.log_each_write
+        self.any_partition: bool = rules.any_partition
+        self.foreign_key_join_recheck: bool = rules.always_recheck or plan.config.foreign_key_join_recheck
+        self.metrics: TaskMetrics = TaskMetrics()
+        self.commit_needed: bool = False
+        self.commit_requested: bool = False
 
-        self.stream_time = -1
+        self.stream_time: int = -1
         self.parkings: dict[str, Parking] = {}
         """The operators in which records may wait for a retry."""
 
-        self.inputs = (
+        self.inputs: tuple[TopicPartition, ...] = (
             tuple(inputs)
             if inputs is not None
             else tuple(TopicPartition(t, partition) for t in subtopology.source_topics)
@@ -76,10 +79,10 @@ class Task(CurrentRecord):
         self._failures = Failures(self)
         self._async_steps = AsyncSteps(self, self._failures, environment.run_async)
         self._punctuators = Punctuators(self, self._failures, rules.refuse_wall_clock)
-        self.schedule = self._punctuators.schedule
+        self.schedule: Callable[..., Schedule] = self._punctuators.schedule
         self._loop = RecordLoop(self, subtopology, self._failures, self._punctuators, rules.partition_group)
-        self.positions = self._loop.positions
-        self.pass_over = self._loop.pass_over
+        self.positions: dict[TopicPartition, int] = self._loop.positions
+        self.pass_over: Callable[[RecordQueue], None] = self._loop.pass_over
         self._processors: list[tuple[str, Processor, ProcessorContext]] = []
         self._shared: dict[str, Any] = {}
         self._times = RememberedTimes()
@@ -91,7 +94,7 @@ class Task(CurrentRecord):
             rows = RowMemory(plan.config.memory.rows)
         changelogs = environment.changelogs or environment.collector
         self._stores = TaskStores(subtopology, self, backend, changelogs, cache, rows)
-        self.log = self._stores.log
+        self.log: Callable[[str, bytes, bytes | None, int | None, Headers], None] = self._stores.log
 
     # ------------------------------------------------------------------ life
 

@@ -26,7 +26,7 @@ from streamapp.topology.plan import Subtopology
 
 __all__ = ["Restoration", "TaskSession", "commit"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 S = TypeVar("S", bound="TaskSession")
 
 
@@ -56,7 +56,7 @@ class TaskSession:
         inputs: Iterable[TopicPartition] | None = None,
     ) -> None:
         self._home = home
-        self.name = f"{subtopology.id}_{partition}"
+        self.name: str = f"{subtopology.id}_{partition}"
         self.subtopology = subtopology
         self.changelogs: dict[TopicPartition, str] = {
             TopicPartition(topic.name, partition): store
@@ -65,15 +65,15 @@ class TaskSession:
         """Changelog partition -> store, of the stores that are logged."""
         self.starts: dict[TopicPartition, int] = {}
         """The offset at which reading began, by input: the committed offset, or the one that the reset policy gave."""
-        self.running = False
+        self.running: bool = False
         """True between `start` and `close`."""
         backend = self._open_state()
         try:
-            self.task = Task(environment, subtopology, partition, backend, inputs)
+            self.task: Task = Task(environment, subtopology, partition, backend, inputs)
         except BaseException:
             backend.close()
             raise
-        self.inputs = self.task.inputs
+        self.inputs: tuple[TopicPartition, ...] = self.task.inputs
 
     # ------------------------------------------------------------------ before it runs
 

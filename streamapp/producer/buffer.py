@@ -24,7 +24,8 @@ class Buffer:
 
     def __init__(self, records: int, size: int) -> None:
         self._most_records, self._most_bytes = records, size
-        self.records = self.bytes = 0
+        self.records: int = 0
+        self.bytes: int = 0
         """In use now."""
         self._line: deque[tuple[int, int, Future[None]]] = deque()
         self._lock = threading.Lock()

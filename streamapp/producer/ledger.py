@@ -42,7 +42,8 @@ class Ledger:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.fspath(path)
         self._new: dict[str, list[int]] = {}
-        self.expected = self.found = 0
+        self.expected: int = 0
+        self.found: int = 0
         """How many records each account has."""
         try:
             self._rows = Rdict(self._path, Options(raw_mode=True))

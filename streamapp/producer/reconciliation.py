@@ -21,7 +21,7 @@ from streamapp.records import OutputRecord, TopicPartition
 
 __all__ = ["Identity", "Reconciliation", "account", "count_of", "identity_of", "reconcile", "republish"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _SILENCE_SECONDS = 60.0
 _ATTEMPT_SECONDS = 30.0

@@ -22,7 +22,7 @@ from streamapp.producer.session import Bookmark, RecordsRefused, TransactionSess
 
 __all__ = ["OutboxRelay", "RelayMetrics"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _ATTEMPT_SECONDS = 10.0
 _TRANSACTION_TIMEOUT_MS = 30_000

@@ -97,7 +97,8 @@ class TransactionSession:
         unknown: UnknownTopics,
         retried: Callable[[int], None] = lambda times: None,
     ) -> None:
-        self.name, self._unknown = name, unknown
+        self.name: str = name
+        self._unknown = unknown
         producer_settings = {
             **settings,
             "transactional.id": name,

@@ -54,7 +54,7 @@ class SpillLog:
     """
 
     def __init__(self, path: str | os.PathLike[str], name: str, *, most_bytes: int) -> None:
-        self.path = os.path.abspath(path)
+        self.path: str = os.path.abspath(path)
         self.most_bytes = most_bytes
         self._synced = WriteOptions()
         self._synced.sync = True
@@ -71,12 +71,15 @@ class SpillLog:
         if owner != name:
             self._rows.close()
             raise ConfigError(f"the spill log {self.path} belongs to the producer {owner}, not to {name}")
-        self.transactional_id = (self._rows.get(_ID) or f"{name}-{uuid.uuid4().hex[:12]}".encode()).decode()
+        self.transactional_id: str = (
+            self._rows.get(_ID) or f"{name}-{uuid.uuid4().hex[:12]}".encode()
+        ).decode()
         self._next = self._reserved = int(self._rows.get(_NEXT) or 1)
         self._write(
             {_NAME: name.encode(), _ID: self.transactional_id.encode(), _VERSION: _FORMAT}, (), synced=True
         )
-        self.records = self.bytes = 0
+        self.records: int = 0
+        self.bytes: int = 0
         """Records that wait, and their bytes."""
         for parcel in self._parcels(_WAITING, 0):
             self.records += len(parcel.records)

@@ -28,7 +28,7 @@ from streamapp.records import OutputRecord
 
 __all__ = ["TransactionalChannel"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _ATTEMPT_SECONDS = 10.0
 _TRANSACTION_TIMEOUT_MS = 30_000

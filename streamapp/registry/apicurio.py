@@ -64,7 +64,7 @@ class LocalRegistry:
     ) -> None:
         if not 0 <= port <= 65_535:
             raise BrokerError(f"Port {port} is out of range: use 1 to 65535, or 0 for a free one.")
-        self.data_dir = Path(data_dir).absolute()
+        self.data_dir: Path = Path(data_dir).absolute()
         self._wanted_port = port
         self._start_timeout = start_timeout
         self._process = BrokerProcess(self.data_dir, "registry")

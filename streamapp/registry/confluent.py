@@ -18,7 +18,7 @@ from streamapp.serdes.schema_registry import Schema, SchemaFormat, SchemaVersion
 
 __all__ = ["ConfluentSchemaRegistry", "schema_text"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _NO_SUBJECT, _NO_VERSION, _NO_SCHEMA = 40401, 40402, 40403
 _UNKNOWN_SECONDS = 10.0

@@ -12,7 +12,7 @@ from typing import Any
 
 __all__ = ["KnownSchemas"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class KnownSchemas:

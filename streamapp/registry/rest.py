@@ -20,7 +20,7 @@ from streamapp.registry.registry_settings import RegistrySettings
 
 __all__ = ["RegistryAway", "RegistryRefusal", "RestClient", "path_of"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 _CONNECT_SECONDS = 3.0
@@ -40,7 +40,9 @@ class RegistryRefusal(SchemaRegistryError):
 
     def __init__(self, message: str, status: int, code: int, said: str) -> None:
         super().__init__(message)
-        self.status, self.code, self.said = status, code, said
+        self.status: int = status
+        self.code: int = code
+        self.said: str = said
 
 
 def path_of(*parts: str | int) -> str:

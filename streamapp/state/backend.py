@@ -75,18 +75,21 @@ class MemoryBackend:
         self._tables: dict[str, _MemoryTable] = {}
         self._offsets: dict[str, int] = {}
 
-    def table(self, store: str) -> _MemoryTable:
-        return self._tables.setdefault(store, _MemoryTable())
+    def table(self, store: str) -> OrderedBytes:
+        return self._table(store)
 
     def offsets(self) -> dict[str, int]:
         return dict(self._offsets)
 
     def write(self, batch: WriteSet) -> None:
         for store, ranges in batch.range_deletes.items():
-            self.table(store).delete_ranges(ranges)
+            self._table(store).delete_ranges(ranges)
         for store, puts in batch.puts.items():
-            self.table(store).apply(puts)
+            self._table(store).apply(puts)
         self._offsets.update(batch.offsets)
+
+    def _table(self, store: str) -> _MemoryTable:
+        return self._tables.setdefault(store, _MemoryTable())
 
     def close(self) -> None:
         self._tables.clear()

@@ -70,10 +70,18 @@ class OuterJoinStore(Store):
         super().__init__(spec, table, task)
         self._key_serde, self._value_serde = _serdes(spec)
         self._rows = _raw_store(spec, table, task, memory, logged=spec.logged)
-        self.log_dirty = self._rows.log_dirty  # type: ignore[method-assign]
-        self.drain = self._rows.drain  # type: ignore[method-assign]
-        self.restore = self._rows.restore  # type: ignore[method-assign]
-        self.approximate_num_entries = self._rows.approximate_num_entries  # type: ignore[method-assign]
+
+    def log_dirty(self) -> None:
+        self._rows.log_dirty()
+
+    def drain(self, write_set: WriteSet) -> None:
+        self._rows.drain(write_set)
+
+    def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
+        self._rows.restore(batch, write_set)
+
+    def approximate_num_entries(self) -> int:
+        return self._rows.approximate_num_entries()
 
     def append(
         self, timestamp: int, is_left: bool, key: Any, value: Any, logged_at: int | None = None
@@ -136,7 +144,8 @@ class TimeOrderedBuffer(Store):
     def _count(self) -> None:
         # Not at once: between opening and the first record the store may be restored.
         self._counted = True
-        self.num_records, self.min_timestamp = 0, MAX_LONG
+        self.num_records: int = 0
+        self.min_timestamp: int = MAX_LONG
         for row_key, _ in self._rows.all():
             timestamp = _timestamp_of(row_key)
             self.num_records += 1
@@ -223,7 +232,7 @@ class SuppressBuffer(Store):
         self._dirty: dict[bytes, None] = {}
         self._hash_buckets = 16
         self._batch: list[tuple[bytes, bytes | None]] | None = None
-        self.buffer_size = 0
+        self.buffer_size: int = 0
         for key, data in table.range(None, None):
             change, time = BufferedChange.unpack(data)
             self._add(key, change, time)

@@ -38,8 +38,8 @@ class RecordCache:
     __slots__ = ("max_bytes", "used")
 
     def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = max_bytes
-        self.used = 0
+        self.max_bytes: int = max_bytes
+        self.used: int = 0
 
 
 class News:

@@ -61,7 +61,7 @@ class StateDirectory:
                 f"application_id may have letters, digits, '.', '_' and '-', got {application_id!r}"
             )
         self.application_id = application_id
-        self.path = Path(root) / application_id
+        self.path: Path = Path(root) / application_id
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = _locked(self.path / _LOCK)

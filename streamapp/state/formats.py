@@ -88,7 +88,8 @@ class Codec:
         kept_class, sound = _KEPT_CLASSES.get(type(serde), (None, None))
         self.kept_class: type | None = kept_class
         self.sound: Any = sound
-        self.immutable, self.exact = serde.immutable, serde.exact
+        self.immutable: bool = serde.immutable
+        self.exact: type | None = serde.exact
         serialize, deserialize = serde.serialize, serde.deserialize
 
         def to_bytes(value: Any) -> bytes:
@@ -133,7 +134,8 @@ class LeftOrRightSerde(Serde["tuple[bool, Any]"]):
     persistent_name = "LeftOrRightSerde"
 
     def __init__(self, left: Serde[Any], right: Serde[Any]) -> None:
-        self.left, self.right = left, right
+        self.left: Serde[Any] = left
+        self.right: Serde[Any] = right
 
     def serialize(self, value: tuple[bool, Any]) -> bytes:
         is_left, side_value = value

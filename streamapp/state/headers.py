@@ -6,7 +6,7 @@ Streams has them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from streamapp.records import NO_HEADERS, Headers, RecordBatch, Windowed
@@ -27,7 +27,7 @@ class HeadersCodec(Codec):
 
     def __init__(self, serde: Serde[Any] | None, store: str) -> None:
         super().__init__(serde, store, "value")
-        self.show_value = self.show
+        self.show_value: Callable[[Any], Any] = self.show
         kept_class, keep, show = self.kept_class, self.keep, self.show
         to_bytes, from_bytes = self.to_bytes, self.from_bytes
 
@@ -45,9 +45,11 @@ class HeadersCodec(Codec):
             headers, value = unpack_headers(data)
             return from_bytes(value), headers
 
-        self.kept_class = None
-        self.keep, self.show = keep_both, show_both
-        self.to_bytes, self.from_bytes = both_to_bytes, both_from_bytes
+        self.kept_class: type | None = None
+        self.keep: Callable[[Any], Any] = keep_both
+        self.show: Callable[[Any], Any] = show_both
+        self.to_bytes: Callable[[Any], bytes] = both_to_bytes
+        self.from_bytes: Callable[[bytes], Any] = both_from_bytes
 
 
 class _HeadersStore(WriteBehindStore):

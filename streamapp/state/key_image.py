@@ -22,7 +22,7 @@ class KeyImage:
     __slots__ = ("complete_from", "rows", "slots")
 
     def __init__(self, complete_from: int) -> None:
-        self.complete_from = complete_from
+        self.complete_from: int = complete_from
         self.slots: list[Any] = []
         self.rows: list[Row] = []
 

@@ -30,6 +30,7 @@ from streamapp.state.key_value import (
     TimestampedKeyValueStore,
 )
 from streamapp.state.lru import LruStore, TimestampedLruStore
+from streamapp.state.row_shape import RowShape
 from streamapp.state.session_store import SessionStore
 from streamapp.state.store_kind import StoreKind, register, registered
 from streamapp.state.versioned import VersionedStore
@@ -76,9 +77,9 @@ class KeyValue(StoreKind):
 
     persistent_name = "key_value"
     changelog_format = _VALUES_BY_KEY
-    shape = row_shape.BY_KEY
-    store_class = KeyValueStore
-    cached_class = CachedKeyValueStore
+    shape: ClassVar[RowShape | None] = row_shape.BY_KEY
+    store_class: ClassVar[Callable[..., Store]] = KeyValueStore
+    cached_class: ClassVar[Callable[..., CachedStore] | None] = CachedKeyValueStore
 
 
 @register
@@ -87,9 +88,9 @@ class Lru(StoreKind):
     """Plain values of the keys that were used last."""
 
     persistent_name = "lru"
-    shape = row_shape.BY_KEY
-    store_class = LruStore
-    cached_class = CachedLruStore
+    shape: ClassVar[RowShape | None] = row_shape.BY_KEY
+    store_class: ClassVar[Callable[..., Store]] = LruStore
+    cached_class: ClassVar[Callable[..., CachedStore] | None] = CachedLruStore
     latest_is_enough = False
     drops_rows = True
 
@@ -103,7 +104,7 @@ class Table(StoreKind):
 
     persistent_name = "timestamped"
     changelog_format = _VALUES_BY_KEY
-    shape = row_shape.BY_KEY_TIMESTAMPED
+    shape: ClassVar[RowShape | None] = row_shape.BY_KEY_TIMESTAMPED
     store_class: ClassVar[Callable[..., Store]] = TimestampedKeyValueStore
     cached_class: ClassVar[Callable[..., CachedStore] | None] = CachedTimestampedStore
     headers_format = True
@@ -113,8 +114,8 @@ class Table(StoreKind):
 class PlainTable(Table):
     """A table on disk that forgets the timestamps, and shows each row with -1, unknown."""
 
-    store_class = PlainTableStore
-    cached_class = CachedPlainTableStore
+    store_class: ClassVar[Callable[..., Store]] = PlainTableStore
+    cached_class: ClassVar[Callable[..., CachedStore] | None] = CachedPlainTableStore
     headers_format = False
 
     @property
@@ -126,8 +127,8 @@ class PlainTable(Table):
 class LruTable(Table):
     """A table of the keys that were used last."""
 
-    store_class = TimestampedLruStore
-    cached_class = CachedTimestampedLruStore
+    store_class: ClassVar[Callable[..., Store]] = TimestampedLruStore
+    cached_class: ClassVar[Callable[..., CachedStore] | None] = CachedTimestampedLruStore
     latest_is_enough = False
     drops_rows = True
 
@@ -138,8 +139,8 @@ class LruTable(Table):
 class ExpiringTable(Table):
     """A table whose rows expire once stream time has passed their timestamp by ``expires_after_ms``."""
 
-    store_class = ExpiringStore
-    cached_class = None
+    store_class: ClassVar[Callable[..., Store]] = ExpiringStore
+    cached_class: ClassVar[Callable[..., CachedStore] | None] = None
     drops_rows = True
 
     expires_after_ms: int
@@ -199,9 +200,9 @@ class Window(_ByTime):
     """
 
     persistent_name = "window"
-    shape = row_shape.WINDOWS
-    store_class = WindowStore
-    cached_class = CachedWindowStore
+    shape: ClassVar[RowShape | None] = row_shape.WINDOWS
+    store_class: ClassVar[Callable[..., Store]] = WindowStore
+    cached_class: ClassVar[Callable[..., CachedStore] | None] = CachedWindowStore
 
     size_ms: int
     retain_duplicates: bool = False
@@ -231,9 +232,9 @@ class TimestampedWindow(Window):
     """Values with the timestamp of their last update by key and window start: windowed tables of the DSL."""
 
     persistent_name = "timestamped_window"
-    shape = row_shape.WINDOWS_TIMESTAMPED
-    store_class = TimestampedWindowStore
-    cached_class = CachedTimestampedWindowStore
+    shape: ClassVar[RowShape | None] = row_shape.WINDOWS_TIMESTAMPED
+    store_class: ClassVar[Callable[..., Store]] = TimestampedWindowStore
+    cached_class: ClassVar[Callable[..., CachedStore] | None] = CachedTimestampedWindowStore
 
 
 @register
@@ -242,9 +243,9 @@ class Session(_ByTime):
     """Values by key, start and end."""
 
     persistent_name = "session"
-    shape = row_shape.SESSIONS
-    store_class = SessionStore
-    cached_class = CachedSessionStore
+    shape: ClassVar[RowShape | None] = row_shape.SESSIONS
+    store_class: ClassVar[Callable[..., Store]] = SessionStore
+    cached_class: ClassVar[Callable[..., CachedStore] | None] = CachedSessionStore
 
 
 @register
@@ -258,8 +259,8 @@ class Versioned(StoreKind):
 
     persistent_name = "versioned"
     changelog_format = _VALUES_BY_KEY
-    shape = row_shape.VERSIONS
-    store_class = VersionedStore
+    shape: ClassVar[RowShape | None] = row_shape.VERSIONS
+    store_class: ClassVar[Callable[..., Store]] = VersionedStore
     latest_is_enough = False
 
     retention_ms: int

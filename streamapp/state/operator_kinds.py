@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from streamapp.state.buffers import OuterJoinStore, SuppressBuffer, TimeOrderedBuffer
 from streamapp.state.headers import HeadersSubscriptionStore, HeadersWindowStore
 from streamapp.state.key_value import SubscriptionStore
 from streamapp.state.kinds import TimestampedWindow
 from streamapp.state.store_kind import StoreKind, register
+from streamapp.state.write_behind import Store
 
 __all__ = [
     "HeadersSubscriptions",
@@ -24,7 +27,7 @@ __all__ = [
 class HeadersWindow(TimestampedWindow):
     """The records that a stream-stream join keeps with their headers."""
 
-    store_class = HeadersWindowStore
+    store_class: ClassVar[Callable[..., Store]] = HeadersWindowStore
     keeps_headers = True
 
 
@@ -34,7 +37,7 @@ class OuterJoin(StoreKind):
     """Records of an outer or left stream-stream join that have no match yet, by time."""
 
     persistent_name = "list"
-    store_class = OuterJoinStore
+    store_class: ClassVar[Callable[..., Store]] = OuterJoinStore
 
 
 @register
@@ -43,7 +46,7 @@ class TimeOrdered(StoreKind):
     """Stream records that wait ``grace_ms`` for a versioned table."""
 
     persistent_name = "time_ordered_buffer"
-    store_class = TimeOrderedBuffer
+    store_class: ClassVar[Callable[..., Store]] = TimeOrderedBuffer
 
     grace_ms: int
 
@@ -59,7 +62,7 @@ class Suppression(StoreKind):
     """The updates that a suppression holds back, in memory."""
 
     persistent_name = "suppress_buffer"
-    store_class = SuppressBuffer
+    store_class: ClassVar[Callable[..., Store]] = SuppressBuffer
 
 
 @register
@@ -68,12 +71,12 @@ class Subscriptions(StoreKind):
     """The subscriptions of a foreign-key join."""
 
     persistent_name = "subscription"
-    store_class = SubscriptionStore
+    store_class: ClassVar[Callable[..., Store]] = SubscriptionStore
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadersSubscriptions(Subscriptions):
     """The same with the headers of the records."""
 
-    store_class = HeadersSubscriptionStore
+    store_class: ClassVar[Callable[..., Store]] = HeadersSubscriptionStore
     keeps_headers = True

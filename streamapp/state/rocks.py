@@ -45,9 +45,9 @@ class RocksMemory:
     """
 
     def __init__(self, block_cache_bytes: int = 128 * _MIB, write_buffer_bytes: int = 64 * _MIB) -> None:
-        self.cache = Cache(block_cache_bytes)
+        self.cache: Cache = Cache(block_cache_bytes)
         # RocksDB's own stall (True) waits for any database to flush, and none need be flushing.
-        self.write_buffers = WriteBufferManager(write_buffer_bytes, False)
+        self.write_buffers: WriteBufferManager = WriteBufferManager(write_buffer_bytes, False)
         self._most = write_buffer_bytes * 3 // 2
 
     @property
@@ -78,7 +78,7 @@ class RocksBackend:
     """
 
     def __init__(self, path: str | os.PathLike[str], memory: RocksMemory | None = None) -> None:
-        self.path = os.fspath(path)
+        self.path: str = os.fspath(path)
         self._memory = memory or RocksMemory()
         self._options = _options(self._memory)
         self._tables: dict[str, _RocksTable] = {}

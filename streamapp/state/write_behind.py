@@ -80,7 +80,7 @@ class Store:
 
     def __init__(self, spec: StoreSpec, table: OrderedBytes, task: StoreContext) -> None:
         self.spec = spec
-        self.name = spec.name
+        self.name: str = spec.name
         self._table = table
         self._task = task
         self._log_each = spec.logged and task.log_each_write

@@ -13,7 +13,7 @@ from aiohttp.http import HttpProcessingError
 
 __all__ = ["KEEP_ALIVE_SECONDS", "LimitedRunner", "most_connections"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 HEAD_SECONDS = 10.0
 """The longest time for the head of a request, from the connection's start or the head's first byte."""
@@ -54,7 +54,7 @@ class LimitedRunner(web.AppRunner):
         super().__init__(app, keepalive_timeout=KEEP_ALIVE_SECONDS, logger=_server_logger(), **kwargs)
         most = most_connections() if most is None else most
         self._connections = Connections(most)
-        self.backlog = max(32, min(128, most // 2))
+        self.backlog: int = max(32, min(128, most // 2))
         """Sites read this: asyncio accepts so many connections, some times over, before telling of the first."""
 
     async def setup(self) -> None:

@@ -33,7 +33,10 @@ class Problem(Exception):
         self, status: int, message: str, *, headers: dict[str, str] | None = None, **details: Any
     ) -> None:
         super().__init__(message)
-        self.status, self.message, self.headers, self.details = status, message, headers or {}, details
+        self.status: int = status
+        self.message: str = message
+        self.headers: dict[str, str] = headers or {}
+        self.details: dict[str, Any] = details
 
 
 class BadParameter(Problem):

@@ -22,7 +22,7 @@ HostToPartitionMap = dict[str, dict[str, list[int]]]
 
 __all__ = ["StreamsRouter", "blueprint"]
 
-blueprint = web.Blueprint("tables")
+blueprint: Any = web.Blueprint("tables")
 
 
 class StreamsRouter(Router):  # type: ignore[misc]

@@ -32,7 +32,7 @@ class RuntimeSource:
 
     def __init__(self, streams: StreamsRuntime) -> None:
         self._streams = streams
-        self.application_id = streams.plan.application_id
+        self.application_id: str = streams.plan.application_id
 
     def status(self) -> WorkerStatus:
         streams = self._streams

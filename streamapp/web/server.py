@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from aiohttp import web
 from faust.web.drivers.aiohttp import Web
@@ -118,12 +118,12 @@ class StreamsWeb(Web):  # type: ignore[misc]
     Faust's own statistics and graph move to ``/faust``. All its pages have the guard of the views.
     """
 
-    default_blueprints = (
+    default_blueprints: ClassVar[Any] = (
         ("/router", "faust.web.apps.router:blueprint"),
         ("/table", "streamapp.web.router:blueprint"),
     )
-    production_blueprints = ()
-    debug_blueprints = (
+    production_blueprints: ClassVar[Any] = ()
+    debug_blueprints: ClassVar[Any] = (
         ("/faust/graph", "faust.web.apps.graph:blueprint"),
         ("/faust", "faust.web.apps.stats:blueprint"),
     )

@@ -37,7 +37,8 @@ class NotAvailable(Exception):
 
     def __init__(self, reason: str, *, retry_after: int = 1) -> None:
         super().__init__(reason)
-        self.reason, self.retry_after = reason, retry_after
+        self.reason: str = reason
+        self.retry_after: int = retry_after
 
 
 @dataclass(frozen=True, slots=True)

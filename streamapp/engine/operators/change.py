@@ -29,7 +29,7 @@ class ChangeSerde(Serde[Change]):
 
     def __init__(self, inner: Serde[Any]) -> None:
         self.inner = inner
-        self.immutable = inner.immutable
+        self.immutable: bool = inner.immutable
 
     def serialize(self, value: Change) -> bytes:
         new, old, _ = value

@@ -95,7 +95,7 @@ class SubscriptionSerde(Serde[Subscription]):
 
     def __init__(self, primary_key: Serde[Any]) -> None:
         self.primary_key = primary_key
-        self.immutable = primary_key.immutable
+        self.immutable: bool = primary_key.immutable
 
     def serialize(self, value: Subscription) -> bytes:
         key = self.primary_key.serialize(value.primary_key)
@@ -139,7 +139,7 @@ class SubscriptionResponseSerde(Serde[SubscriptionResponse]):
 
     def __init__(self, inner: Serde[Any]) -> None:
         self.inner = inner
-        self.immutable = inner.immutable
+        self.immutable: bool = inner.immutable
 
     def serialize(self, value: SubscriptionResponse) -> bytes:
         data = b"" if value.value is None else self.inner.serialize(value.value)

@@ -20,10 +20,10 @@ class HeldContext:
 
     def __init__(self, ctx: NodeContext) -> None:
         self._ctx = ctx
-        self.name = ctx.name
+        self.name: str = ctx.name
         self.task: TaskContext = ctx.task
         self._held: list[tuple[ProcessFn, Any, Any, int, Headers]] = []
-        self.forward = self._holder(ctx.forward)
+        self.forward: ProcessFn = self._holder(ctx.forward)
 
     def forward_to(self, child: str) -> ProcessFn:
         return self._holder(self._ctx.forward_to(child))

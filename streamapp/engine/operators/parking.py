@@ -22,7 +22,7 @@ from streamapp.serdes.base import Serde
 
 __all__ = ["Parking"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _MOST_MS = 1_000
 """Time that one call of the punctuator takes for attempts, so that the task's inputs have their turn."""

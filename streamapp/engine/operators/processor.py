@@ -33,8 +33,8 @@ class BoundProcessorContext:
     def __init__(self, ctx: NodeContext) -> None:
         self._ctx = ctx
         self._task: Any = ctx.task
-        self.application_id = ctx.task.application_id
-        self.task_id = ctx.task.task_id
+        self.application_id: str = ctx.task.application_id
+        self.task_id: str = ctx.task.task_id
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
@@ -109,7 +109,7 @@ class ProcessorOperator(Operator):
     def __init__(self, supplier: Callable[[], Processor], fixed_key: bool = False) -> None:
         self.supplier = supplier
         self.fixed_key = fixed_key
-        self.stores = stores_of(supplier)
+        self.stores: tuple[Any, ...] = stores_of(supplier)
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         processor = self.supplier()

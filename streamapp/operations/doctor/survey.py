@@ -22,6 +22,7 @@ from streamapp.operations.doctor.worker_reports import WorkerReport
 from streamapp.operations.offsets.positions import Position, positions
 from streamapp.operations.offsets.subject import Subject
 from streamapp.records import TopicPartition
+from streamapp.topology.plan import Plan
 
 __all__ = ["Broker", "Partition", "Role", "Survey", "Topic"]
 
@@ -86,8 +87,12 @@ class Survey:
         reports: Sequence[WorkerReport] = (),
         app: Any = None,
     ) -> None:
-        self.subject, self.plan = subject, subject.plan
-        self.outage_ms, self.clients, self.reports, self.app = outage_ms, clients, reports, app
+        self.subject: Subject = subject
+        self.plan: Plan | None = subject.plan
+        self.outage_ms: int = outage_ms
+        self.clients: Sequence[ClientFile] = clients
+        self.reports: Sequence[WorkerReport] = reports
+        self.app: Any = app
         self.unseen: list[str] = []
 
     @cached_property

@@ -102,7 +102,7 @@ class Backfill:
         archived, spans = archives(self._files, counts)
         self.survey: Survey = survey(self._runner.plan, until, spans)
         """What will be done."""
-        self.first_times = first_times(config, self.survey.external, archived)
+        self.first_times: dict[TopicPartition, int] = first_times(config, self.survey.external, archived)
         """The timestamp of the first record of each partition that is read."""
         if self.first_times:
             logs = [topic.name for topic in self.survey.plan.internal_topics if topic.kind == "changelog"]

@@ -79,7 +79,7 @@ class Group:
 
     def __init__(self, config: StreamsConfig) -> None:
         self._config = config
-        self.name = config.application_id
+        self.name: str = config.application_id
 
     def members(self) -> list[Any]:
         """Who is in the group, each with ``client_id`` and ``host``."""

@@ -46,7 +46,7 @@ __all__ = ["Published", "publish"]
 COLUMNS = ("topic", "partition", "key", "value", "timestamp", "headers", "wanted")
 RECORDS_PER_TRANSACTION = 20_000
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ class Listener:
         self._socket.bind(("", 0))
         self._socket.setblocking(False)
         self._counts: dict[str, int] = {}
-        self.reporter = Reporter(host, self._socket.getsockname()[1])
+        self.reporter: Reporter = Reporter(host, self._socket.getsockname()[1])
 
     def processed(self, subtopology: int) -> int:
         """Records that the tasks of a sub-topology have processed."""

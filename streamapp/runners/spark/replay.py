@@ -95,7 +95,10 @@ class Replay:
     ) -> None:
         config = connected(topology.plan(config).config)
         self._runner = SparkRunner(topology, config, spark)
-        self._config, self.name, self._spark, self._progress = config, name, spark, progress
+        self._config = config
+        self.name: str = name
+        self._spark = spark
+        self._progress = progress
         self._since = since
         plan = self._runner.plan
         self._stores = {spec.name: spec for sub in plan.subtopologies for spec in sub.stores}

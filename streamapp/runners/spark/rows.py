@@ -32,7 +32,7 @@ class Rows:
         self._merges = {tp: Merge() for tp in self._topics if tp.topic in packed}
         self._partition = partition
         self._offsets = dict.fromkeys(self._topics, 0)
-        self.left = {tp: totals[tp] for tp in self._topics if totals.get(tp)}
+        self.left: dict[TopicPartition, int] = {tp: totals[tp] for tp in self._topics if totals.get(tp)}
         """How many records are still to come."""
 
     def ended(self) -> set[TopicPartition]:

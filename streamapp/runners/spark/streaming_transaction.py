@@ -41,8 +41,8 @@ class StreamTransaction:
         self, producer: Producer, member: bytes, partitions: Mapping[str, int], admin: KafkaAdmin
     ) -> None:
         self._producer = producer
-        self.results = _Output(producer, partitions)
-        self.changelogs = _ChangelogOutput(producer, partitions)
+        self.results: _Output = _Output(producer, partitions)
+        self.changelogs: _ChangelogOutput = _ChangelogOutput(producer, partitions)
         self._member = member
         self._admin = admin
 

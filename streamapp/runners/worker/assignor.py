@@ -22,7 +22,7 @@ from streamapp.runners.worker.placement import Candidate, Placement, TaskId, pla
 
 __all__ = ["RUNNING", "StreamsAssignor"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 RUNNING = -2
 """Stands for the offset of a task that its member runs (as in Kafka Streams' subscriptions)."""

@@ -11,7 +11,7 @@ from streamapp.state.directory import StateDirectory
 
 __all__ = ["StateCleaner"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class StateCleaner:

@@ -24,7 +24,7 @@ from streamapp.runners.worker.purge import RepartitionPurge
 
 __all__ = ["Committer"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _METADATA_SECONDS = 10.0
 
@@ -50,7 +50,7 @@ class Committer:
         self._purge = RepartitionPurge(admin, config.repartition_purge_interval_ms)
         self._committed: dict[TopicPartition, Position] = {}
         """What was committed since this worker was given its tasks."""
-        self.waits = False
+        self.waits: bool = False
         """Brokers have to answer. Stays so when a commit fails, until that is dealt with."""
 
     def open(self) -> None:

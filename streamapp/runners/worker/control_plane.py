@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from aiokafka import TopicPartition as AioTopicPartition
 from faust.transport.drivers import aiokafka as driver
@@ -77,4 +77,4 @@ class _Consumer(AgentConsumer):
 
 
 class StreamsTransport(AgentTransport):
-    Consumer = _Consumer
+    Consumer: ClassVar[Any] = _Consumer

@@ -33,7 +33,7 @@ from streamapp.state.backend import StateDamagedError
 
 __all__ = ["DataPlane"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 _IDLE_SECONDS = 0.02
@@ -96,20 +96,20 @@ class DataPlane(threading.Thread):
         """Records that were processed in the last turn."""
         self._draining = False
         """A commit is due and waits for asynchronous steps, which take no more records until then."""
-        self.progress = Progress()
-        self.fetcher = Fetcher(config, admin, self._confirm_member)
-        self.restorer = Restorer(config, admin)
-        self.standbys = Standbys(config, admin, open_task, self._close_task, membership.rejoin)
+        self.progress: Progress = Progress()
+        self.fetcher: Fetcher = Fetcher(config, admin, self._confirm_member)
+        self.restorer: Restorer = Restorer(config, admin)
+        self.standbys: Standbys = Standbys(config, admin, open_task, self._close_task, membership.rejoin)
         self.tasks: dict[TaskId, LiveTask] = {}
         self.left: dict[TaskId, int] = {}
         """How far the state on disk is of tasks that were closed."""
-        self.suspended = True
+        self.suspended: bool = True
         """True between the loss of an assignment and the next one: tasks are kept, nothing is processed."""
-        self.paused = False
+        self.paused: bool = False
         """True: somebody wants nothing to be processed; tasks are kept, restored and can be read (KIP-834)."""
-        self.processed = 0
-        self.commits = 0
-        self.turns = 0
+        self.processed: int = 0
+        self.commits: int = 0
+        self.turns: int = 0
         """Grows as long as the thread lives and does not hang."""
 
     # What the control plane asks for.

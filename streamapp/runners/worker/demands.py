@@ -12,7 +12,7 @@ from streamapp.topology.plan import Plan
 
 __all__ = ["check_file_limit", "check_timeouts"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 def check_timeouts(plan: Plan) -> None:

@@ -63,11 +63,13 @@ class StoreTable(Service):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.app = app
-        self.name = spec.name
+        self.name: str = spec.name
         self.spec = spec
         self.store_is_global = is_global
         place = "in every worker, from" if is_global else "changelog"
-        self.help = f"{spec.kind} store, {place} {topic}" if topic else f"{spec.kind} store, no changelog"
+        self.help: str = (
+            f"{spec.kind} store, {place} {topic}" if topic else f"{spec.kind} store, no changelog"
+        )
 
     @property
     def label(self) -> str:

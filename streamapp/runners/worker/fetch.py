@@ -22,7 +22,7 @@ from streamapp.runners.worker.logs import CLIENT_LOGGER
 
 __all__ = ["Fetcher"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _BATCH = 10_000
 _MAX_BUFFERED = 20_000

@@ -19,7 +19,7 @@ from streamapp.topology.plan import Plan
 
 __all__ = ["GlobalStores"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _BATCH = 10_000
 
@@ -28,7 +28,7 @@ class GlobalStores:
     """The global stores, in memory, fed by a consumer of their own from all partitions of their topics."""
 
     def __init__(self, plan: Plan, admin: LastingAdmin, topics: Topics, rows: RowMemory) -> None:
-        self.state = GlobalState(plan, wall_clock_ms=now_ms, rows=rows)
+        self.state: GlobalState = GlobalState(plan, wall_clock_ms=now_ms, rows=rows)
         self._missing: dict[TopicPartition, int] = {}
         """Partition -> the end that has to be reached before tasks may start."""
         self._consumer: RecordConsumer | None = None

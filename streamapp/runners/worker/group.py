@@ -18,7 +18,7 @@ from streamapp.errors import BrokerError, StreamsError
 
 __all__ = ["close_while_joining", "listen_to_heartbeats", "wait_until_free", "watch_membership"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _OURS = "faust"
 """The name of Faust's assignor; that of Kafka Streams is "stream"."""

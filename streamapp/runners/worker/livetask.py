@@ -42,7 +42,9 @@ class LiveTask(TaskSession):
         super().__init__(environment, subtopology, id.partition, home, inputs)
         self.id = id
         repartition_topics = {topic.name for topic in subtopology.repartition_topics}
-        self.repartitioned = tuple(tp for tp in self.inputs if tp.topic in repartition_topics)
+        self.repartitioned: tuple[TopicPartition, ...] = tuple(
+            tp for tp in self.inputs if tp.topic in repartition_topics
+        )
         """Those of its inputs that are repartition topics: nobody else reads them."""
 
 

@@ -20,7 +20,7 @@ from streamapp.topology.plan import Plan
 
 __all__ = ["changelog_ends", "committed_offsets", "offsets_on_disk"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 _SECONDS = 10.0
 """For an answer of the brokers."""
 _FAR = 2**62

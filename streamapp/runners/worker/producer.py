@@ -24,7 +24,7 @@ from streamapp.records import NO_HEADERS, Headers, TopicPartition, create_time
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, producer_settings
 from streamapp.runners.worker.membership import Member
 from streamapp.runners.worker.refusals import Refusals, refusal
-from streamapp.runners.worker.sender import FLUSH_STEP_SECONDS, Failure, open_sender
+from streamapp.runners.worker.sender import FLUSH_STEP_SECONDS, Failure, Sender, open_sender
 from streamapp.runners.worker.transactions import (
     OffsetsNotAnswered,
     TransactionAborted,
@@ -91,7 +91,7 @@ class RecordProducer:
     def _renew(self) -> None:
         smaller = self._refusals.batch_bytes
         batches = {} if smaller is None else {"batch.size": smaller}
-        self.client = open_sender(self._settings | batches, self._on_failure)
+        self.client: Sender = open_sender(self._settings | batches, self._on_failure)
         self._produce = self.client.produce
         self._failure = None
         self._in_transaction = False

@@ -20,7 +20,7 @@ from streamapp.records import TopicPartition
 
 __all__ = ["RepartitionPurge"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 60.0
 """How long a request without answer keeps the next one waiting."""

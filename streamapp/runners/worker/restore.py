@@ -23,7 +23,7 @@ from streamapp.runners.worker.livetask import LiveTask
 
 __all__ = ["ChangelogReader", "RestoreProgress", "Restorer"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 BATCH, BATCH_BESIDE_OTHERS = 20_000, 4_000
 """Records that are applied in one go: many when nothing else is to be done, fewer when running tasks wait for it."""

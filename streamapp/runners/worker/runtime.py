@@ -44,7 +44,7 @@ from streamapp.topology.snapshot import snapshot
 
 __all__ = ["StreamsRuntime"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 _START_SECONDS = 60.0
 """So long brokers may take to answer at first, as with Kafka's own clients (``default.api.timeout.ms``)."""
 _ASK_SECONDS = 5.0

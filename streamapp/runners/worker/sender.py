@@ -119,12 +119,14 @@ class NativeSender:
         self._on_failure = on_failure
         self._hurries: SimpleQueue[_native.Producer | None] = SimpleQueue()
         self._hurrier: threading.Thread | None = None
-        self.produce = self._client.produce
-        self.taken = self._client.taken
-        self.init_transactions = self._client.init_transactions
-        self.begin_transaction = self._client.begin_transaction
-        self.commit_transaction = self._client.commit_transaction
-        self.abort_transaction = self._client.abort_transaction
+        self.produce: Callable[[str, bytes | None, bytes | None, int, int, Headers], None] = (
+            self._client.produce
+        )
+        self.taken: Callable[[], tuple[int, int]] = self._client.taken
+        self.init_transactions: Callable[[float], None] = self._client.init_transactions
+        self.begin_transaction: Callable[[], None] = self._client.begin_transaction
+        self.commit_transaction: Callable[[float], None] = self._client.commit_transaction
+        self.abort_transaction: Callable[[float], None] = self._client.abort_transaction
 
     def poll(self, timeout: float) -> None:
         try:
@@ -179,10 +181,10 @@ class ConfluentSender:
         self._on_failure = on_failure
         self._client = Producer({**settings, "error_cb": _log_error})
         self._records = self._bytes = 0
-        self.init_transactions = self._client.init_transactions
-        self.begin_transaction = self._client.begin_transaction
-        self.commit_transaction = self._client.commit_transaction
-        self.abort_transaction = self._client.abort_transaction
+        self.init_transactions: Callable[..., None] = self._client.init_transactions
+        self.begin_transaction: Callable[[], None] = self._client.begin_transaction
+        self.commit_transaction: Callable[..., None] = self._client.commit_transaction
+        self.abort_transaction: Callable[..., None] = self._client.abort_transaction
 
     def produce(
         self,

@@ -20,7 +20,7 @@ from streamapp.runners.worker.restore import BATCH_BESIDE_OTHERS, ChangelogReade
 
 __all__ = ["Standbys"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _IDLE_SECONDS = 0.1
 """Between two looks at changelogs that had nothing new: standbys take no time from tasks that run."""

@@ -19,7 +19,7 @@ from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["Topics", "changelog_ids", "prepare_topics"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 _CREATE_SECONDS = 15.0
 _PAUSE_SECONDS = 0.1
 

@@ -19,7 +19,7 @@ from streamapp.errors import StreamsError
 
 __all__ = ["HangingError", "Place", "Watchdog"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0
 _STUCK_SECONDS = 30.0

@@ -93,7 +93,7 @@ def test_any_bytes_are_refused_or_a_value(name: str, data: bytes) -> None:
     "serde", [IntegerSerde(), DoubleSerde(), StringSerde(), UUIDSerde(), JsonSerde(str), SERDES["window"]]
 )
 @pytest.mark.parametrize(
-    "make", [lambda: 10**5000, lambda: deep(5000, lambda inner: [inner], 1)], ids=["digits", "deep"]
+    "make", [lambda: 10**5000, lambda: deep(200_000, lambda inner: [inner], 1)], ids=["digits", "deep"]
 )
 def test_a_value_that_cannot_even_be_shown_is_refused(serde: Serde[Any], make: Any) -> None:
     with pytest.raises(SerializationError):

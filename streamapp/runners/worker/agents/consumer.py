@@ -12,7 +12,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 from aiokafka.errors import KafkaError
 from faust.transport.drivers import aiokafka as driver
@@ -29,7 +29,7 @@ from streamapp.runners.worker.membership import FaustMembership, Member, StaleMe
 
 __all__ = ["AgentConsumer", "AgentConsumerThread", "AgentTransport"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _FINISH_SECONDS = 10.0
 """Records in work get this time to end before partitions go to somebody else."""
@@ -93,7 +93,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self._committing = asyncio.Lock()
         self._transactions = AgentTransactions(self.app.config) if self.app.config.exactly_once else None
         self._opened = False
-        self.fetches = 0
+        self.fetches: int = 0
         """The number of fetches that have begun. All fetches but the last one are passed on."""
 
     def _new_consumer_thread(self) -> AgentConsumerThread:
@@ -368,5 +368,5 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
 
 
 class AgentTransport(driver.Transport):  # type: ignore[misc]
-    Consumer = AgentConsumer
-    Producer = AgentProducer
+    Consumer: ClassVar[Any] = AgentConsumer
+    Producer: ClassVar[Any] = AgentProducer

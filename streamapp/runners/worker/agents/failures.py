@@ -15,7 +15,7 @@ from streamapp.errors import BrokerError, ProcessorStateError
 
 __all__ = ["WatchedAgent", "WatchedTopic"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _NO_FAULT_OF_THE_RECORD = (BrokerError, ProcessorStateError)
 

@@ -89,11 +89,13 @@ class BoundSends(Attachments):  # type: ignore[misc]
         record = _current_record()
         return record if record is not None and self.app.topics.acks_enabled_for(record.topic) else None
 
-    async def maybe_put(self, channel: ChannelT | str, *args: Any, force: bool = False, **kwargs: Any) -> Any:
+    async def maybe_put(
+        self, channel: ChannelT[Any] | str, *args: Any, force: bool = False, **kwargs: Any
+    ) -> Any:
         in_memory = not isinstance(channel, str | TopicT)
         return await super().maybe_put(channel, *args, force=force or in_memory, **kwargs)
 
-    def put(self, message: Message, channel: str | ChannelT, *args: Any, **kwargs: Any) -> FutureMessage:
+    def put(self, message: Message, channel: str | ChannelT[Any], *args: Any, **kwargs: Any) -> FutureMessage:
         topic = self.app.topic(channel) if isinstance(channel, str) else channel
         future = _SentAtCommit(topic.as_future_message(*args, **kwargs).message, message)
         self._bind(message, future)

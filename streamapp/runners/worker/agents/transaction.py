@@ -37,7 +37,7 @@ from streamapp.runners.worker.transactions import TransactionAborted
 
 __all__ = ["AgentTransactions"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class AgentTransactions:
@@ -50,8 +50,8 @@ class AgentTransactions:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="agents")
         self._producer: RecordProducer | None = None
         self._closed = False
-        self.pace = Pace(config.transaction_timeout_ms, config.memory.uncommitted)
-        self.progress = Progress()
+        self.pace: Pace = Pace(config.transaction_timeout_ms, config.memory.uncommitted)
+        self.progress: Progress = Progress()
 
     async def open(self) -> None:
         """Raises `BrokerError` when brokers do not answer."""
