@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from streamapp.runners.worker.agents.assignor import AgentAssignor
 from streamapp.runners.worker.agents.consumer import AgentTransport
 from streamapp.runners.worker.agents.demands import check_agents
 from streamapp.runners.worker.agents.failures import WatchedAgent, WatchedTopic
+from streamapp.runners.worker.agents.flow import FlowControl
 from streamapp.runners.worker.agents.recovery import AgentTableManager
 from streamapp.runners.worker.agents.sends import BoundSends
 from streamapp.runners.worker.clients import client_id
@@ -124,6 +126,11 @@ class App(faust.App):  # type: ignore[misc]
     @property
     def _runs_topology(self) -> bool:
         return "streams" in vars(self)
+
+    @cached_property
+    def flow_control(self) -> FlowControl:
+        """The flow of records into the queues of agents (Faust: ``App.flow_control``)."""
+        return FlowControl(loop=self.loop)
 
     def _new_transport(self) -> Any:
         transport = StreamsTransport if self._runs_topology else AgentTransport

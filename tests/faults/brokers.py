@@ -10,7 +10,7 @@ from typing import Any
 from streamapp.broker import LocalKafka
 from streamapp.broker.distribution import find_java, kafka_jars
 
-from ..processes import free_port
+from ..processes import free_port, until
 from .proxy import Link, Proxy
 
 __all__ = ["LINKS", "FaultyKafka"]
@@ -44,7 +44,10 @@ class FaultyKafka(LocalKafka):
         return range(1, len(self.status().brokers) + 1)
 
     def set_quota(self, client_id: str, **limits: int) -> None:
-        """Limits what a client may ask of each broker, in Kafka's names (``producer_byte_rate``: bytes each second)."""
+        """Limits what a client may ask of each broker, in Kafka's names (``producer_byte_rate``: bytes each second).
+
+        A broker that has just been started may refuse the tool for a moment.
+        """
         java = find_java()
         command = [java, "-cp", f"{kafka_jars(java)}/*", "kafka.admin.ConfigCommand", "--alter"]
         command += ["--bootstrap-server", self.bootstrap_servers, "--entity-type", "clients"]
@@ -54,7 +57,11 @@ class FaultyKafka(LocalKafka):
             "--add-config",
             ",".join(f"{k}={v}" for k, v in limits.items()),
         ]
-        subprocess.run(command, check=True, capture_output=True, timeout=120)
+        until(
+            lambda: subprocess.run(command, capture_output=True, timeout=120).returncode == 0,
+            60.0,
+            lambda: "the brokers do not take the quota",
+        )
 
     def dropped_markers(self, application: str) -> str | None:
         """The line of a broker's log that says it skipped the markers of one of this application's transactions."""
