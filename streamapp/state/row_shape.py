@@ -57,7 +57,7 @@ def _keys(store: Any) -> Iterator[FlatRow]:
 
 
 def _timestamped_keys(store: Any) -> Iterator[FlatRow]:
-    return ((key, value, timestamp, None, None) for key, (value, timestamp) in store.all())
+    return ((key, value, timestamp, None, None) for key, (value, timestamp, *_) in store.all())
 
 
 def _spans(store: Any) -> Iterator[FlatRow]:
@@ -65,7 +65,8 @@ def _spans(store: Any) -> Iterator[FlatRow]:
 
 
 def _timestamped_spans(store: Any) -> Iterator[FlatRow]:
-    return ((at.key, value, timestamp, at.start, at.end) for at, value, timestamp in store.all())
+    # Rows of a store that keeps headers end with them.
+    return ((at.key, value, timestamp, at.start, at.end) for at, value, timestamp, *_ in store.all())
 
 
 def _versions(store: Any) -> Iterator[FlatRow]:

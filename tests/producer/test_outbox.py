@@ -185,7 +185,7 @@ def test_database_and_brokers_are_killed_while_rows_are_written_and_relayed(
             for kill in ("database", "broker", "database"):
                 before = running.metrics.relayed
                 until(
-                    lambda before=before: running.metrics.relayed > before + 50, 120, lambda: running.metrics
+                    lambda before=before: running.metrics.relayed > before + 50, 300, lambda: running.metrics
                 )  # type: ignore[misc]
                 if kill == "database":
                     server.kill()
@@ -194,12 +194,12 @@ def test_database_and_brokers_are_killed_while_rows_are_written_and_relayed(
                     mortal.kill_broker(1)
                     mortal.start_broker(1)
             before = running.metrics.relayed
-            until(lambda: running.metrics.relayed > before + 50, 120, lambda: running.metrics)
+            until(lambda: running.metrics.relayed > before + 50, 300, lambda: running.metrics)
             enough.set()
             writer.join()
             # The connection of `database` has not survived.
             waiting = PostgresOutbox(server.conninfo)
-            until(lambda: not waiting.count(), 120, lambda: running.metrics)
+            until(lambda: not waiting.count(), 300, lambda: running.metrics)
             assert running.metrics.failures
         values = [int(value or b"") for value in topics.values(topic)]
     assert values == sorted(set(values)), "order, and none twice"
