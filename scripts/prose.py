@@ -170,7 +170,9 @@ def main(arguments: list[str]) -> int:
     found = {str(path.relative_to(ROOT)): findings(path) for path in chosen or files()}
     if "--unconverted" in arguments:
         bad = {name for name in found if found[name]}
-        UNCONVERTED.write_text("".join(f"{name}\n" for name in sorted(bad & listed if listed else bad)))
+        UNCONVERTED.write_text(
+            "".join(f"{name}\n" for name in sorted(bad & listed if UNCONVERTED.exists() else bad))
+        )
         return 0
     problems = [
         f"{name}:{finding.line}: {finding.message}"

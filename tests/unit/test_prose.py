@@ -148,6 +148,10 @@ def test_the_list_only_shrinks(tree: Path) -> None:
     (tree / "docs/worse.md").write_text("No audience.\n")
     assert prose.main(["--unconverted"]) == 0
     assert (tree / "scripts/prose-unconverted.txt").read_text() == "docs/bad.md\n"
+    (tree / "docs/bad.md").write_text("This page is for users.\n")
+    for _ in range(2):
+        assert prose.main(["--unconverted"]) == 0
+        assert (tree / "scripts/prose-unconverted.txt").read_text() == ""
 
 
 def test_long_lines_and_pages_without_readers_are_found(tree: Path) -> None:
