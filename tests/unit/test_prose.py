@@ -47,6 +47,7 @@ def messages(text: str, kind: str = "paragraph", history: bool = False) -> list[
         ("The task hurries.", "docstring", "flush, or send now, not 'hurries'"),
         ("Each member has a seat.", "heading", "membership, or placement, not 'seat'"),
         (" ".join(["word"] * 26) + ".", "cell", "26 words"),
+        (" ".join(["word"] * 14) + "; " + " ".join(["word"] * 14) + ".", "paragraph", "28 words"),
     ],
 )
 def test_found(text: str, kind: str, found: str) -> None:
@@ -63,6 +64,7 @@ def test_found(text: str, kind: str, found: str) -> None:
         ("Memory that is used to hold rows is limited.", "paragraph"),
         (" ".join(["word"] * 25) + ". " + " ".join(["word"] * 25) + ".", "paragraph"),
         (" ".join(["word"] * 14) + ". librdkafka " + " ".join(["word"] * 14) + ".", "paragraph"),
+        (" ".join(["word"] * 14) + "; " + " ".join(["word"] * 14), "cell"),
         ("The `circle` of `hurry()` is code.", "paragraph"),
         ("The task that is idle, e.g. a standby, waits.", "docstring"),
     ],
