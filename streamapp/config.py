@@ -64,7 +64,7 @@ OPTIMIZATIONS = ("reuse.ktable.source.topics", "merge.repartition.topics", "sing
 
 
 ExceptionHandler = Answer | Chooser
-"""What to do with a record that cannot be handled (see `Answer`). A callable decides for each record."""
+"""The answer to a record that fails: an `Answer`, or a callable that decides for each record."""
 
 
 def _names_unknown_settings(config: type[T]) -> type[T]:
@@ -116,7 +116,7 @@ class StreamsConfig:
     session_timeout_ms: int = 45_000
     max_poll_interval_ms: int = 300_000
     repartition_purge_interval_ms: int = 30_000
-    """How often records that were consumed are deleted from repartition topics."""
+    """Interval in ms at which a worker deletes processed records from repartition topics."""
     max_task_idle_ms: int = 0
     num_standby_replicas: int = 0
     """Copies of each task's state that other workers keep warm; they answer stale reads and take over at once."""
