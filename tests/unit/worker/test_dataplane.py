@@ -269,15 +269,15 @@ def test_the_counters_of_dropped_records_do_not_fall(plane: Plane) -> None:
         plane.fetcher.key = None  # type: ignore[attr-defined]
         plane.fetcher.arrived = dict.fromkeys(ids, count)  # type: ignore[attr-defined]
         plane._turn()
-        return plane.dropped_records
+        return plane.tasks.dropped_records
 
     plane.given(1, ONE, TWO)
-    assert plane.dropped_records == {"0_0": 0, "0_1": 0}
+    assert plane.tasks.dropped_records == {"0_0": 0, "0_1": 0}
     assert dropping(3, ONE, TWO) == {"0_0": 3, "0_1": 3}
     first = plane.tasks[ONE]
     plane.given(3, ONE)  # closed and opened anew; the other one goes to another worker
     assert plane.tasks[ONE] is not first
-    assert plane.dropped_records == {"0_0": 3, "0_1": 3}
+    assert plane.tasks.dropped_records == {"0_0": 3, "0_1": 3}
     assert dropping(2, ONE) == {"0_0": 5, "0_1": 3}
     plane.given(4, ONE, standbys={TWO: False})
     plane.given(5, ONE, TWO)  # comes back, by way of a standby
@@ -380,7 +380,7 @@ def test_a_task_becomes_a_standby(plane: Plane) -> None:
     plane.given(2, ONE, standbys={TWO: False})
     assert set(plane.standbys.tasks) == {TWO}
     assert plane.running == {ONE}
-    assert TWO in plane.left
+    assert TWO in plane.tasks.left
 
 
 FAILURES = (
