@@ -81,7 +81,7 @@ class DataPlane(threading.Thread):
         self._current: LiveTask | None = None
         self._membership = membership
         self._repaired: set[TaskId] = set()
-        self._last_commit = self._last_punctuation = self._last_look = self._last_hurry = time.monotonic()
+        self._last_commit = self._last_punctuation = self._last_look = self._last_send = time.monotonic()
         self._committer = Committer(config, admin, outputs, ledger, membership, self._abandoned.is_set)
         self._pace = Pace(config.transaction_timeout_ms, 2 * config.memory.uncommitted)
         self._waiting = 0
@@ -271,9 +271,9 @@ class DataPlane(threading.Thread):
 
     def _send_in_time(self) -> None:
         now = time.monotonic()
-        if self._done <= _FEW_RECORDS or now - self._last_hurry >= _LINGER_SECONDS:
-            self._last_hurry = now
-            self._committer.hurry()
+        if self._done <= _FEW_RECORDS or now - self._last_send >= _LINGER_SECONDS:
+            self._last_send = now
+            self._committer.send_now()
 
     def _in_steps(self) -> list[LiveTask]:
         """The running tasks with records in asynchronous steps, which cannot be committed."""

@@ -215,42 +215,42 @@ def test_ready_tasks_run_while_others_are_restored(plane: Plane) -> None:
 
 
 @pytest.fixture
-def hurried(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def sent_now(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How much was processed whenever results were sent at once; the plane runs one task."""
     asked: list[int] = []
-    monkeypatch.setattr(plane._committer, "hurry", lambda: asked.append(plane.processed))
+    monkeypatch.setattr(plane._committer, "send_now", lambda: asked.append(plane.processed))
     plane.given(1, ONE)
     asked.clear()
     return asked
 
 
 def test_results_of_few_records_do_not_wait_for_more(
-    plane: Plane, hurried: list[int], monkeypatch: pytest.MonkeyPatch
+    plane: Plane, sent_now: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dataplane, "_FEW_RECORDS", 2)
     for count in (0, 2, 3):
         plane.fetcher.arrived = {ONE: count}  # type: ignore[attr-defined]
         plane._turn()
-    assert hurried == [0, 2]
+    assert sent_now == [0, 2]
 
 
 def test_results_of_many_records_do_not_wait_for_long(
-    plane: Plane, hurried: list[int], monkeypatch: pytest.MonkeyPatch
+    plane: Plane, sent_now: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dataplane, "_FEW_RECORDS", 0)
     plane.fetcher.arrived = {ONE: 3}  # type: ignore[attr-defined]
     plane._turn()
-    assert hurried == []
+    assert sent_now == []
     monkeypatch.setattr(dataplane, "_LINGER_SECONDS", 0)
     plane._turn()
-    assert hurried == [3]
+    assert sent_now == [3]
 
 
 def test_outputs_of_a_transaction_wait_for_its_commit(plane: Plane) -> None:
     plane.given(1, ONE)
     plane.fetcher.arrived = {ONE: 1}  # type: ignore[attr-defined]
     plane._turn()
-    assert "hurry" not in plane.ledger.asked
+    assert "send_now" not in plane.ledger.asked
 
 
 def test_tasks_that_stay_are_not_closed_by_a_rebalance(plane: Plane) -> None:
