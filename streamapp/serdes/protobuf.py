@@ -10,10 +10,11 @@ import msgspec
 from streamapp._base.extras import require_schemas
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.base import Serde
+from streamapp.serdes.framing import GUID_BYTES, frame_end
 from streamapp.serdes.models import plain_of
 from streamapp.serdes.proto_text import message_at, proto_text
-from streamapp.serdes.registered import HEADER_BYTES, Registered, SubjectStrategy
-from streamapp.serdes.schema_registry import SchemaRegistry
+from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
+from streamapp.serdes.schema_registry import SchemaReference, SchemaRegistry
 from streamapp.serdes.types import excerpt, record_fields
 
 __all__ = ["ProtobufSerde"]
@@ -31,9 +32,9 @@ class ProtobufSerde(Serde[T]):
     the .proto file, and a message is made of them when they are written.
 
     The class reads what other versions of its message have written, as Protobuf does: fields that it lacks are passed
-    over, missing ones have their default. Bytes of another message are refused by its name. The file is registered as text; one that
-    imports others than ``google/protobuf/*`` has to be registered before, and pinned with ``version``. ``registry``,
-    ``subject_strategy`` and ``version`` are those of `AvroSerde`. Needs the extra ``schemas``.
+    over, missing ones have their default. Bytes of another message are refused by its name. The file is registered as text, and each
+    file that it imports under the import's path as subject (``google/protobuf/*`` excepted). ``registry``,
+    ``subject_strategy``, ``version`` and ``schema_id_in`` are those of `AvroSerde`. Needs the extra ``schemas``.
 
     >>> from google.protobuf.duration_pb2 import Duration
     >>> serde = ProtobufSerde(Duration, type=dict)
@@ -42,6 +43,7 @@ class ProtobufSerde(Serde[T]):
     """
 
     persistent_name = "ProtobufSerde"
+    framed = True
 
     def __init__(
         self,
@@ -52,6 +54,7 @@ class ProtobufSerde(Serde[T]):
         subject: str | None = None,
         subject_strategy: SubjectStrategy = "topic",
         version: int | Literal["latest"] | None = None,
+        schema_id_in: SchemaIdIn = "payload",
     ) -> None:
         require_schemas("google.protobuf")
         descriptor = getattr(message, "DESCRIPTOR", None)
@@ -59,22 +62,25 @@ class ProtobufSerde(Serde[T]):
             raise ConfigError(f"ProtobufSerde takes a class that protoc has generated, not {message!r}")
         if type is not None and type is not dict and record_fields(type) is None:
             raise ConfigError(f"type= of a ProtobufSerde is dict, a Struct or a dataclass, not {type!r}")
-        foreign = [
-            each.name for each in descriptor.file.dependencies if not each.name.startswith("google/protobuf/")
-        ]
-        if foreign and version is None:
-            raise ConfigError(
-                f"{descriptor.file.name} imports {', '.join(foreign)}: register both, and pin the schema with version="
-            )
         self.message: Any = message
         self.type: Any = type
-        self.schema: str = proto_text(descriptor) if version is None else ""
+        self.schema: str = proto_text(descriptor.file) if version is None else ""
         self._full_name: str = descriptor.full_name
+        references = _imports(descriptor.file) if version is None else ()
         self.registered: Registered = Registered(
-            self.schema, "PROTOBUF", self._full_name, registry, subject_strategy, version, subject
+            self.schema,
+            "PROTOBUF",
+            self._full_name,
+            registry,
+            subject_strategy,
+            version,
+            subject,
+            schema_id_in,
+            references,
         )
         self._path = _path(descriptor)
         self._indexes = _indexes(self._path)
+        self.header_bytes: int = GUID_BYTES + len(self._indexes) if schema_id_in == "header" else 0
         self._parse: Callable[[bytes], Any] = message.FromString
         self._own = b""
         self._known: dict[bytes, bool] = {}
@@ -92,9 +98,8 @@ class ProtobufSerde(Serde[T]):
 
     def bind(self, topic: str, is_key: bool) -> ProtobufSerde[T]:
         """This serde with the topic's subject: ``<topic>-key`` or ``<topic>-value``, or what the strategy says."""
-        bound = self.registered.subject_for(topic, is_key)
-        registry, strategy, version, _ = self.registered.arguments()
-        return _rebuilt(self.message, self.type, registry, strategy, version, bound)
+        subject = self.registered.subject_for(topic, is_key)
+        return _rebuilt(self.message, self.type, self.registered.arguments(subject))
 
     def serialize(self, value: T) -> bytes:
         header = self._own or self._first_header()
@@ -120,7 +125,7 @@ class ProtobufSerde(Serde[T]):
             raise self._unreadable(data, why) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self.message, self.type, *self.registered.arguments())
+        return _rebuilt, (self.message, self.type, self.registered.arguments())
 
     def _first_header(self) -> bytes:
         header, schema = self.registered.written()
@@ -132,17 +137,19 @@ class ProtobufSerde(Serde[T]):
 
     def _body(self, data: bytes) -> int:
         """The position behind the indexes, once they name this serde's message."""
-        if len(data) <= HEADER_BYTES or data[0] != 0:
+        start = frame_end(data)
+        if not start or len(data) == start:
             raise self._unreadable(
-                data, "they do not begin with a byte 0, a schema id of 4 bytes and message indexes"
+                data,
+                "they do not begin with a byte 0 and a schema id of 4 bytes, or a byte 1 and a GUID of 16, and message indexes",
             )
-        end = HEADER_BYTES + 1
+        end = start + 1
         path = [0]
-        if data[HEADER_BYTES] != 0:
-            path, end = _read_indexes(data)
+        if data[start] != 0:
+            path, end = _read_indexes(data, start)
         header = data[:end]
         if header not in self._known:
-            written = self.registered.writer_of(data[:HEADER_BYTES])
+            written = self.registered.writer_of(data)
             name = message_at(str(written), path)
             if name != self._full_name:
                 raise self._unreadable(
@@ -170,17 +177,24 @@ class ProtobufSerde(Serde[T]):
         )
 
 
-def _rebuilt(
-    message: Any,
-    type_: Any,
-    registry: SchemaRegistry | None,
-    strategy: SubjectStrategy,
-    version: int | Literal["latest"] | None,
-    subject: str | None,
-) -> ProtobufSerde[Any]:
+def _rebuilt(message: Any, type_: Any, registered: dict[str, Any]) -> ProtobufSerde[Any]:
+    # The references follow from the descriptor.
     return ProtobufSerde(
-        message, type=type_, registry=registry, subject=subject, subject_strategy=strategy, version=version
+        message, type=type_, **{name: value for name, value in registered.items() if name != "references"}
     )
+
+
+def _imports(file: Any, known: dict[str, SchemaReference] | None = None) -> tuple[SchemaReference, ...]:
+    """The files that a file imports, each once. Registries and compilers have those of Google."""
+    known = {} if known is None else known
+    found = []
+    for each in file.dependencies:
+        if each.name.startswith(("google/protobuf/", "google/type/", "confluent/")):
+            continue
+        if each.name not in known:
+            known[each.name] = SchemaReference(each.name, each.name, proto_text(each), _imports(each, known))
+        found.append(known[each.name])
+    return tuple(found)
 
 
 def _path(descriptor: Any) -> list[int]:
@@ -219,8 +233,8 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-def _read_indexes(data: bytes) -> tuple[list[int], int]:
-    count, end = _read_varint(data, HEADER_BYTES)
+def _read_indexes(data: bytes, start: int) -> tuple[list[int], int]:
+    count, end = _read_varint(data, start)
     if not 0 < count <= _MOST_INDEXES:
         raise ValueError(f"{count} message indexes")
     path = []
