@@ -96,7 +96,7 @@ def test_a_real_registry_takes_references(registry: ConfluentSchemaRegistry, top
     fresh = ConfluentSchemaRegistry(registry.settings.url)
     assert fresh.schema_of(int.from_bytes(data[1:5], "big")) == {"type": "array", "items": item}
 
-    cents = {"type": "integer", "title": topic}
+    cents = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "integer", "title": topic}
     order = {"title": "Order", "type": "object", "properties": {"cents": {"$ref": f"{topic}.json"}}}
     reference = SchemaReference(f"{topic}.json", f"{topic}-cents", cents)
     in_json = JsonSchemaSerde[Any](order, references=[reference], registry=registry).bind(f"{topic}-j", False)
