@@ -20,10 +20,11 @@ from streamapp.serdes.avro_types import avro_schema_of
 from streamapp.serdes.avro_writer import make_any_writer
 from streamapp.serdes.base import Serde
 from streamapp.serdes.framing import GUID_BYTES, ID_BYTES, frame_end
-from streamapp.serdes.models import as_struct, is_model, maker_of, plain_of
+from streamapp.serdes.models import is_model, maker_of, plain_of, record_shape, shape_of
 from streamapp.serdes.references import check_references, definitions, whole_avro
 from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
 from streamapp.serdes.schema_registry import Schema, SchemaReference, SchemaRegistry
+from streamapp.serdes.type_checks import check_avro
 from streamapp.serdes.types import excerpt, int_fields, is_immutable, record_fields, required_fields
 
 __all__ = ["AvroSerde", "unresolvable"]
@@ -96,7 +97,7 @@ class AvroSerde(Serde[T]):
         if schema is None:
             if type is None:
                 raise ConfigError("AvroSerde needs a schema, or a type that the schema follows from")
-            schema = avro_schema_of(as_struct(type) if is_model(type) else type)
+            schema = avro_schema_of(shape_of(type))
         given = schema = _as_json(schema)
         if references:
             others = definitions(check_references(references))
@@ -128,6 +129,8 @@ class AvroSerde(Serde[T]):
         )
         self.header_bytes: int = GUID_BYTES if schema_id_in == "header" else 0
         self._kept = self._kept_fields()
+        if (shape := record_shape(type)) is not None:
+            check_avro(self._own, shape, type.__name__)
         self._flat = is_flat(self._own) and (struct is None or self._attributes is not None)
         self._readers: dict[bytes, Callable[[bytes], Any]] = {}
         self._header = b""
@@ -192,7 +195,8 @@ class AvroSerde(Serde[T]):
             if (self.fields is None or name in self.fields)
             and (self._attributes is None or name in self._attributes)
         ]
-        if self._attributes is not None and (missing := required_fields(self._struct) - set(kept)):
+        shape = record_shape(self.type)
+        if shape is not None and (missing := required_fields(shape) - set(kept)):
             raise ConfigError(
                 f"{self.type.__name__} needs the fields {sorted(missing)}, which are not read from "
                 f"{self._name}. Give them defaults, or add them to the schema (and to fields=)."

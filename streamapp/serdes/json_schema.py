@@ -14,10 +14,11 @@ from streamapp.errors import ConfigError, SerializationError, StreamsError
 from streamapp.serdes.base import Serde
 from streamapp.serdes.framing import GUID_BYTES, frame_end
 from streamapp.serdes.json import JsonSerde
-from streamapp.serdes.models import as_struct, is_model, is_pydantic, maker_of, plain_of
+from streamapp.serdes.models import is_model, is_pydantic, maker_of, plain_of, record_shape, shape_of
 from streamapp.serdes.references import check_references, definitions
 from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
 from streamapp.serdes.schema_registry import Schema, SchemaReference, SchemaRegistry
+from streamapp.serdes.type_checks import check_json
 from streamapp.serdes.types import excerpt
 
 __all__ = ["JsonSchemaSerde"]
@@ -89,6 +90,8 @@ class JsonSchemaSerde(Serde[T]):
         self._name = record or "the JSON Schema"
         self._json: Serde[Any] = _ModelJson(type) if is_model(type) else JsonSerde(type)
         self.immutable: bool = self._json.immutable
+        if (shape := record_shape(type)) is not None:
+            check_json(self.schema, shape, type.__name__)
         self._read, self._write = self._json.decoder(), self._json.serialize
         self._check = _validator(self.schema, self._referenced) if validate else None
         self._header = b""
@@ -188,8 +191,7 @@ def _derived(type_: Any) -> Any:
     try:
         if is_pydantic(type_):
             return type_.model_json_schema()
-        if is_model(type_):
-            type_ = as_struct(type_)
+        type_ = shape_of(type_)
         (schema,), parts = msgspec.json.schema_components([type_], ref_template="#/$defs/{name}")
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"no JSON Schema follows from {type_!r}: {error}") from error
@@ -231,7 +233,7 @@ def _validator(schema: Any, referenced: Mapping[str, Any]) -> Callable[[Any], No
         check: Callable[[Any], None] = jsonschema_rs.validator_for(schema, retriever=retrieve).validate
     except (ValueError, TypeError, RecursionError, jsonschema_rs.ValidationError) as error:
         remedy = (
-            " Put it under $defs, or name it in references=" if "retrieving it failed" in str(error) else ""
+            "; put it under $defs, or name it in references=" if "retrieving it failed" in str(error) else ""
         )
         raise ConfigError(
             f"{excerpt(schema)} is no JSON Schema: {excerpt(str(error), size=500)}{remedy}"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any, Literal, TypeVar
+from uuid import UUID
 
 import msgspec
 
@@ -11,24 +14,26 @@ from streamapp._base.extras import require_schemas
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.base import Serde
 from streamapp.serdes.framing import GUID_BYTES, frame_end
-from streamapp.serdes.models import plain_of
+from streamapp.serdes.models import is_model, maker_of, plain_of, record_shape
 from streamapp.serdes.proto_text import message_at, proto_text
 from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
 from streamapp.serdes.schema_registry import SchemaReference, SchemaRegistry
-from streamapp.serdes.types import excerpt, record_fields
+from streamapp.serdes.type_checks import check_message
+from streamapp.serdes.types import excerpt
 
 __all__ = ["ProtobufSerde"]
 
 T = TypeVar("T")
 
 _MOST_INDEXES = 32
+_BUILTIN = (bytes, date, datetime, time, Decimal, UUID)
 
 
 class ProtobufSerde(Serde[T]):
     """Protobuf of one generated class: a byte 0, the schema's id in 4 bytes, the message's indexes, the message.
 
     ``message`` is a class that ``protoc`` has generated. Values are messages. With ``type`` (``dict``, a
-    ``msgspec.Struct`` or a dataclass) they are made of the message when they are read, field by field with the names of
+    ``msgspec.Struct``, a dataclass, pydantic model or Faust Record) they are made of the message when they are read, field by field with the names of
     the .proto file, and a message is made of them when they are written.
 
     The class reads what other versions of its message have written, as Protobuf does: fields that it lacks are passed
@@ -60,10 +65,17 @@ class ProtobufSerde(Serde[T]):
         descriptor = getattr(message, "DESCRIPTOR", None)
         if descriptor is None or not hasattr(message, "FromString"):
             raise ConfigError(f"ProtobufSerde takes a class that protoc has generated, not {message!r}")
-        if type is not None and type is not dict and record_fields(type) is None:
-            raise ConfigError(f"type= of a ProtobufSerde is dict, a Struct or a dataclass, not {type!r}")
+        shape = record_shape(type)
+        if shape is not None:
+            check_message(descriptor, shape, type.__name__)
+        elif type is not None and type is not dict:
+            raise ConfigError(
+                f"type= of a ProtobufSerde is dict, a Struct, dataclass, pydantic model or Faust Record, not {type!r}"
+            )
         self.message: Any = message
         self.type: Any = type
+        self._shape = shape
+        self._make = maker_of(type) if is_model(type) else None
         self.schema: str = proto_text(descriptor.file) if version is None else ""
         self._full_name: str = descriptor.full_name
         references = _imports(descriptor.file) if version is None else ()
@@ -164,12 +176,18 @@ class ProtobufSerde(Serde[T]):
         if self.type is None or (self.type is not dict and not isinstance(value, self.type)):
             wanted = self.message.__name__ if self.type is None else self.type.__name__
             raise SerializationError(f"expected {wanted}, got {excerpt(value)} ({value.__class__.__name__})")
-        plain = value if self.type is dict else msgspec.to_builtins(value)
+        plain = msgspec.to_builtins(plain_of(value))
         return ParseDict({name: item for name, item in plain.items() if item is not None}, self.message())
 
     def _typed(self, message: Any) -> Any:
         plain = plain_of(message)
-        return plain if self.type is dict else msgspec.convert(plain, self.type, strict=False)
+        if self._shape is None:
+            return plain
+        # JSON has numbers of 64 bits as text, bytes in base64 and enums by name: the shape says what they are.
+        typed = msgspec.convert(plain, self._shape, strict=False)
+        if self._make is None:
+            return typed
+        return self._make(msgspec.to_builtins(typed, builtin_types=_BUILTIN))
 
     def _unreadable(self, data: bytes, why: str) -> SerializationError:
         return SerializationError(

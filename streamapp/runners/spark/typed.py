@@ -31,7 +31,7 @@ from streamapp.serdes import (
     UUIDSerde,
 )
 from streamapp.serdes.framing import Framing
-from streamapp.serdes.models import is_model, plain_of
+from streamapp.serdes.models import is_model, plain_of, record_shape
 from streamapp.serdes.types import excerpt
 
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ def arrow_type(serde: Serde[Any]) -> pa.DataType | None:
         inner = arrow_type(serde.inner)
         return inner and pa.list_(inner)
     if isinstance(serde, JsonSerde | JsonSchemaSerde | AvroSerde | ProtobufSerde) and _has_fields(serde.type):
+        if is_model(serde.type):
+            return None if (shape := record_shape(serde.type)) is None else _of_type(mi.type_info(shape))
         return _of_type(mi.type_info(serde.type))
     if isinstance(serde, AvroSerde):
         return _of_avro(serde.schema)
@@ -95,7 +97,7 @@ def arrow_type(serde: Serde[Any]) -> pa.DataType | None:
 
 
 def _has_fields(type_: Any) -> bool:
-    return type_ is not None and type_ is not dict and not is_model(type_)
+    return type_ is not None and type_ is not dict
 
 
 def _of_type(info: mi.Type) -> pa.DataType | None:
@@ -206,6 +208,7 @@ def _converter(serde: Serde[Any]) -> Callable[[list[bytes | None]], pa.Array]:
             return pa.array([None if v is None else _text(v) for v in values], pa.string())
         try:
             if not plain:
+                values = [plain_of(value) for value in values]
                 values = msgspec.to_builtins(values, builtin_types=(bytes, datetime, date))
             return pa.array(values, kind)
         except (pa.ArrowException, ArithmeticError, TypeError, ValueError, RecursionError) as error:
