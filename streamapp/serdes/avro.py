@@ -15,7 +15,7 @@ import msgspec
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.avro_codegen import is_flat, make_writer
 from streamapp.serdes.avro_reader import make_reader
-from streamapp.serdes.avro_schema import Parsed, SchemaRefused, check_size, kind_of, parse
+from streamapp.serdes.avro_schema import Parsed, SchemaRefused, check_size, kind_of, parse, unnulled
 from streamapp.serdes.avro_types import avro_schema_of
 from streamapp.serdes.avro_writer import make_any_writer
 from streamapp.serdes.base import Serde
@@ -25,7 +25,7 @@ from streamapp.serdes.references import check_references, definitions, whole_avr
 from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
 from streamapp.serdes.schema_registry import Schema, SchemaReference, SchemaRegistry
 from streamapp.serdes.type_checks import check_avro
-from streamapp.serdes.types import excerpt, int_fields, is_immutable, record_fields, required_fields
+from streamapp.serdes.types import excerpt, int_fields, is_exact, is_immutable, record_fields, required_fields
 
 __all__ = ["AvroSerde", "unresolvable"]
 
@@ -44,6 +44,7 @@ _FAILED = (
 )
 _UNREADABLE = (*_FAILED, msgspec.MsgspecError)
 _MOST_TEXT = 1_600
+_EXACT = ("null", "boolean", "int", "long", "string", "bytes")
 _IMMUTABLE = ("null", "boolean", "int", "long", "float", "double", "string", "bytes")
 
 
@@ -132,6 +133,7 @@ class AvroSerde(Serde[T]):
         if (shape := record_shape(type)) is not None:
             check_avro(self._own, shape, type.__name__)
         self._flat = is_flat(self._own) and (struct is None or self._attributes is not None)
+        self.exact = _exact(self._own, struct, self._attributes) if version is None else None
         self._readers: dict[bytes, Callable[[bytes], Any]] = {}
         self._header = b""
         self._write_any = make_any_writer(self._parsed)
@@ -286,6 +288,16 @@ def unresolvable(written: Schema, own: Schema) -> str | None:
     except (*_FAILED, MemoryError) as error:
         return excerpt(str(error), size=300)
     return None
+
+
+def _exact(schema: Any, struct: Any, attributes: Collection[str] | None) -> Any:
+    """The class whose values are read back from Avro as they were written; None if there is none."""
+    if attributes is None or not is_exact(struct) or not is_flat(schema):
+        return None
+    kinds = {field["name"]: unnulled(field["type"])[0] for field in schema["fields"]}
+    # A double makes a float of an int.
+    same = all(isinstance(kind, str) and kind in _EXACT for kind in kinds.values())
+    return struct if same and kinds.keys() == set(attributes) else None
 
 
 def _rebuilt(

@@ -13,7 +13,9 @@ import com.squareup.wire.schema.internal.parser.TypeElement;
 import io.apicurio.registry.utils.protobuf.schema.FileDescriptorUtils;
 import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
+import java.io.InputStream;
 import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HexFormat;
@@ -113,10 +115,20 @@ public final class JavaProtobuf {
         return parsed(asked.get("schema").asText()).getTypes();
     }
 
-    private static Descriptor named(JsonNode asked, List<String> path) {
-        Map<String, ProtoFileElement> imports = new HashMap<>();
-        asked.get("imports").fields().forEachRemaining(each -> imports.put(each.getKey(), parsed(each.getValue().asText())));
-        Descriptor found = FileDescriptorUtils.toDescriptor(path.get(0), parsed(asked.get("schema").asText()), imports);
+    private static Descriptor named(JsonNode asked, List<String> path) throws Exception {
+        ProtoFileElement own = parsed(asked.get("schema").asText());
+        Descriptor found;
+        if (asked.get("imports").isEmpty()) {
+            found = FileDescriptorUtils.protoFileToFileDescriptor(own).findMessageTypeByName(path.get(0));
+        } else {
+            Map<String, ProtoFileElement> imports = new HashMap<>();
+            asked.get("imports").fields().forEachRemaining(each -> imports.put(each.getKey(), parsed(each.getValue().asText())));
+            String times = "google/protobuf/timestamp.proto";
+            try (InputStream text = JavaProtobuf.class.getClassLoader().getResourceAsStream(times)) {
+                imports.put(times, parsed(new String(text.readAllBytes(), StandardCharsets.UTF_8)));
+            }
+            found = FileDescriptorUtils.toDescriptor(path.get(0), own, imports);
+        }
         for (String name : path.subList(1, path.size())) {
             found = found.findNestedTypeByName(name);
         }
