@@ -17,8 +17,9 @@ __all__ = ["message_at", "proto_text"]
 
 _MOST_CHARACTERS = 2**20
 _DEEPEST = 64
+# Comments and texts need no end: to look for one that is not there, from each of their beginnings, takes quadratic time.
 _TOKEN = re.compile(
-    r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|[\w.]+|[{};]|\S', re.DOTALL
+    r'//[^\n]*|/\*(?:.*?\*/|.*)|"(?:[^"\\\n]|\\.)*"?|\'(?:[^\'\\\n]|\\.)*\'?|[\w.]+|[{};]|\S', re.DOTALL
 )
 _TYPES = "double float int64 uint64 int32 fixed64 fixed32 bool string group message bytes uint32 enum sfixed32 sfixed64 sint32 sint64"
 
