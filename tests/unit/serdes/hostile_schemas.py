@@ -99,31 +99,33 @@ PROTO_BYTES: dict[str, bytes] = {
 }
 
 
-def outcome(action: Callable[[], Any]) -> str:
+def outcome(action: Callable[..., Any], *arguments: Any) -> str:
     """The outcome of a case. Any other error than streamapp's own, and a ValueError of the text, ends the program."""
     try:
-        action()
+        action(*arguments)
     except (StreamsError, ValueError) as error:
         assert len(str(error)) < 4_000, len(str(error))
         return "refused"
     return "taken"
 
 
+def write_json(schema: Any, value: Any) -> bytes:
+    return JsonSchemaSerde[Any](schema).serialize(value)
+
+
 def main() -> None:
-    for name, (schema, value) in IN_JSON.items():
-        print(
-            "JSON Schema,", name, outcome(lambda: JsonSchemaSerde[Any](schema).serialize(value)), flush=True
-        )
+    for name, case in IN_JSON.items():
+        print("JSON Schema,", name, outcome(write_json, *case), flush=True)
     tree = JsonSchemaSerde[Any]({"items": {"$ref": "#"}})
     frame = tree.serialize([])[:5]
     for name, data in JSON_BYTES.items():
-        print("JSON,", name, outcome(lambda: tree.deserialize(frame + data)), flush=True)  # noqa: B023
+        print("JSON,", name, outcome(tree.deserialize, frame + data), flush=True)
     for name, text in PROTO_TEXTS.items():
-        print("text of Protobuf,", name, outcome(lambda: message_at(text, [0, 0, 7])), flush=True)  # noqa: B023
+        print("text of Protobuf,", name, outcome(message_at, text, [0, 0, 7]), flush=True)
     serde = ProtobufSerde[Any](Struct, registry=LocalSchemaRegistry())
     frame = serde.serialize(Struct())[:5]
     for name, data in PROTO_BYTES.items():
-        print("Protobuf,", name, outcome(lambda: serde.deserialize(frame + data)), flush=True)  # noqa: B023
+        print("Protobuf,", name, outcome(serde.deserialize, frame + data), flush=True)
     print("all", len(IN_JSON) + len(JSON_BYTES) + len(PROTO_TEXTS) + len(PROTO_BYTES))
 
 
