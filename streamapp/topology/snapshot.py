@@ -51,7 +51,7 @@ def snapshot(plan: Plan) -> dict[str, Any]:
         "schemas": {
             each.subject: {
                 "format": each.registered.format,
-                "schema": each.registered.schema,
+                "schema": each.registered.whole,
                 "internal": each.topic in internal,
             }
             for each in planned_schemas(plan)
