@@ -143,7 +143,8 @@ class Retry:
 
     At ``max_records`` or ``max_bytes`` (each for one task) ``when_full`` decides. ``wait``: the task takes no further record
     until there is room. The other answers are for the record that finds no room. ``key_serde`` and ``value_serde`` write the
-    records that wait; default: those of the stream, then those of the configuration. Raises `ConfigError`.
+    records that wait; default: those of the stream, then those of the configuration. On Spark nothing waits: the attempts follow
+    each other at once. Raises `ConfigError`.
 
     >>> Retry.by_key(times=3).then
     'dead_letter'
