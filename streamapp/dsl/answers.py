@@ -17,7 +17,14 @@ from streamapp.serdes.base import Serde
 from streamapp.state.kinds import KeyValue
 from streamapp.state.spec import StoreSpec
 
-__all__ = ["answer_of_edge", "answered"]
+__all__ = [
+    "answer_of_aggregation",
+    "answer_of_edge",
+    "answer_of_table",
+    "answered",
+    "refuse_answers",
+    "refuse_retry",
+]
 
 
 def answered(
@@ -71,3 +78,42 @@ def answer_of_edge(on_error: OnError | None, where: str, what: str) -> Answer | 
             f'{where}: {what} gets no better by a retry; on_error is "fail", "skip", "dead_letter" or a function here'
         )
     return on_error
+
+
+def refuse_retry(on_error: OnError | None, where: str, why: str, instead: str) -> Answer | Chooser | None:
+    """The answer of an operator that cannot let records wait. Raises `TopologyError` for a `Retry`."""
+    if on_error is None:
+        return None
+    check_on_error(on_error, where)
+    if isinstance(on_error, Retry):
+        raise TopologyError(f"{where} cannot have on_error=Retry: {why}. {instead}")
+    return on_error
+
+
+def answer_of_table(on_error: OnError | None, where: str) -> Answer | Chooser | None:
+    """The answer of an operator of tables, which leaves out the row whose function raises."""
+    return refuse_retry(
+        on_error,
+        where,
+        "a change of a table that waits would be missed by all that read the table meanwhile",
+        "Try again in front of the table: stream.map_values(on_error=Retry...).to_table()",
+    )
+
+
+def answer_of_aggregation(on_error: OnError | None, where: str) -> Answer | Chooser | None:
+    """The answer of an aggregation of a stream, which leaves out the record for which a function raises."""
+    return refuse_retry(
+        on_error,
+        where,
+        "its function changes the aggregate, and windows close while a record waits",
+        "Put the call that may fail into map_values(on_error=Retry...) in front of it",
+    )
+
+
+def refuse_answers(on_error: OnError | None, where: str) -> None:
+    """Raises `TopologyError` for an answer of an aggregation of a table, which takes old values back."""
+    if on_error is not None:
+        raise TopologyError(
+            f"{where} cannot have on_error: a change that is left out would be taken back later, though it never went in. "
+            "Check the rows in front of it: group_by(on_error=...) leaves out the row for which it raises"
+        )

@@ -412,6 +412,7 @@ class KStream(Described[K, V]):
         key_serde: Serde[K] | None = None,
         value_serde: Serde[V] | None = None,
         other_value_serde: Serde[V2] | None = None,
+        on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     @overload
     def join(
@@ -425,6 +426,7 @@ class KStream(Described[K, V]):
         key_serde: Serde[K] | None = None,
         value_serde: Serde[V] | None = None,
         other_value_serde: Serde[V2] | None = None,
+        on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     @overload
     def join(
@@ -437,6 +439,7 @@ class KStream(Described[K, V]):
         value_serde: Serde[V] | None = None,
         grace: Duration | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     @overload
     def join(
@@ -449,6 +452,7 @@ class KStream(Described[K, V]):
         value_serde: Serde[V] | None = None,
         grace: Duration | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     @overload
     def join(
@@ -459,6 +463,7 @@ class KStream(Described[K, V]):
         with_key: Literal[False] = False,
         key_selector: Callable[[K, V], K2],
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     @overload
     def join(
@@ -469,6 +474,7 @@ class KStream(Described[K, V]):
         with_key: Literal[True],
         key_selector: Callable[[K, V], K2],
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     def join(
         self,
@@ -484,6 +490,7 @@ class KStream(Described[K, V]):
         other_value_serde: Serde[V2] | None = None,
         grace: Duration | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, Any]:
         """Joins each record with matching ones of another stream, or with a row of a table.
 
@@ -498,6 +505,9 @@ class KStream(Described[K, V]):
 
         Records without key, value or match are dropped; those without key or value are counted. Where the key may have changed, a
         repartition topic comes first. Late records: see `JoinedKStream.late_records`. (``KStream.join``)
+
+        ``on_error`` is for what the joiner and the key selector raise. A `Retry` looks the row up again, as it is then; it is for
+        look-ups in tables without grace. Of a join of streams all pairs of the record are left out, and only inner joins answer.
 
         >>> from streamapp import JoinWindows
         >>> from streamapp.testing import try_out
@@ -523,6 +533,7 @@ class KStream(Described[K, V]):
             other_value_serde=other_value_serde,
             grace=grace,
             name=name,
+            on_error=on_error,
         )
         return joins.joined(self, other, call)
 
@@ -538,6 +549,7 @@ class KStream(Described[K, V]):
         key_serde: Serde[K] | None = None,
         value_serde: Serde[V] | None = None,
         other_value_serde: Serde[V2] | None = None,
+        on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     @overload
     def left_join(
@@ -551,6 +563,7 @@ class KStream(Described[K, V]):
         key_serde: Serde[K] | None = None,
         value_serde: Serde[V] | None = None,
         other_value_serde: Serde[V2] | None = None,
+        on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     @overload
     def left_join(
@@ -563,6 +576,7 @@ class KStream(Described[K, V]):
         value_serde: Serde[V] | None = None,
         grace: Duration | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     @overload
     def left_join(
@@ -575,6 +589,7 @@ class KStream(Described[K, V]):
         value_serde: Serde[V] | None = None,
         grace: Duration | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     @overload
     def left_join(
@@ -585,6 +600,7 @@ class KStream(Described[K, V]):
         with_key: Literal[False] = False,
         key_selector: Callable[[K, V], K2],
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     @overload
     def left_join(
@@ -595,6 +611,7 @@ class KStream(Described[K, V]):
         with_key: Literal[True],
         key_selector: Callable[[K, V], K2],
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     def left_join(
         self,
@@ -610,6 +627,7 @@ class KStream(Described[K, V]):
         other_value_serde: Serde[V2] | None = None,
         grace: Duration | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, Any]:
         """As `join`, but records without key or match are kept: the joiner gets None for the right side. (``KStream.leftJoin``, KIP-962)
 
@@ -634,6 +652,7 @@ class KStream(Described[K, V]):
             other_value_serde=other_value_serde,
             grace=grace,
             name=name,
+            on_error=on_error,
         )
         return joins.joined(self, other, call)
 
@@ -646,6 +665,7 @@ class KStream(Described[K, V]):
         *,
         with_key: Literal[False] = False,
         stream_joined: StreamJoined | None = None,
+        on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     @overload
     def outer_join(
@@ -656,6 +676,7 @@ class KStream(Described[K, V]):
         *,
         with_key: Literal[True],
         stream_joined: StreamJoined | None = None,
+        on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     def outer_join(
         self,
@@ -665,6 +686,7 @@ class KStream(Described[K, V]):
         *,
         with_key: bool = False,
         stream_joined: StreamJoined | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, Any]:
         """As `join` with a stream, but the records of both sides are kept. (``KStream.outerJoin``, KIP-962)
 
@@ -678,7 +700,14 @@ class KStream(Described[K, V]):
         >>> try_out(pairs, [("ann", "buy", 5)], [("bob", "home", 8), ("eve", "home", 99)])
         [('ann', 'buy on None'), ('bob', 'None on home')]
         """
-        call = JoinCall("outer", joiner, with_key=with_key, windows=windows, stream_joined=stream_joined)
+        call = JoinCall(
+            "outer",
+            joiner,
+            with_key=with_key,
+            windows=windows,
+            stream_joined=stream_joined,
+            on_error=on_error,
+        )
         return joins.joined(self, other, call)
 
     # ------------------------------------------------------------------ several streams
@@ -710,8 +739,10 @@ class KStream(Described[K, V]):
             repartition_required=self.repartition_required or other.repartition_required,
         )
 
-    def split(self, name: str | None = None) -> BranchedKStream[K, V]:
+    def split(self, name: str | None = None, *, on_error: OnError | None = None) -> BranchedKStream[K, V]:
         """Begins to split the stream into branches. (``KStream.split``)
+
+        ``on_error`` is for what the predicates raise.
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> text = StringSerde()
@@ -719,7 +750,7 @@ class KStream(Described[K, V]):
         >>> sorted(flights.split("by-").branch(lambda k, v: v == "late", "late").default_branch("other"))
         ['by-late', 'by-other']
         """
-        return BranchedKStream(self, name)
+        return BranchedKStream(self, name, on_error)
 
     # ------------------------------------------------------------------ topics, tables and groups
 
