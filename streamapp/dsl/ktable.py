@@ -16,13 +16,13 @@ from streamapp.dsl.steps import DerivedStep, Fixed, GroupStep, TableStep
 from streamapp.dsl.stream import Described
 from streamapp.dsl.suppression import suppress
 from streamapp.dsl.table_joins import join_tables
-from streamapp.engine.operators.rows import or_none
 from streamapp.engine.operators.stateless import ToStream
 from streamapp.engine.operators.table import (
     TableFilter,
     TableMapValues,
     TableTransformValues,
 )
+from streamapp.engine.operators.table_answers import or_none
 from streamapp.engine.operators.transformer import ValueTransformer
 from streamapp.engine.operators.views import FilterView, MapView, TransformView
 from streamapp.on_error import OnError

@@ -18,7 +18,7 @@ from streamapp.dsl.materialize import (
     refuse_ttl,
 )
 from streamapp.dsl.steps import JoinSideStep, JoinStep
-from streamapp.engine.operators.rows import or_none
+from streamapp.engine.operators.table_answers import or_none
 from streamapp.engine.operators.views import JoinView
 from streamapp.errors import TopologyError
 from streamapp.on_error import Answer, Chooser, OnError

@@ -464,6 +464,8 @@ def _without_answer(node: Node) -> Node:
     if not isinstance(node, ProcessorNode):
         return replace(node, on_error=None)
     operator = node.operator
+    if hasattr(operator, "raises"):  # its children stay: some of them are retry topics
+        return replace(node, operator=replace(operator, raises=True))
     if hasattr(operator, "operator") and (hasattr(operator, "on_error") or hasattr(operator, "retry")):
         return replace(node, operator=operator.operator)
     if getattr(operator, "on_error", None) is not None:

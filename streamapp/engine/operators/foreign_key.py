@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import mmh3
 
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
-from streamapp.engine.operators.rows import new_and_old
+from streamapp.engine.operators.table_answers import new_and_old
 from streamapp.engine.operators.views import TableView
 from streamapp.errors import SerializationError
 from streamapp.on_error import Answer, Chooser

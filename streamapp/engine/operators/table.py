@@ -13,7 +13,7 @@ from typing import Any
 from streamapp.engine.equality import same
 from streamapp.engine.operator import Change, NodeContext, Operator, ProcessFn
 from streamapp.engine.operators.forward import table_writer
-from streamapp.engine.operators.rows import new_and_old
+from streamapp.engine.operators.table_answers import new_and_old
 from streamapp.engine.operators.transformer import ValueTransformer, bind_transformer
 from streamapp.errors import StreamsError
 from streamapp.on_error import Answer, Chooser

@@ -8,7 +8,7 @@ from typing import Any
 
 from streamapp.engine.operator import Change, NodeContext, Operator, ProcessFn
 from streamapp.engine.operators.forward import table_writer
-from streamapp.engine.operators.rows import new_and_old
+from streamapp.engine.operators.table_answers import new_and_old
 from streamapp.engine.operators.views import TableView
 from streamapp.on_error import Answer, Chooser
 from streamapp.records import Headers

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamapp.engine.operator import NodeContext, ValueGetter
-from streamapp.engine.operators.rows import or_none
+from streamapp.engine.operators.table_answers import or_none
 from streamapp.engine.operators.transformer import bind_transformer
 from streamapp.on_error import Answer, Chooser
 from streamapp.records import RecordContext
