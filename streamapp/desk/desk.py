@@ -12,6 +12,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from streamapp._base import failpoints
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.config import StreamsConfig
 from streamapp.desk.letters import Letter
@@ -206,7 +207,9 @@ class _Transactions:
                     **where,
                 )
                 self._producer.poll(0)
+            failpoints.hit("desk-written")
             self._ask("commit_transaction", _PATIENCE_SECONDS)
+            failpoints.hit("desk-committed")
         except BaseException:
             with suppress(KafkaException):  # of a fenced or lost producer: brokers abort by themselves
                 self._producer.abort_transaction(_PATIENCE_SECONDS)
