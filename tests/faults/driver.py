@@ -204,7 +204,7 @@ class Run(Fleet):
 
     def dlq(self, command: str, *arguments: str, failpoint: str = "", code: int = 0) -> str:
         """Runs ``streamapp dlq`` on the application, as a user does; ``code`` is the exit code that it has to have."""
-        own = {"DATADIR": str(self.data("desk")), "WEB_PORT": "0", "STREAMAPP_FAILPOINT": failpoint}
+        own = {"DATADIR": str(self.data("desk")), "WEB_PORT": "6066", "STREAMAPP_FAILPOINT": failpoint}
         done = subprocess.run(
             [
                 str(Path(sys.executable).with_name("streamapp")),
