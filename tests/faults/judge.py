@@ -92,7 +92,8 @@ def judge(history: Iterable[Event]) -> list[Verdict]:
         check("I4", _tables_differ(tables))
     if waits := only(events, "wait"):
         check("I10", (f"{e['what']}: not within {e['seconds']} s" for e in waits if not e["ok"]))
-    if any(e["value"].startswith(POISON) for e in only(events, "sent")) and run.get("dead_letters"):
+    poisoned = any(e["value"].startswith(POISON) for e in only(events, "sent"))
+    if poisoned and run.get("dead_letters") and not any(stage.model == "desk" for stage in stages):
         check("I11", _unaccounted(events, committed, exactly_once))
     exits = only(events, "exit")
     if failing := [e for e in exits if e["wanted"] != "clean"]:
