@@ -197,6 +197,8 @@ class AggregateStep(TableStep):
 
     def operator(self, versioned: bool) -> Operator:
         operator = self._make_operator(self.send_old)
+        if self._on_error is not None and isinstance(operator, WindowedAggregate):
+            operator = replace(operator, all_or_none=True)
         if self.late is None and self.idle_timeout_ms is None:
             operator = _expiring(operator, self._spec, self.send_old)
         else:

@@ -211,9 +211,52 @@ AGGREGATIONS = {
     "reduce": reduced,
     "cogroup": together,
     "tumbling": per_window(TENS),
+    "hopping": per_window(TENS.advance_by(5)),
     "sliding": per_window(SlidingWindows.of_time_difference_with_no_grace(10)),
     "session": per_window(SessionWindows.of_inactivity_gap_with_no_grace(10)),
 }
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [
+        TENS.advance_by(5),
+        SlidingWindows.of_time_difference_and_grace(10, 100),
+        SessionWindows.of_inactivity_gap_and_grace(10, 100),
+    ],
+)
+def test_a_record_is_in_all_of_its_windows_or_in_none(windows: Any) -> None:
+    """The function raises for the second window, or for the second time that it is called for the record."""
+    calls: list[str] = []
+
+    def fussy(key: str, value: str, seen: list[str]) -> list[str]:
+        calls.append(value)
+        if value == "bad" and (calls.count("bad") == 2 or isinstance(windows, SessionWindows)):
+            raise ValueError("once is enough")
+        return [*seen, value]
+
+    def describe(a: Any, b: Any) -> Any:
+        merger = [lambda key, one, two: one + two] if isinstance(windows, SessionWindows) else []
+        return (
+            a.group_by_key()
+            .windowed_by(windows)
+            .aggregate(
+                list,
+                fussy,
+                *merger,
+                materialized=Materialized("values", value_serde=JsonSerde()),
+                on_error="dead_letter",
+            )
+        )
+
+    bench = Bench(describe)
+    bench.pipe("a", "k:1@21", "k:3@28", "k:bad@26")
+    assert bench.dead == ["k:bad"]
+    kept = [row[1] for row in bench.driver.store("values").all()]
+    assert not any("bad" in values for values in kept)
+    assert not any("bad" in shown for shown in bench.out)
+    bench.pipe("a", "k:2@27")
+    assert any("2" in row[1] for row in bench.driver.store("values").all())
 
 
 @pytest.mark.parametrize("cache", [0, 1_000_000])
