@@ -157,7 +157,7 @@ def _compare(kafka: KafkaSettings, worker: WorkerProcess) -> bool:
             bar.update(line, completed=done, total=total)
             time.sleep(0.5)
         tell("every event is processed and committed")
-    show_letters(worker.get("/dlq")["groups"])
+    show_letters(worker.get("/dlq", timeout=60.0)["groups"])
     config = agents.app.config.replace(
         bootstrap_servers=kafka.bootstrap_servers, client_properties=kafka.librdkafka()
     )
