@@ -118,10 +118,11 @@ class App(faust.App):  # type: ignore[misc]
                 self, _build(topology, self.config), self.config, shutdown_timeout=shutdown_timeout
             )
             register(self, self.streams.plan)
-            if importlib.util.find_spec("streamapp.web") is not None:
-                from streamapp import web
+        if importlib.util.find_spec("streamapp.web") is not None:
+            from streamapp import web
 
-                web.install(self, allowed_hosts=web_allowed_hosts)
+            install = web.install if topology is not None else web.install_guard
+            install(self, allowed_hosts=web_allowed_hosts)
 
     @property
     def _runs_topology(self) -> bool:
@@ -284,6 +285,7 @@ def _faust_settings(config: StreamsConfig) -> dict[str, Any]:
     return settings | {
         "broker_client_id": client_id(config),
         "worker_redirect_stdouts": False,  # a print is no warning
+        "web_bind": "127.0.0.1",
         "broker_session_timeout": session,
         "broker_heartbeat_interval": min(3.0, session / 3),
         "broker_request_timeout": max(90.0, session),
