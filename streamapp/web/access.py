@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from streamapp._base.secrets import from_environment
+from streamapp.broker.certificates import stamps
 from streamapp.errors import ConfigError
 from streamapp.web.users import Users
 
@@ -98,13 +99,13 @@ class WebAccess:
         """TLS for the server; a connection gets the certificate that is in the files when it is made. None: without TLS."""
         if self._certificate is None:
             return None
-        current, files = self._load(), _stamps(self._certificate, self._key)
+        current, files = self._load(), stamps(self._certificate, self._key)
 
         def choose(
             connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _context: ssl.SSLContext
         ) -> None:
             nonlocal current, files
-            now = _stamps(self._certificate, self._key)
+            now = stamps(self._certificate, self._key)
             if now != files:
                 files = now
                 try:
@@ -145,16 +146,16 @@ class _Watched(Generic[T]):
         self._path = environ.get(f"{name}_FILE") or None
         text = from_environment(environ, name)
         self._value = None if text is None else parse(text)
-        self._stamps = _stamps(self._path)
+        self._stamps = stamps(self._path)
         self._looked = time.monotonic()
 
     def get(self) -> T | None:
         now = time.monotonic()
         if self._path is not None and now - self._looked >= _LOOK_SECONDS:
             self._looked = now
-            stamps = _stamps(self._path)
-            if stamps != self._stamps:
-                self._stamps = stamps
+            seen = stamps(self._path)
+            if seen != self._stamps:
+                self._stamps = seen
                 self._read_anew()
         return self._value
 
@@ -166,18 +167,6 @@ class _Watched(Generic[T]):
             logger.info("%s_FILE was read anew", self._name)
         except ConfigError as error:
             logger.error("%s. What the file said before goes on to count", error)
-
-
-def _stamps(*paths: str | None) -> list[Any]:
-    """Changes when one of the files does, also when a symbolic link leads elsewhere, as with mounted secrets."""
-    found: list[Any] = []
-    for path in paths:
-        try:
-            state = os.stat(path) if path is not None else None
-        except OSError:
-            state = None
-        found.append(state and (state.st_ino, state.st_mtime_ns, state.st_size))
-    return found
 
 
 def _checked_secret(text: str) -> bytes:

@@ -168,7 +168,7 @@ class GuardedWeb(Web):  # type: ignore[misc]
     def init_server(self) -> None:
         """Raises `ConfigError` for an address that others reach, without users."""
         conf = self.app.conf
-        if conf.web_transport.scheme == "tcp":
+        if conf.web_enabled and conf.web_transport.scheme == "tcp":
             self._access.check_address(conf.web_bind)
             _advertise(conf, encrypted=self._access.encrypts or conf.web_ssl_context is not None)
             if not is_loopback(conf.web_bind) and conf.canonical_url.scheme != "https":
