@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +13,8 @@ from click.testing import CliRunner
 
 from streamapp.cli import main
 
-from ..processes import free_port
-from ..secured import KEY_PASSWORD, PASSWORD, SecuredKafka, token_endpoint
+from ..processes import free_port, until
+from ..secured import KEY_PASSWORD, PASSWORD, SecuredKafka, make_certificates, token_endpoint
 from .conftest import Cluster
 
 pytestmark = pytest.mark.broker
@@ -102,3 +104,36 @@ def test_commands_are_let_in_too(
         result = CliRunner().invoke(main, ["topic", *arguments], input=lines)
         assert result.exit_code == 0, result.output
     assert CliRunner().invoke(main, ["topic", "read", topic]).stdout == "key\tvalue\n"
+
+
+def put(text: str, path: Path) -> None:
+    path.with_suffix(".new").write_text(text)
+    os.replace(path.with_suffix(".new"), path)
+
+
+def test_certificates_are_replaced_while_a_worker_runs(secured: SecuredKafka, tmp_path: Path) -> None:
+    """The last test of this module: the broker knows the old authority no more."""
+    mine, new = tmp_path / "mine", tmp_path / "new"
+    shutil.copytree(secured.pem, mine)
+    make_certificates(new)
+    environ = secured.environment("SSL")
+    environ |= {name: str(mine / Path(value).name) for name, value in environ.items() if "LOCATION" in name}
+    cluster = Cluster(secured.bootstrap_servers, tmp_path)
+    try:
+        worker = cluster.start("a", ("worker",), "unaddressed_app", UNADDRESSED="1", **environ)
+        cluster.feed(200)
+        cluster.counted()
+        put((new / "client.key").read_text(), mine / "client.key")  # does not fit to the certificate yet
+        worker.wait_for("are not PEM files that match")
+        put((mine / "ca.pem").read_text() + (new / "ca.pem").read_text(), mine / "ca.pem")
+        put((new / "client.crt").read_text(), mine / "client.crt")
+        until(lambda: worker.text().count("the certificates have changed") >= 3, 60, worker.text)
+        cluster.feed(200)
+        cluster.counted()
+        secured.replace_authority(new)
+        cluster.feed(200)
+        cluster.counted(120)
+        assert worker.terminate() == 0, cluster.story()
+        assert cluster.totals()[1] == cluster.produced
+    finally:
+        cluster.close()
