@@ -141,6 +141,8 @@ class App(faust.App):  # type: ignore[misc]
         await super().on_start()
         if self.client_only or self.producer_only:
             return
+        if hasattr(self.web, "prepare"):
+            self.web.prepare()  # refuses an open web server before the worker joins the group
         if self._runs_topology:
             await self.streams.start()
         check_agents(

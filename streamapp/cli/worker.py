@@ -44,5 +44,5 @@ def worker(application: str, web_port: int | None, datadir: str | None, loglevel
         arguments += ["--web-port", str(web_port)]
     app = load(application)
     with clear_errors():
-        app.web.init_server()  # refuses an open web server before anything else starts; the process below is a new one
+        app.web.prepare()  # refuses an open web server before anything else starts; the process below is a new one
     os.execvp(sys.executable, [sys.executable, "-m", *arguments])

@@ -25,8 +25,10 @@ BUSY_SECONDS = 15.0
 """A time longer than an answer takes. When connections run out, connections with a longer answer are closed, too."""
 TAKE_SECONDS = 60.0
 """The longest time that a client may take for an answer, once more of it waits than the system's buffers hold."""
-MOST_UNSENT = 128 * 2**20
+MOST_UNSENT = 64 * 2**20
 """Bytes of answers that clients have not taken, all together. Beyond it the connection that has waited longest is closed."""
+_LEFT = "Connection lost"
+"""aiohttp's words for a client that is gone while its body is read."""
 _LOG_SECONDS = 60.0
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -46,7 +48,9 @@ def _server_logger() -> logging.Logger:
 
 
 def _is_no_clients_fault(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+    error = record.exc_info[1] if record.exc_info else None
+    left = isinstance(error, ConnectionResetError) and str(error) == _LEFT
+    return not (left or isinstance(error, HttpProcessingError))
 
 
 class LimitedRunner(web.AppRunner):

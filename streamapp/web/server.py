@@ -165,18 +165,25 @@ class GuardedWeb(Web):  # type: ignore[misc]
             lambda: self._origins,
         )
 
-    def init_server(self) -> None:
-        """Raises `ConfigError` for an address that others reach, without users."""
+    def prepare(self) -> None:
+        """Decides the address that others are told. Raises `ConfigError` for an address that others reach, without users.
+
+        Called when the command line has had its say.
+        """
         conf = self.app.conf
-        if conf.web_enabled and conf.web_transport.scheme == "tcp":
-            self._access.check_address(conf.web_bind)
-            _advertise(conf, encrypted=self._access.encrypts or conf.web_ssl_context is not None)
-            if not is_loopback(conf.web_bind) and conf.canonical_url.scheme != "https":
-                logger.warning(
-                    "the web server listens at %s without TLS: passwords and tokens can be read on the way (docs/security.md)",
-                    conf.web_bind,
-                )
-        super().init_server()
+        if not conf.web_enabled or conf.web_transport.scheme != "tcp":
+            return
+        self._access.check_address(conf.web_bind)
+        _advertise(conf, encrypted=self._access.encrypts or conf.web_ssl_context is not None)
+        if not is_loopback(conf.web_bind) and conf.canonical_url.scheme != "https":
+            logger.warning(
+                "the web server listens at %s without TLS: passwords and tokens can be read on the way (docs/security.md)",
+                conf.web_bind,
+            )
+
+    async def on_start(self) -> None:
+        self.prepare()
+        await super().on_start()
 
     def _new_transport_tcp(self) -> web.TCPSite:
         conf, runner = self.app.conf, self._runner

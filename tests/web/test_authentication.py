@@ -370,10 +370,10 @@ def test_a_worker_does_not_listen_elsewhere_without_users(
         return App("t", topology=topology, datadir=tmp_path, bootstrap_servers="localhost:1", web_bind=bind)
 
     with pytest.raises(ConfigError, match="STREAMAPP_WEB_USERS_FILE"):
-        app().web.init_server()
+        app().web.prepare()
     for name, value in ENVIRON.items():
         monkeypatch.setenv(name, value)
-    app().web.init_server()
+    app().web.prepare()
 
 
 @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ def test_a_worker_listens_on_loopback_and_advertises_where_it_can_be_asked(
     for name, value in ENVIRON.items():
         monkeypatch.setenv(name, value)
     app = App("t", topology=passing, datadir=tmp_path, bootstrap_servers="localhost:1", **settings)
-    app.web.init_server()
+    app.web.prepare()
     assert app.conf.web_bind == settings.get("web_bind", "127.0.0.1")
     assert app.streams.url == url
 

@@ -132,7 +132,7 @@ async def test_pages_of_other_origins_change_nothing(serve: Serve, headers: dict
 
 
 async def test_fausts_pages_and_those_of_the_application_have_the_same_guard(serve: Serve) -> None:
-    app = faust.App("t", broker="kafka://localhost:1", web_bind="127.0.0.1", debug=True)
+    app = faust.App("t", broker="kafka://localhost:1", debug=True)
     install(app, flights(), allowed_hosts=["views.example"])
     changed: list[str] = []
 

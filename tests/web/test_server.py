@@ -25,7 +25,7 @@ def started(app: Any) -> TestServer:
 
 
 async def test_the_page_takes_the_place_of_fausts_index(serve: Serve) -> None:
-    app = faust.App("t", broker="kafka://localhost:1", web_bind="127.0.0.1", debug=True)
+    app = faust.App("t", broker="kafka://localhost:1", debug=True)
     install(app, FakeSource())
 
     @app.page("/mine/")
@@ -42,7 +42,7 @@ async def test_the_page_takes_the_place_of_fausts_index(serve: Serve) -> None:
 
 
 async def test_installing_too_late_is_refused() -> None:
-    app = faust.App("t", broker="kafka://localhost:1", web_bind="127.0.0.1")
+    app = faust.App("t", broker="kafka://localhost:1")
     assert app.web
     with pytest.raises(RuntimeError, match="too late"):
         install(app, FakeSource())

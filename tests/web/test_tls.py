@@ -76,6 +76,7 @@ async def test_a_new_certificate_counts_for_new_connections(
         web_port=free_port(),
         web_bind="127.0.0.1",
     )
+    app.web.prepare()
     app.web.init_server()
     await app.web.start_server()
     try:
