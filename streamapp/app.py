@@ -187,6 +187,7 @@ _AGENT_SETTINGS: dict[str, Any] = {
     "Topic": WatchedTopic,
     "TableManager": AgentTableManager,
     "PartitionAssignor": AgentAssignor,
+    "HttpClient": "streamapp.web.cluster.open_session",
     "stream_wait_empty": False,  # the consumer waits, and not for ever
 }
 

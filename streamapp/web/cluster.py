@@ -21,7 +21,7 @@ from streamapp.web.caller import CALLER
 from streamapp.web.forwarding import HEADER, Signatures
 from streamapp.web.problem import Unavailable
 
-__all__ = ["LocalResolver", "Peers"]
+__all__ = ["LocalResolver", "Peers", "local_name", "open_session"]
 
 _PASSED_ON = ("X-Request-Id", "Traceparent")
 _LOGIN = ("Authorization", "Cookie")
@@ -50,6 +50,11 @@ class LocalResolver(aiohttp.ThreadedResolver):
 def local_name() -> str:
     """The name of a worker that only its own machine can ask."""
     return f"{socket.gethostname().lower()}.localhost"
+
+
+def open_session() -> aiohttp.ClientSession:
+    """Faust's HTTP client (``app.http_client``), which finds the workers of this machine, too."""
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=LocalResolver()))
 
 
 class Peers:
