@@ -111,6 +111,8 @@ class App(faust.App):  # type: ignore[misc]
                 "producer_partitioner is not asked for what agents send with exactly_once_v2: give topic.send a partition instead"
             )
         super().__init__(id, **{"Worker": StreamsWorker, **settings})
+        self.topic_replicas: int = _topic_replicas(self.conf, settings, self.config)
+        """The number of replicas of topics that Faust creates, if the topic does not say; -1 is the brokers' default."""
         self._shutdown_timeout = shutdown_timeout
         self._attachments = BoundSends(self)
         if topology is not None:
@@ -214,6 +216,14 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
             hint = did_you_mean(name, [*known, *ours, *inspect.signature(App).parameters])
             raise ConfigError(f"App has no setting {name}{hint}")
         _check_value(name, value)
+
+
+def _topic_replicas(conf: Any, settings: Mapping[str, Any], config: StreamsConfig) -> int:
+    """Faust's own default is one replica: an agent's table would stand still, and lose transactions, with one broker."""
+    name = "topic_replication_factor"
+    if settings.get(name) is None and f"{conf.env_prefix or ''}{name.upper()}" not in os.environ:
+        return config.replication_factor
+    return int(conf.topic_replication_factor)
 
 
 _HOST_NAME = re.compile(r"[\w*?.-]+", re.ASCII)

@@ -7,13 +7,13 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Self, TypeVar
 
 from streamapp.producer.core import Core
-from streamapp.producer.face import ProducerFace
+from streamapp.producer.face import ProducerFace, TransactionFace
 from streamapp.producer.parcel import Parcel
 from streamapp.producer.report import DeliveryReport
-from streamapp.records import NO_HEADERS, Headers, OutputRecord
+from streamapp.records import NO_HEADERS, Headers
 
 __all__ = ["ReliableProducer", "Transaction"]
 
@@ -108,29 +108,11 @@ class ReliableProducer(ProducerFace[K, V]):
         return await asyncio.to_thread(self._core.settled, None if timeout_ms is None else timeout_ms / 1000)
 
 
-class Transaction(Generic[K, V]):
+class Transaction(TransactionFace[K, V]):
     """Collects records in memory; Kafka sees them when the block ends. Blocks of several tasks may overlap.
 
     ``reports`` are those of the records, in order, after the block.
     """
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._records: list[OutputRecord] = []
-        self.reports: tuple[DeliveryReport, ...] = ()
-
-    def send(
-        self,
-        topic: str,
-        *,
-        key: K | None = None,
-        value: V | None = None,
-        timestamp: int | None = None,
-        headers: Headers = NO_HEADERS,
-        partition: int | None = None,
-    ) -> None:
-        """Adds a record. Raises `SerializationError`."""
-        self._records.append(self._core.record(topic, key, value, timestamp, headers, partition))
 
     async def __aenter__(self) -> Self:
         return self

@@ -289,12 +289,12 @@ class TransactionalChannel:
                 failed = (
                     self._pending.popleft() if self._pending and self._pending[0].number == number else None
                 )
-            aside = self._log.refuse(number) if self._log is not None else 0
+            aside = self._log.refuse(number, f"{topic}: {error.str()}") if self._log is not None else 0
         self._waiting_since = time.monotonic()
         if aside and self._log is not None:
             self._counts.failed(aside, spilled=True)
             logger.error(
-                "%s: brokers refuse %d spilled records for %s: %s. The log %s keeps them aside (SpillLog.refused)",
+                "%s: brokers refuse %d spilled records for %s: %s. They are kept aside: streamapp spill list %s",
                 self._options.name, aside, topic, error.str(), self._log.path,
             )  # fmt: skip
         if failed is not None:

@@ -205,7 +205,7 @@ class Plan:
                     counts[name] = max(counts[t] for t in sources)
                     progressed.append(name)
             if not progressed:
-                # They feed each other in a circle, as those of foreign-key joins do: what is known of it decides.
+                # They feed each other in a cycle, as those of foreign-key joins do: what is known of it decides.
                 known = {n: [counts[t] for t in self._sources_of_writers(n) if t in counts] for n in pending}
                 progressed = [name for name in pending if known[name]]
                 counts.update({name: max(known[name]) for name in progressed})
