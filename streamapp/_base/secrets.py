@@ -75,8 +75,8 @@ def without_user(text: str) -> str:
 def from_environment(environ: Mapping[str, str], name: str) -> str | None:
     """The value of the variable ``name``, or the text of the file that ``<name>_FILE`` names; None without either.
 
-    An empty variable counts as not set, and the end of the file's last line is no part of the value. Raises `ConfigError` for both
-    variables at once, and for a file that cannot be read.
+    An empty variable counts as not set, and the end of the file's last line is no part of the value. Raises
+    `ConfigError` for both variables at once, and for a file that cannot be read.
 
     >>> from_environment({"STREAMAPP_SASL_PASSWORD": "lovelace"}, "STREAMAPP_SASL_PASSWORD")
     'lovelace'

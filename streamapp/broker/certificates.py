@@ -35,8 +35,8 @@ def stamps(*paths: str | None) -> list[Any]:
 class CertificateFiles:
     """The files of a librdkafka client, which reads them once, when it is opened.
 
-    The owner of the client asks `changed` where it can open a new client. A file is replaced before another one: as long as
-    the files do not belong together, or one is missing, nothing has changed.
+    The owner of the client asks `changed` where it can open a new client. A file is replaced before another one: as
+    long as the files do not belong together, or one is missing, nothing has changed.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -100,7 +100,7 @@ class FollowingContext(ssl.SSLContext):
 def context_of(
     ca: str | None, certificate: str | None, key: str | None, password: str | None
 ) -> ssl.SSLContext:
-    """A TLS context of a client with PEM files. Raises `ConfigError` for files that are not there or do not go together."""
+    """A TLS context of a client with PEM files. Raises `ConfigError` for missing files and files that do not match."""
     try:
         context = ssl.create_default_context(cafile=ca)
         if certificate:

@@ -54,7 +54,7 @@ def user(name: str, role: str) -> None:
     help="The new file that gets the token; only you can read it.",
 )
 def token(name: str, role: str, path: str) -> None:
-    """Print the line of a program with a bearer token, for STREAMAPP_WEB_USERS_FILE; the token itself goes to a file."""
+    """Print the line of a program with a bearer token, for STREAMAPP_WEB_USERS_FILE; the token goes to a file."""
     made = make_token()
     with clear_errors():
         line = token_line(name, role, made)

@@ -45,8 +45,8 @@ def is_loopback(address: str) -> bool:
 class WebAccess:
     """What the environment says about the web server. Raises `ConfigError` for what cannot work.
 
-    Users and the cluster's secret come together: a worker that asks another one signs with the secret. Files may change:
-    the new text counts within a second, and one that is wrong is logged while the text before goes on to count.
+    Users and the cluster's secret come together: a worker that asks another one signs with the secret. Files may
+    change: the new text counts within a second, and one that is wrong is logged while the text before goes on to count.
     """
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
@@ -57,7 +57,7 @@ class WebAccess:
             there, missing = (_USERS, _SECRET) if self._secret.get() is None else (_SECRET, _USERS)
             how = "`streamapp web secret`" if missing == _SECRET else "`streamapp web user NAME`"
             raise ConfigError(
-                f"{there} is set, and {missing} is not: users and the secret of the workers come together. Set {missing} or "
+                f"{there} is set, and {missing} is not: users and the workers' secret come together. Set {missing} or "
                 f"{missing}_FILE; {how} makes one (docs/security.md)"
             )
         self._certificate, self._key = environ.get(_CERTIFICATE) or None, environ.get(_KEY) or None
@@ -96,7 +96,7 @@ class WebAccess:
             )
 
     def server_context(self) -> ssl.SSLContext | None:
-        """TLS for the server; a connection gets the certificate that is in the files when it is made. None: without TLS."""
+        """TLS for the server; a new connection gets the certificate that is in the files then. None: without TLS."""
         if self._certificate is None:
             return None
         current, files = self._load(), stamps(self._certificate, self._key)

@@ -27,7 +27,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def audited() -> Middleware:
     """Middleware around all others, so that refusals are among the lines.
 
-    Each request gets a `Caller` here. Refusals of one address without a login have 20 lines at once, and one a second: nobody fills the log.
+    Each request gets a `Caller` here. Refusals of strangers have 20 lines at once for each address, and one a
+    second: nobody fills the log.
     """
     refusals = Buckets(per_second=1, burst=20)
 

@@ -88,8 +88,8 @@ class Authentication:
             if found is None:
                 # A worker is asked again later; an address is not made to wait for its wrong secret.
                 raise _unknown(
-                    f"{HEADER} is not signed for this worker: workers need the same STREAMAPP_WEB_CLUSTER_SECRET, and clocks that "
-                    "agree within 30 s"
+                    f"{HEADER} is not signed for this worker: workers need the same STREAMAPP_WEB_CLUSTER_SECRET, "
+                    "and clocks that agree within 30 s"
                 )
             caller.via_worker = True
             return found
@@ -132,7 +132,7 @@ class Authentication:
 
 
 def _is_open(request: web.Request) -> bool:
-    """Probes, and what browsers ask before they send a request of an allowed origin (they send no credentials with that)."""
+    """True for probes, and for the question of a browser before a request of another origin, which has no login."""
     if request.method == "OPTIONS":
         return "Access-Control-Request-Method" in request.headers
     return request.method in READS and request.path in _PROBES

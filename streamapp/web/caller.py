@@ -12,7 +12,7 @@ __all__ = ["CALLER", "Caller"]
 
 @dataclass
 class Caller:
-    """``identity`` is None for who did not say, and where there are no users; ``via_worker``: another worker asks for them."""
+    """``identity`` is None for a stranger, and where there are no users; ``via_worker``: another worker asks for it."""
 
     identity: Identity | None = None
     via_worker: bool = False

@@ -30,7 +30,7 @@ _MOST_BYTES = 256 * 2**20
 
 
 class LocalResolver(aiohttp.ThreadedResolver):
-    """Finds the workers of this machine that listen on loopback only (``<host>.localhost``), which not every system knows.
+    """Finds workers of this machine that listen on loopback only (``<host>.localhost``), which not every system knows.
 
     That name is unique, so a worker of another machine is not taken for one of this machine.
     """
@@ -60,7 +60,7 @@ def open_session() -> aiohttp.ClientSession:
 class Peers:
     """HTTP client for the views of other workers. ``timeout`` is in seconds, for a whole answer.
 
-    With ``signatures`` questions are signed for the caller whom the request has, and the caller's password or token stays here.
+    With ``signatures`` questions are signed for the caller of the request. The caller's password or token stays here.
     """
 
     def __init__(

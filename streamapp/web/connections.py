@@ -26,7 +26,7 @@ BUSY_SECONDS = 15.0
 TAKE_SECONDS = 60.0
 """The longest time that a client may take for an answer, once more of it waits than the system's buffers hold."""
 MOST_UNSENT = 64 * 2**20
-"""Bytes of answers that clients have not taken, all together. Beyond it the connection that has waited longest is closed."""
+"""Bytes of answers that clients have not taken, in all. Beyond it the connection that waits for longest is closed."""
 _LEFT = "Connection lost"
 """aiohttp's words for a client that is gone while its body is read."""
 _LOG_SECONDS = 60.0

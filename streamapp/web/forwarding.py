@@ -25,8 +25,8 @@ _FORM = re.compile(
 class Signatures:
     """Signs and checks requests of workers with a secret that all of them have (HMAC-SHA-256).
 
-    A signature is for one receiver, one method and one path with its query, and lives for half a minute. A request that changes
-    something is taken once.
+    A signature is for one receiver, one method and one path with its query, and lives for half a minute. A request that
+    changes something is taken once.
 
     >>> signatures, ada = Signatures(lambda: b"s" * 32), Identity("ada", "read")
     >>> header = signatures.sign(ada, "GET", "http://b:6066", "/tables/t/?partitions=1")

@@ -13,7 +13,7 @@ _MOST = 4_096
 
 
 class Buckets:
-    """A bucket for each key, of ``burst`` tokens, which fills with ``per_second``. The keys that were quiet for longest are forgotten.
+    """A bucket of ``burst`` tokens for each key, which fills with ``per_second``. The oldest keys are forgotten.
 
     >>> buckets = Buckets(per_second=1, burst=2, now=lambda: 0.0)
     >>> [buckets.take("10.0.0.1") for _ in range(3)], buckets.take("10.0.0.2")

@@ -143,7 +143,7 @@ async def _file(name: str, _request: web.Request) -> web.FileResponse:
 class GuardedWeb(Web):  # type: ignore[misc]
     """Faust's web server with a guard, for as many connections as it can bear (`LimitedRunner`).
 
-    It listens on loopback, or elsewhere with users (`WebAccess`). All pages, Faust's and the application's own, have the guard.
+    It listens on loopback, or elsewhere with users (`WebAccess`). All pages have the guard, Faust's and your own, too.
     """
 
     def __init__(self, app: Any, *, allowed_hosts: Collection[str] = (), **kwargs: Any) -> None:
@@ -166,7 +166,7 @@ class GuardedWeb(Web):  # type: ignore[misc]
         )
 
     def prepare(self) -> None:
-        """Decides the address that others are told. Raises `ConfigError` for an address that others reach, without users.
+        """Decides the address that others are told. Raises `ConfigError` for an open address without users.
 
         Called when the command line has had its say.
         """
@@ -177,7 +177,7 @@ class GuardedWeb(Web):  # type: ignore[misc]
         _advertise(conf, encrypted=self._access.encrypts or conf.web_ssl_context is not None)
         if not is_loopback(conf.web_bind) and conf.canonical_url.scheme != "https":
             logger.warning(
-                "the web server listens at %s without TLS: passwords and tokens can be read on the way (docs/security.md)",
+                "the web server listens at %s without TLS: logins can be read on the way (docs/security.md)",
                 conf.web_bind,
             )
 

@@ -17,7 +17,7 @@ from streamapp.errors import ConfigError
 __all__ = ["Identity", "Role", "Users", "make_token", "password_line", "token_line"]
 
 Role = Literal["read", "operate"]
-"""``read`` sees everything; ``operate`` also changes state: pause, resume, replay, discard, edit, and POST to your own pages."""
+"""``read`` sees everything; ``operate`` also changes state: pause, resume, replay, discard, edit, POST to your pages."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}", re.ASCII)
 _COST, _BLOCK, _PARALLEL = 2**14, 8, 5
@@ -41,7 +41,7 @@ class Identity:
 
 
 def password_line(name: str, role: str, password: str) -> str:
-    """The line of a user with a password, for the users file. Raises `ConfigError` for a name or role that there cannot be.
+    """The line of a user with a password, for the users file. Raises `ConfigError` for an impossible name or role.
 
     >>> password_line("ada", "operate", "lovelace").split("$")[:4]
     ['ada:operate:scrypt', '16384', '8', '5']
@@ -64,7 +64,7 @@ def token_line(name: str, role: str, token: str) -> str:
 
 
 class Users:
-    """The users file: a line ``name:role:hash`` for each user or program; a name may have several. ``#`` begins a comment.
+    """The users file: a line ``name:role:hash`` for each user or program. ``#`` begins a comment.
 
     >>> users = Users.parse(token_line("prometheus", "read", "sat_x"))
     >>> users.of_token("sat_x"), users.of_token("sat_y")
