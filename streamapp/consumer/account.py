@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 from streamapp._base.prometheus import Metric
 
@@ -69,6 +69,10 @@ class ConsumerStatus:
     oldest_seconds: float
     paused: tuple[str, ...]
     """Partitions of which no more is fetched until there is room."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The same, as ``/status`` shows it."""
+        return asdict(self) | {"metrics": self.metrics._asdict()}
 
 
 @dataclass(slots=True)

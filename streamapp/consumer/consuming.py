@@ -77,12 +77,6 @@ class Consuming:
         sinking: Sinking | None,
     ) -> None:
         dispatcher = self._dispatcher
-        committing = threading.Thread(
-            target=self._commit_regularly,
-            args=(subscription,),
-            name=f"{self.options.name}-commit",
-            daemon=True,
-        )
         try:
             if sinking is not None:
                 sinking.sink.create()
@@ -90,7 +84,6 @@ class Consuming:
                 letters.__enter__()
             subscription.check_topics()
             pump.start()
-            committing.start()
             self._state = "running"
             while not self._stopping.is_set() and dispatcher.failure is None:
                 subscription.poll()
@@ -100,7 +93,7 @@ class Consuming:
             dispatcher.fail(exc)
         self._state = "stopping"
         try:
-            self._end(subscription, pump, committing)
+            self._end(subscription, pump)
             if letters is not None:
                 letters.__exit__(None, None, None)
             if sinking is not None:
@@ -112,26 +105,15 @@ class Consuming:
             self._stopping.set()
             self.ended.set()
 
-    def _end(self, subscription: Subscription, pump: Pump, committing: threading.Thread) -> None:
+    def _end(self, subscription: Subscription, pump: Pump) -> None:
         """Waits for what is in work, commits, and leaves the group."""
         options, dispatcher = self.options, self._dispatcher
         dispatcher.stop()
         seconds = options.close_timeout_ms if dispatcher.failure is None else options.revoke_timeout_ms
-        dispatcher.close(dispatcher.sources, seconds / 1000)
-        self._stopping.set()
-        if committing.is_alive():
-            committing.join()
+        subscription.finish(dispatcher.sources, seconds / 1000)
         pump.stop()
         subscription.close()
         dispatcher.forget(dispatcher.sources)
-
-    def _commit_regularly(self, subscription: Subscription) -> None:
-        while not self._stopping.wait(self.options.commit_interval_ms / 1000):
-            try:
-                subscription.commit()
-            except Exception as exc:
-                self._dispatcher.fail(exc)
-                return
 
     def metrics(self) -> ConsumerMetrics:
         """The account at this moment."""

@@ -25,6 +25,7 @@ __all__ = ["Dispatcher"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 _ONE = Batch(records=1)
+_STEP_SECONDS = 0.05
 
 
 class Dispatcher:
@@ -65,19 +66,25 @@ class Dispatcher:
             self._committed.pop(source, None)
             self._turns.append(source)
 
-    def close(self, sources: Collection[TopicPartition], seconds: float) -> bool:
-        """Hands out nothing more of some partitions, and waits for what is in work. False: the time is over."""
+    def close(
+        self, sources: Collection[TopicPartition], seconds: float, meanwhile: Callable[[], None]
+    ) -> bool:
+        """Hands out nothing more of some partitions, and waits for what is in work. False: the time is over.
+
+        ``meanwhile`` is called now and then.
+        """
         deadline = time.monotonic() + seconds
         with self.changed:
             partitions = [self._partitions[source] for source in sources if source in self._partitions]
             for partition in partitions:
                 partition.closed = True
                 self._account.returned += partition.drop_waiting()
-            while any(partition.in_work for partition in partitions):
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    break
-                self.changed.wait(left)
+        while any(partition.in_work for partition in partitions) and time.monotonic() < deadline:
+            meanwhile()
+            with self.changed:
+                if any(partition.in_work for partition in partitions):
+                    self.changed.wait(max(0.0, min(_STEP_SECONDS, deadline - time.monotonic())))
+        with self.changed:
             late = [unit for unit in self._running if unit.partition in partitions]
         for unit in late:
             logger.warning(
@@ -104,6 +111,16 @@ class Dispatcher:
                 with suppress(ValueError):
                     self._turns.remove(source)
             self._turned_away = deque(unit for unit in self._turned_away if not unit.partition.lost)
+            self.changed.notify_all()
+
+    @property
+    def any_paused(self) -> bool:
+        """Of some partition no more is fetched."""
+        return bool(self._paused)
+
+    def wake(self) -> None:
+        """Ends the waits of all threads."""
+        with self.changed:
             self.changed.notify_all()
 
     @property

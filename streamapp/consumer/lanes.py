@@ -95,6 +95,8 @@ class PartitionLanes:
         """The claim on the row of the partition, where a database takes the offsets."""
         self.saving: threading.Lock = threading.Lock()
         """Held from the moment a transaction computes the position until it is committed."""
+        self.saved: tuple[int, str] | None = None
+        """The position that the database has."""
         self.closed: bool = False
         """The partition goes to another member: nothing more is handed out."""
         self.lost: bool = False

@@ -60,6 +60,7 @@ class Sinking:
         stack.enter_context(partition.saving)
         position = self._dispatcher.position_with(partition, [item.offset for item in items])
         self.sink.save(connection, self._group, partition.source, SavedOffset(*position, partition.fence))
+        partition.saved = position
         for item in items:
             item.unsure = True  # until the commit comes back
         hit("consumer-saved")

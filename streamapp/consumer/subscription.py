@@ -6,6 +6,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -33,12 +35,13 @@ logger: logging.Logger = logging.getLogger(__name__)
 CLIENT_LOGGER = logging.getLogger("streamapp.kafka")
 
 _POLL_SECONDS = 0.1
-_BUSY_POLL_SECONDS = 0.02
+_SHORT_POLL_SECONDS = 0.01
 _MOST_RECORDS = 500
 _PATIENCE_SECONDS = 60.0
 _GONE_SECONDS = 15.0
 """After brokers were out of reach for so long, the client is opened anew: librdkafka may look for none again (librdkafka#5301)."""
 _CLOSE_SECONDS = 10.0
+_ANSWER_SECONDS = 5.0
 _PASSING = (
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.ILLEGAL_GENERATION,
@@ -66,12 +69,16 @@ _REFUSED = (
 
 
 class Subscription:
-    """The clients of one consumer. `poll` and `close` are for one thread, `commit` for any."""
+    """The client of one consumer, for one thread: confluent-kafka lets no two calls in at a time (since 2.16).
+
+    Other threads may call `commit_first`.
+    """
 
     def __init__(self, options: ConsumeOptions, dispatcher: Dispatcher, sinking: Sinking | None) -> None:
         self._options, self._dispatcher, self._sinking = options, dispatcher, sinking
-        self._commit_lock = threading.Lock()
-        """Held during a commit, so that none is under way when a partition goes."""
+        self._requests: SimpleQueue[tuple[set[TopicPartition], Future[bool]]] = SimpleQueue()
+        """Commits that other threads ask for (at most once)."""
+        self._commit_at = time.monotonic()
         self._gone_since: float | None = None
         self._asked_at = 0.0
         self._with_metadata = True
@@ -106,12 +113,16 @@ class Subscription:
 
     def poll(self) -> None:
         """Lets records in as far as there is room. Callbacks of a rebalance run in here."""
+        self._serve()
+        if time.monotonic() >= self._commit_at:
+            self._commit_at = time.monotonic() + self._options.commit_interval_ms / 1000
+            self.commit()
         pause, resume = self._dispatcher.flow()
         if pause:
             self._flow(self._client.pause, pause)
         if resume:
             self._flow(self._client.resume, resume)
-        first = self._client.poll(_BUSY_POLL_SECONDS if pause or resume else _POLL_SECONDS)
+        first = self._client.poll(self._poll_seconds)
         if first is not None:
             batches, events = split([first, *self._client.consume(_MOST_RECORDS - 1, 0)])
             for source, batch in batches:
@@ -119,6 +130,13 @@ class Subscription:
             for event in events:
                 self._check(event.error())
         self._look_for_brokers()
+
+    @property
+    def _poll_seconds(self) -> float:
+        """A poll cannot be woken: where somebody may wait for the end of one, it is short."""
+        if self._options.guarantee == "at_most_once" or self._dispatcher.any_paused:
+            return _SHORT_POLL_SECONDS
+        return min(_POLL_SECONDS, max(0.0, self._commit_at - time.monotonic()))
 
     def _flow(self, call: Callable[[list[KafkaPartition]], None], sources: Sequence[TopicPartition]) -> None:
         call([KafkaPartition(*source) for source in sources])
@@ -196,7 +214,7 @@ class Subscription:
             client.incremental_unassign(partitions)
             return
         sources = [TopicPartition(each.topic, each.partition) for each in partitions]
-        self._dispatcher.close(sources, self._options.revoke_timeout_ms / 1000)
+        self.finish(sources, self._options.revoke_timeout_ms / 1000)
         self.commit(sources)
         self._give_back(client, partitions, sources)
 
@@ -216,20 +234,20 @@ class Subscription:
         self, client: Consumer, partitions: list[KafkaPartition], sources: Sequence[TopicPartition]
     ) -> None:
         self._dispatcher.forget(sources)
-        with self._commit_lock:  # a commit that began before ends before the partition goes
-            client.incremental_unassign(partitions)
+        client.incremental_unassign(partitions)
+
+    def finish(self, sources: Collection[TopicPartition], seconds: float) -> None:
+        """Hands out nothing more of some partitions, and waits for what is in work."""
+        self._dispatcher.close(sources, seconds, self._serve)
 
     # ------------------------------------------------------------------ commits
 
     def commit(self, sources: Collection[TopicPartition] | None = None) -> bool:
         """Commits what has got further; False: some of it is not committed, and comes with the next commit."""
-        with self._commit_lock:
-            positions = self._dispatcher.positions(sources)
-            if not positions:
-                return True
-            if self._sinking is not None:
-                positions = self._save(self._sinking, positions)
-            return self._commit(positions)
+        positions = self._dispatcher.positions(sources)
+        if self._sinking is not None:
+            positions = self._save(self._sinking, positions)
+        return self._commit(positions)
 
     def _save(
         self, sinking: Sinking, positions: Mapping[TopicPartition, tuple[int, str]]
@@ -241,7 +259,8 @@ class Subscription:
             if partition is None:
                 continue
             try:
-                sinking.commit(partition, (), lambda items, connection: None)
+                if partition.saved != position:
+                    sinking.commit(partition, (), lambda items, connection: None)
                 saved[source] = position
             except SinkFenced:
                 self._dispatcher.forget([source])
@@ -262,8 +281,6 @@ class Subscription:
             errors = [each.error for each in found if each.error is not None]
         except KafkaException as exc:
             errors = [exc.args[0]]
-        except RuntimeError:  # the client is closed
-            return False
         if not errors:
             hit("consumer-committed")
             self._dispatcher.committed(positions)
@@ -285,14 +302,24 @@ class Subscription:
     def commit_first(self, units: Sequence[Unit]) -> Sequence[Unit]:
         """At most once: commits that the records of units are done, and returns the units whose commit is certain."""
         waiting = list(units)
-        while waiting and not self.commit({unit.partition.source for unit in waiting}):
-            lost = [unit for unit in waiting if unit.partition.lost]
-            waiting = [unit for unit in waiting if not unit.partition.lost]
-            if self._dispatcher.failure is not None:
-                return []
-            if not lost:
-                time.sleep(0.05)
-        return [unit for unit in waiting if self._dispatcher.owns(unit.partition)]
+        while waiting and self._dispatcher.failure is None:
+            done: Future[bool] = Future()
+            self._requests.put(({unit.partition.source for unit in waiting}, done))
+            self._dispatcher.wake()
+            try:
+                certain = done.result(_ANSWER_SECONDS)
+            except TimeoutError:
+                certain = False
+            waiting = [unit for unit in waiting if self._dispatcher.owns(unit.partition)]
+            if certain:
+                return waiting
+        return []
+
+    def _serve(self) -> None:
+        """Makes the commits that other threads wait for."""
+        while not self._requests.empty():
+            sources, done = self._requests.get()
+            done.set_result(self.commit(sources))
 
     def close(self) -> None:
         """Commits, and leaves the group. Brokers that do not answer are not waited for."""

@@ -172,4 +172,8 @@ def install(app: Any, source: ViewSource | None = None, *, allowed_hosts: Collec
 
     if "web" in vars(app):
         raise RuntimeError("install(app) comes too late: the app's web server exists already")
-    app._new_web = lambda: StreamsWeb(app, source or RuntimeSource(app.streams), allowed_hosts=allowed_hosts)
+
+    def seen() -> ViewSource:
+        return source or RuntimeSource(app.streams, lambda: app.consumers)
+
+    app._new_web = lambda: StreamsWeb(app, seen(), allowed_hosts=allowed_hosts)
