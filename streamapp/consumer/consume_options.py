@@ -156,26 +156,28 @@ class ConsumeOptions:
     def client(self) -> dict[str, Any]:
         """librdkafka's settings for a member of the group."""
         config, client = self.config, client_of(self.config)
-        theirs: dict[str, Any] = {} if client.get("group.protocol") == "consumer" else {
-            "partition.assignment.strategy": "cooperative-sticky",
+        defaults: dict[str, Any] = {
             "session.timeout.ms": config.session_timeout_ms,
             "heartbeat.interval.ms": max(1, min(3_000, config.session_timeout_ms // 3)),
-        }  # fmt: skip
+            "partition.assignment.strategy": "cooperative-sticky",
+        }
+        if client.get("group.protocol") == "consumer":
+            defaults = {}  # brokers decide (KIP-848)
         if config.group_instance_id is not None:
-            theirs["group.instance.id"] = config.group_instance_id
+            defaults["group.instance.id"] = config.group_instance_id
         if config.client_rack is not None:
-            theirs["client.rack"] = config.client_rack
+            defaults["client.rack"] = config.client_rack
         return {
-            **client,
-            **theirs,
-            "group.id": self.name,
             "max.poll.interval.ms": max(config.max_poll_interval_ms, config.session_timeout_ms),
+            "queued.max.messages.kbytes": 16_384,
+            "fetch.wait.max.ms": 100,
+            **defaults,
+            **client,
+            "group.id": self.name,
             "auto.offset.reset": config.auto_offset_reset,
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
-            "queued.max.messages.kbytes": 16_384,
-            "fetch.wait.max.ms": 100,
         }
 
     def _check_guarantee(self) -> None:

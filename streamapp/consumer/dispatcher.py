@@ -10,13 +10,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 
 from streamapp.consumer.account import Account, Circuit, ConsumerMetrics
-from streamapp.consumer.batching import AdaptiveSize, Batch
+from streamapp.consumer.batching import Batch
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.done_offsets import DoneOffsets
 from streamapp.consumer.lanes import Item, PartitionLanes, Unit
+from streamapp.consumer.room import Room
+from streamapp.consumer.turns import Turns
 from streamapp.consumer.verdicts import Settled, short
 from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
 
@@ -24,7 +25,6 @@ __all__ = ["Dispatcher"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-_ONE = Batch(records=1)
 _STEP_SECONDS = 0.05
 
 
@@ -33,17 +33,13 @@ class Dispatcher:
 
     def __init__(self, options: ConsumeOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._options, self._clock = options, clock
-        self._batch = options.batch or _ONE
         self.changed: threading.Condition = threading.Condition()
         self._partitions: dict[TopicPartition, PartitionLanes] = {}
-        self._sizes: dict[TopicPartition, AdaptiveSize] = {}
-        self._since: dict[TopicPartition, float] = {}
-        """Since when the first record of the next batch waits."""
-        self._turns: deque[TopicPartition] = deque()
+        self._turns = Turns(options.batch or Batch(records=1), self._partitions)
+        self._room = Room(options, self._partitions)
         self._turned_away: deque[Unit] = deque()
         self._running: dict[Unit, float] = {}
         self._committed: dict[TopicPartition, tuple[int, str]] = {}
-        self._paused: set[TopicPartition] = set()
         self._account = Account()
         self._circuit: Circuit | None = None
         self.failure: Exception | None = None
@@ -62,9 +58,8 @@ class Dispatcher:
         partition.fence = fence
         with self.changed:
             self._partitions[source] = partition
-            self._sizes[source] = AdaptiveSize(self._batch)
             self._committed.pop(source, None)
-            self._turns.append(source)
+            self._turns.add(source)
 
     def close(
         self, sources: Collection[TopicPartition], seconds: float, meanwhile: Callable[[], None]
@@ -104,19 +99,16 @@ class Dispatcher:
                     continue
                 partition.closed = partition.lost = True
                 self._account.returned += partition.drop_waiting() + partition.in_work
-                self._sizes.pop(source, None)
-                self._since.pop(source, None)
+                self._turns.remove(source)
                 self._committed.pop(source, None)
-                self._paused.discard(source)
-                with suppress(ValueError):
-                    self._turns.remove(source)
+                self._room.paused.discard(source)
             self._turned_away = deque(unit for unit in self._turned_away if not unit.partition.lost)
             self.changed.notify_all()
 
     @property
     def any_paused(self) -> bool:
         """Of some partition no more is fetched."""
-        return bool(self._paused)
+        return bool(self._room.paused)
 
     def wake(self) -> None:
         """Ends the waits of all threads."""
@@ -136,13 +128,12 @@ class Dispatcher:
 
     def take_in(self, source: TopicPartition, batch: RecordBatch) -> None:
         """Records of a partition have come, in order. Those of a partition that was given back meanwhile are passed over."""
-        retry = self._options.retry
         with self.changed:
             partition = self._partitions.get(source)
             if partition is None or partition.closed:
                 return
             if not partition.waiting:
-                self._since[source] = self._clock()
+                self._turns.came(source, self._clock())
             done = partition.done
             for at, offset in enumerate(batch.offsets):
                 if done.end is not None and offset < done.end:
@@ -153,10 +144,7 @@ class Dispatcher:
                 self._account.taken += 1
                 headers = batch.headers[at] if batch.headers is not None else NO_HEADERS
                 item = Item(offset, batch.timestamps[at], batch.keys[at], batch.values[at], headers)
-                full = retry is not None and (
-                    partition.parked >= retry.max_records or partition.parked_bytes >= retry.max_bytes
-                )
-                if full and retry is not None and retry.when_full != "wait" and partition.is_parked(item):
+                if self._room.turns_away(partition) and partition.is_parked(item):
                     self._turned_away.append(partition.turn_away(item))
                 else:
                     partition.add(item)
@@ -164,28 +152,8 @@ class Dispatcher:
 
     def flow(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
         """The partitions of which no more is to be fetched from now on, and those that have room again."""
-        retry = self._options.retry
         with self.changed:
-            each = max(1, len(self._partitions))
-            most = max(1, self._options.buffer_records // each)
-            most_bytes = max(1, self._options.buffer_bytes // each)
-            pause, resume = [], []
-            for source, partition in self._partitions.items():
-                records = partition.waiting - partition.parked
-                size = partition.waiting_bytes - partition.parked_bytes
-                parked = (
-                    retry is not None
-                    and retry.when_full == "wait"
-                    and (partition.parked >= retry.max_records or partition.parked_bytes >= retry.max_bytes)
-                )
-                if source not in self._paused:
-                    if parked or records >= most or size >= most_bytes:
-                        pause.append(source)
-                elif not parked and records <= most // 2 and size <= most_bytes // 2:
-                    resume.append(source)
-            self._paused.update(pause)
-            self._paused.difference_update(resume)
-        return pause, resume
+            return self._room.change()
 
     # ------------------------------------------------------------------ records go
 
@@ -203,32 +171,15 @@ class Dispatcher:
         circuit = self._circuit
         if circuit is not None and (now < circuit.due or any(unit.probe for unit in self._running)):
             return None
-        for _ in range(len(self._turns)):
-            source = self._turns[0]
-            self._turns.rotate(-1)
-            partition = self._partitions[source]
-            size = 1 if circuit is not None else self._sizes[source].records
-            if self._lingers(partition, size, now):
-                continue
-            unit = partition.take(size, self._batch.bytes, now)
-            if unit is not None:
-                unit.probe = circuit is not None
-                self._since[source] = now
-                return unit
-        return None
-
-    def _lingers(self, partition: PartitionLanes, size: int, now: float) -> bool:
-        until = self._since.get(partition.source, now) + self._batch.linger_ms / 1000
-        return partition.waiting < size and now < until and not partition.parked
+        return self._turns.next(now, probe=circuit is not None)
 
     def next_time(self) -> float | None:
         """Seconds until something may go that may not go now. The caller holds the lock."""
         times = [due for each in self._partitions.values() if (due := each.next_due()) is not None]
         if self._circuit is not None:
             times = [self._circuit.due]
-        elif self._batch.linger_ms:
-            linger = self._batch.linger_ms / 1000
-            times += [at + linger for source, at in self._since.items() if self._partitions[source].has_ready]
+        else:
+            times += self._turns.times()
         now = self._clock()
         # Of what is due already, something else keeps it, and its end wakes the pump.
         return min((at - now for at in times if at > now), default=None)
@@ -249,7 +200,7 @@ class Dispatcher:
             account.calls += called > 0
             account.call_seconds += seconds
             if called and settled.pause is None and not settled.back and not partition.lost:
-                self._sizes[partition.source].took(called, seconds * 1000)
+                self._turns.took(partition.source, called, seconds)
             if partition.lost:
                 partition.in_work -= len(unit.items)
             else:
@@ -376,5 +327,5 @@ class Dispatcher:
                 metrics,
                 self._circuit,
                 tuple(sorted(str(source) for source in self._partitions)),
-                tuple(sorted(str(source) for source in self._paused)),
+                tuple(sorted(str(source) for source in self._room.paused)),
             )

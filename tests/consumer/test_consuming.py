@@ -349,9 +349,7 @@ def test_a_commit_of_another_client_is_where_the_consumer_begins(feed: Feed) -> 
     plain = Consumer({"bootstrap.servers": feed.bootstrap, "group.id": feed.group})
     from confluent_kafka import TopicPartition
 
-    plain.commit(
-        offsets=[TopicPartition(feed.topic, 0, 6, metadata="somebody else's")], asynchronous=False
-    )
+    plain.commit(offsets=[TopicPartition(feed.topic, 0, 6, metadata="somebody else's")], asynchronous=False)
     plain.close()
     seen = Seen()
     with consumer(feed, seen) as running:

@@ -46,7 +46,9 @@ def _check_position(tracker: DoneOffsets, offsets: list[int], done: set[int]) ->
     if committed is None:
         return
     position, metadata = committed
-    assert all(offset in done for offset in offsets if offset < position), "nothing that is not done is passed"
+    assert all(offset in done for offset in offsets if offset < position), (
+        "nothing that is not done is passed"
+    )
     behind = {offset for offset in decode_done(position, metadata) if offset in offsets}
     assert behind == {offset for offset in done if offset >= position}
 
