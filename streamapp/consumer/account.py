@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from streamapp._base.prometheus import Metric
 
-__all__ = ["Account", "Circuit", "ConsumerMetrics", "ConsumerStatus", "described"]
+__all__ = ["Account", "ConsumerMetrics", "ConsumerStatus", "described"]
 
 
 class ConsumerMetrics(NamedTuple):
@@ -39,15 +39,6 @@ class ConsumerMetrics(NamedTuple):
     call_seconds: float = 0.0
     retries: int = 0
     commits: int = 0
-
-
-class Circuit(NamedTuple):
-    """A service that fails. ``since`` is ms since the epoch, ``due`` seconds of the dispatcher's clock."""
-
-    since: int
-    error: str
-    attempts: int
-    due: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class Consuming:
             )
         subscription = Subscription(options, self._dispatcher, sinking)
         handling = Handling(options, self._dispatcher, letters, sinking)
-        pump = Pump(options, self._dispatcher, handling, loop, subscription.commit_first)
+        pump = Pump(options, self._dispatcher, handling, loop, subscription.commits.commit_first)
         self._thread = threading.Thread(
             target=self._run, args=(subscription, pump, letters, sinking), name=options.name, daemon=True
         )
@@ -111,6 +111,7 @@ class Consuming:
         dispatcher.stop()
         seconds = options.close_timeout_ms if dispatcher.failure is None else options.revoke_timeout_ms
         subscription.finish(dispatcher.sources, seconds / 1000)
+        subscription.commits.refuse()
         pump.stop()
         subscription.close()
         dispatcher.forget(dispatcher.sources)
@@ -121,7 +122,8 @@ class Consuming:
 
     def status(self) -> ConsumerStatus:
         """The consumer at this moment."""
-        metrics, circuit, partitions, paused = self._dispatcher.look()
+        metrics, partitions, paused = self._dispatcher.look()
+        circuit = self._dispatcher.circuit
         running = self._dispatcher.running()
         oldest, seconds = running[0] if running else (None, 0.0)
         failure = self._dispatcher.failure
@@ -132,8 +134,8 @@ class Consuming:
             None if failure is None else str(failure),
             partitions,
             metrics,
-            None if circuit is None else circuit.error,
-            None if circuit is None else circuit.since,
+            circuit.error,
+            circuit.since,
             None if oldest is None else f"{oldest.partition.source} at {oldest.items[0].offset}",
             round(seconds, 3),
             paused,

@@ -11,14 +11,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from streamapp.consumer.account import Account, Circuit, ConsumerMetrics
+from streamapp.consumer.account import Account, ConsumerMetrics
 from streamapp.consumer.batching import Batch
+from streamapp.consumer.circuit import Circuit
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.done_offsets import DoneOffsets
 from streamapp.consumer.lanes import Item, PartitionLanes, Unit
 from streamapp.consumer.room import Room
 from streamapp.consumer.turns import Turns
-from streamapp.consumer.verdicts import Settled, short
+from streamapp.consumer.verdicts import Settled
 from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
 
 __all__ = ["Dispatcher"]
@@ -41,7 +42,7 @@ class Dispatcher:
         self._running: dict[Unit, float] = {}
         self._committed: dict[TopicPartition, tuple[int, str]] = {}
         self._account = Account()
-        self._circuit: Circuit | None = None
+        self.circuit: Circuit = Circuit(options.name)
         self.failure: Exception | None = None
         self.stopping: bool = False
         """Nothing more is handed out."""
@@ -134,10 +135,19 @@ class Dispatcher:
                 return
             if not partition.waiting:
                 self._turns.came(source, self._clock())
+            if partition.done.end is not None and batch.offsets[0] < partition.done.end:
+                logger.warning(
+                    "%s: the offsets of %s begin anew at %d: its log was cut off, or the topic was created anew",
+                    self._options.name,
+                    source,
+                    batch.offsets[0],
+                )
+                fence = partition.fence
+                self.forget([source])
+                self.open(source, None, (), fence)
+                partition = self._partitions[source]
             done = partition.done
             for at, offset in enumerate(batch.offsets):
-                if done.end is not None and offset < done.end:
-                    continue  # it came before
                 if not done.take(offset):
                     self._account.already_done += 1
                     continue
@@ -168,16 +178,16 @@ class Dispatcher:
         return unit
 
     def _take(self, now: float) -> Unit | None:
-        circuit = self._circuit
-        if circuit is not None and (now < circuit.due or any(unit.probe for unit in self._running)):
+        asks = self.circuit.error is not None
+        if asks and (now < self.circuit.due or any(unit.probe for unit in self._running)):
             return None
-        return self._turns.next(now, probe=circuit is not None)
+        return self._turns.next(now, probe=asks)
 
     def next_time(self) -> float | None:
         """Seconds until something may go that may not go now. The caller holds the lock."""
         times = [due for each in self._partitions.values() if (due := each.next_due()) is not None]
-        if self._circuit is not None:
-            times = [self._circuit.due]
+        if self.circuit.error is not None:
+            times = [self.circuit.due]
         else:
             times += self._turns.times()
         now = self._clock()
@@ -211,9 +221,10 @@ class Dispatcher:
                 partition.done.finish(item.offset for item in over)
                 self._give_back(unit, settled)
             if settled.pause is not None:
-                self._open_circuit(settled.pause)
+                assert self._options.retry is not None
+                self.circuit.opened(settled.pause, self._options.retry.backoff, self._clock())
             elif unit.probe and called:
-                self._close_circuit()
+                self.circuit.closed()
             self.changed.notify_all()
         if settled.fail is not None:
             self.fail(settled.fail)
@@ -230,26 +241,6 @@ class Dispatcher:
         retry = self._options.retry
         if due is not None and retry is not None and retry.by == "partition":
             partition.holding = unit.parts[0][0]
-
-    def _open_circuit(self, error: Exception) -> None:
-        circuit, retry = self._circuit, self._options.retry
-        assert retry is not None
-        if circuit is None:
-            logger.warning(
-                "%s: a service fails (%s); no further record is handed out until it answers",
-                self._options.name,
-                short(error),
-            )
-        attempts = 1 if circuit is None else circuit.attempts + 1
-        since = time.time_ns() // 1_000_000 if circuit is None else circuit.since
-        due = self._clock() + retry.backoff.delay_ms(attempts) / 1000
-        self._circuit = Circuit(since, short(error), attempts, due)
-
-    def _close_circuit(self) -> None:
-        if self._circuit is not None:
-            seconds = time.time() - self._circuit.since / 1000
-            logger.info("%s: the service answers after %.1f s", self._options.name, seconds)
-            self._circuit = None
 
     # ------------------------------------------------------------------ positions
 
@@ -314,8 +305,8 @@ class Dispatcher:
                 ((unit, now - began) for unit, began in self._running.items()), key=lambda each: -each[1]
             )
 
-    def look(self) -> tuple[ConsumerMetrics, Circuit | None, tuple[str, ...], tuple[str, ...]]:
-        """Metrics, circuit, partitions and paused partitions at one moment."""
+    def look(self) -> tuple[ConsumerMetrics, tuple[str, ...], tuple[str, ...]]:
+        """Metrics, partitions and paused partitions at one moment."""
         with self.changed:
             partitions = self._partitions.values()
             metrics = self._account.metrics(
@@ -325,7 +316,6 @@ class Dispatcher:
             )
             return (
                 metrics,
-                self._circuit,
                 tuple(sorted(str(source) for source in self._partitions)),
                 tuple(sorted(str(source) for source in self._room.paused)),
             )

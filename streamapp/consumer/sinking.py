@@ -35,8 +35,9 @@ class Sinking:
         `SinkFenced`, errors of the database, and errors of ``call``.
         """
         with ExitStack() as stack:
-            self.sink.transaction(partial(self._work, stack, partition, items, call))
+            position = self.sink.transaction(partial(self._work, stack, partition, items, call))
             hit("consumer-sink-committed")
+            partition.saved = position
             for item in items:
                 item.unsure = False
             self._dispatcher.mark_done(partition, items)
@@ -48,7 +49,7 @@ class Sinking:
         items: Sequence[Item],
         call: Callable[[Collection[Item], Any], None],
         connection: Any,
-    ) -> None:
+    ) -> tuple[int, str]:
         todo = items
         if any(item.unsure for item in items):
             saved = self.sink.look(connection, self._group, partition.source)
@@ -60,7 +61,7 @@ class Sinking:
         stack.enter_context(partition.saving)
         position = self._dispatcher.position_with(partition, [item.offset for item in items])
         self.sink.save(connection, self._group, partition.source, SavedOffset(*position, partition.fence))
-        partition.saved = position
         for item in items:
             item.unsure = True  # until the commit comes back
         hit("consumer-saved")
+        return position

@@ -5,25 +5,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
-from queue import SimpleQueue
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from streamapp._base.failpoints import hit
 from streamapp.broker.batches import split
 from streamapp.broker.consumer import committed_metadata
 from streamapp.broker.librdkafka import opening
 from streamapp.broker.refused import NO_TOPIC
 from streamapp.broker.requests import committed
+from streamapp.consumer.commits import Commits
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.done_offsets import decode_done
-from streamapp.consumer.lanes import Unit
-from streamapp.consumer.offset_sinks import OffsetSink, SavedOffset, SinkFenced
+from streamapp.consumer.offset_sinks import OffsetSink, SavedOffset
 from streamapp.consumer.sinking import Sinking
 from streamapp.consumer.verdicts import short
 from streamapp.errors import BrokerError, ConfigError
@@ -41,25 +37,6 @@ _PATIENCE_SECONDS = 60.0
 _GONE_SECONDS = 15.0
 """After brokers were out of reach for so long, the client is opened anew: librdkafka may look for none again (librdkafka#5301)."""
 _CLOSE_SECONDS = 10.0
-_ANSWER_SECONDS = 5.0
-_PASSING = (
-    KafkaError.REBALANCE_IN_PROGRESS,
-    KafkaError.ILLEGAL_GENERATION,
-    KafkaError.UNKNOWN_MEMBER_ID,
-    KafkaError.STALE_MEMBER_EPOCH,
-    KafkaError.FENCED_MEMBER_EPOCH,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.REQUEST_TIMED_OUT,
-    KafkaError._TIMED_OUT,
-    KafkaError._TRANSPORT,
-    KafkaError._WAIT_COORD,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._NO_OFFSET,
-    KafkaError._STATE,
-    KafkaError._ASSIGNMENT_LOST,
-)
 _REFUSED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -71,19 +48,19 @@ _REFUSED = (
 class Subscription:
     """The client of one consumer, for one thread: confluent-kafka lets no two calls in at a time (since 2.16).
 
-    Other threads may call `commit_first`.
+    Other threads ask `commits`.
     """
 
     def __init__(self, options: ConsumeOptions, dispatcher: Dispatcher, sinking: Sinking | None) -> None:
         self._options, self._dispatcher, self._sinking = options, dispatcher, sinking
-        self._requests: SimpleQueue[tuple[set[TopicPartition], Future[bool]]] = SimpleQueue()
-        """Commits that other threads ask for (at most once)."""
         self._commit_at = time.monotonic()
+        self._moved: set[TopicPartition] = set()
+        """Partitions that a rebalance has moved since the last poll: a record from before belongs to nobody here."""
         self._gone_since: float | None = None
         self._asked_at = 0.0
-        self._with_metadata = True
         self._settings = {**options.client(), "error_cb": self._on_error, "logger": CLIENT_LOGGER}
         self._client = self._open()
+        self.commits: Commits = Commits(options, dispatcher, sinking, lambda: self._client)
 
     def _open(self) -> Consumer:
         with opening(self._settings):
@@ -113,10 +90,10 @@ class Subscription:
 
     def poll(self) -> None:
         """Lets records in as far as there is room. Callbacks of a rebalance run in here."""
-        self._serve()
+        self.commits.serve()
         if time.monotonic() >= self._commit_at:
             self._commit_at = time.monotonic() + self._options.commit_interval_ms / 1000
-            self.commit()
+            self.commits.commit()
         pause, resume = self._dispatcher.flow()
         if pause:
             self._flow(self._client.pause, pause)
@@ -124,7 +101,11 @@ class Subscription:
             self._flow(self._client.resume, resume)
         first = self._client.poll(self._poll_seconds)
         if first is not None:
-            batches, events = split([first, *self._client.consume(_MOST_RECORDS - 1, 0)])
+            self._moved.clear()
+            more = self._client.consume(_MOST_RECORDS - 1, 0)
+            if (first.topic(), first.partition()) not in self._moved:
+                more.insert(0, first)
+            batches, events = split(more)
             for source, batch in batches:
                 self._dispatcher.take_in(source, batch)
             for event in events:
@@ -215,7 +196,7 @@ class Subscription:
             return
         sources = [TopicPartition(each.topic, each.partition) for each in partitions]
         self.finish(sources, self._options.revoke_timeout_ms / 1000)
-        self.commit(sources)
+        self.commits.commit(sources)
         self._give_back(client, partitions, sources)
 
     def _on_lost(self, client: Consumer, partitions: list[KafkaPartition]) -> None:
@@ -233,97 +214,17 @@ class Subscription:
     def _give_back(
         self, client: Consumer, partitions: list[KafkaPartition], sources: Sequence[TopicPartition]
     ) -> None:
+        self._moved.update(sources)
         self._dispatcher.forget(sources)
         client.incremental_unassign(partitions)
 
     def finish(self, sources: Collection[TopicPartition], seconds: float) -> None:
         """Hands out nothing more of some partitions, and waits for what is in work."""
-        self._dispatcher.close(sources, seconds, self._serve)
-
-    # ------------------------------------------------------------------ commits
-
-    def commit(self, sources: Collection[TopicPartition] | None = None) -> bool:
-        """Commits what has got further; False: some of it is not committed, and comes with the next commit."""
-        positions = self._dispatcher.positions(sources)
-        if self._sinking is not None:
-            positions = self._save(self._sinking, positions)
-        return self._commit(positions)
-
-    def _save(
-        self, sinking: Sinking, positions: Mapping[TopicPartition, tuple[int, str]]
-    ) -> dict[TopicPartition, tuple[int, str]]:
-        """Writes positions that no transaction of a handler has: of records that were skipped, or are dead letters."""
-        saved = {}
-        for source, position in positions.items():
-            partition = self._dispatcher.partition(source)
-            if partition is None:
-                continue
-            try:
-                if partition.saved != position:
-                    sinking.commit(partition, (), lambda items, connection: None)
-                saved[source] = position
-            except SinkFenced:
-                self._dispatcher.forget([source])
-            except sinking.sink.errors as exc:
-                logger.warning("%s: %s is not saved: %s", self._options.name, source, short(exc))
-        return saved
-
-    def _commit(self, positions: Mapping[TopicPartition, tuple[int, str]]) -> bool:
-        if not positions:
-            return True
-        exact = self._options.guarantee == "at_most_once"
-        offsets = [
-            KafkaPartition(*source, offset, metadata if self._with_metadata else "")
-            for source, (offset, metadata) in positions.items()
-        ]
-        try:
-            found: Any = self._client.commit(offsets=offsets, asynchronous=False)
-            errors = [each.error for each in found if each.error is not None]
-        except KafkaException as exc:
-            errors = [exc.args[0]]
-        if not errors:
-            hit("consumer-committed")
-            self._dispatcher.committed(positions)
-            return True
-        if errors[0].code() == KafkaError.OFFSET_METADATA_TOO_LARGE and self._with_metadata and not exact:
-            logger.warning(
-                "%s: brokers take no metadata of this size (offset.metadata.max.bytes); a restart repeats records that are done "
-                "behind the first that is not",
-                self._options.name,
-            )
-            self._with_metadata = False
-            return self._commit(positions)
-        if errors[0].code() not in _PASSING and not errors[0].retriable():
-            self._dispatcher.fail(BrokerError(f"{self._options.name} cannot commit: {errors[0].str()}"))
-        else:
-            logger.info("%s: not committed yet: %s", self._options.name, errors[0].str())
-        return False
-
-    def commit_first(self, units: Sequence[Unit]) -> Sequence[Unit]:
-        """At most once: commits that the records of units are done, and returns the units whose commit is certain."""
-        waiting = list(units)
-        while waiting and self._dispatcher.failure is None:
-            done: Future[bool] = Future()
-            self._requests.put(({unit.partition.source for unit in waiting}, done))
-            self._dispatcher.wake()
-            try:
-                certain = done.result(_ANSWER_SECONDS)
-            except TimeoutError:
-                certain = False
-            waiting = [unit for unit in waiting if self._dispatcher.owns(unit.partition)]
-            if certain:
-                return waiting
-        return []
-
-    def _serve(self) -> None:
-        """Makes the commits that other threads wait for."""
-        while not self._requests.empty():
-            sources, done = self._requests.get()
-            done.set_result(self.commit(sources))
+        self._dispatcher.close(sources, seconds, self.commits.serve)
 
     def close(self) -> None:
         """Commits, and leaves the group. Brokers that do not answer are not waited for."""
-        self.commit()
+        self.commits.commit()
         closing = threading.Thread(target=self._client.close, daemon=True)
         closing.start()
         closing.join(_CLOSE_SECONDS)

@@ -25,7 +25,7 @@ from .consuming_process import sink_at
 from .feeding import Feed
 
 ROOT = Path(__file__).parents[2]
-COUNT, KEYS = 600, 12
+COUNT, KEYS = 300, 12
 SECONDS = 120.0
 PARALLELISM = 4
 
@@ -48,6 +48,10 @@ class Processes:
             )
         self.all.append(process)
         return process
+
+    def is_open(self, process: subprocess.Popen[bytes]) -> bool:
+        """The process answers signals."""
+        return "open" in (self._folder / f"log-{self.all.index(process)}").read_text()
 
     def logs(self) -> str:
         return "\n".join(path.read_text()[-2000:] for path in sorted(self._folder.glob("log-*")))
@@ -87,13 +91,15 @@ def by_key(rows: list[tuple[str, int]]) -> dict[str, list[int]]:
 def killed_at(processes: Processes, *points: str) -> None:
     """One process after the other, each killed at a step."""
     for point in points:
-        process = processes.start(f"{point}:kill:7")
+        name, _, times = point.partition(":")
+        process = processes.start(f"{name}:kill:{times or 7}")
         until(lambda process=process: process.poll() is not None, SECONDS, processes.logs)  # type: ignore[misc]
         assert process.returncode == -signal.SIGKILL, processes.logs()
 
 
 def finish(processes: Processes, condition: Any) -> None:
     last = processes.start()
+    until(lambda: processes.is_open(last), SECONDS, processes.logs)
     until(condition, SECONDS, processes.logs)
     last.send_signal(signal.SIGTERM)
     assert last.wait(SECONDS) == 0, processes.logs()
@@ -106,7 +112,7 @@ def test_at_least_once_loses_nothing_and_repeats_little(
     out = tmp_path / "out"
     processes = Processes(feed, "at_least_once", str(out), tmp_path)
     made.append(processes)
-    killed_at(processes, "consumer-handing-out", "consumer-handled", "consumer-committed")
+    killed_at(processes, "consumer-handing-out", "consumer-handled", "consumer-committed:2")
     finish(processes, lambda: {value for _, value in lines(out)} == set(range(COUNT)))
     for key, values in by_key(lines(out)).items():
         first = sorted(set(values), key=values.index)
@@ -194,10 +200,10 @@ def test_exactly_once_while_postgresql_is_killed(
     processes = Processes(feed, "exactly_once", address, tmp_path)
     made.append(processes)
     first, second = processes.start(), processes.start()
-    until(lambda: len(handled(address)) > 30, SECONDS, processes.logs)
+    until(lambda: len(handled(address)) > 20, SECONDS, processes.logs)
     server.kill()
     server.start()
-    until(lambda: len(handled(address)) > 100, SECONDS, processes.logs)
+    until(lambda: len(handled(address)) > 60, SECONDS, processes.logs)
     first.kill()
     until(lambda: len(handled(address)) >= COUNT, SECONDS, processes.logs)
     second.send_signal(signal.SIGTERM)
