@@ -20,7 +20,7 @@ USER_PROCESSOR = "ProcessorOperator"
 
 
 def snapshot(plan: Plan) -> dict[str, Any]:
-    """What of a plan decides whether state, topics and positions fit it; lists, dicts, strings and numbers only.
+    """The part of a plan that state, topics and positions have to fit; lists, dicts, strings and numbers only.
 
     >>> from streamapp import StreamsBuilder, StringSerde
     >>> builder = StreamsBuilder()
