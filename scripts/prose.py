@@ -28,6 +28,7 @@ MOST_WORDS, MOST_COLUMNS = 25, 120
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
 _ABBREVIATION = re.compile(r"\b(e\.g|i\.e|vs|etc|cf|approx|No)\.$")
 _END = re.compile(r"(?:(?<=[^.][.!?])|(?<=[^.][.!?][\"')*_]))\s+(?=[\"'(*_`]*\w|`)")
+_CELL_END = re.compile(rf"{_END.pattern}|;\s+")
 _WORD = re.compile(r"[^\s]*\w[^\s]*")
 _CLAUSE = re.compile(r"(What|Whatever|How|Whether|Of|That|Whoever|Who)\b(?! else\b)(?!.*\?$)")
 _POINTS = re.compile(
@@ -114,9 +115,10 @@ def _message(value: ast.expr) -> str:
     return str(value.value) if isinstance(value, ast.Constant) else "`value`"
 
 
-def sentences(text: str) -> Iterator[str]:
+def sentences(text: str, cell: bool = False) -> Iterator[str]:
+    """In a cell of a table, a semicolon ends a sentence, too: a cell lists facts."""
     begun = ""
-    for part in _END.split(text):
+    for part in (_CELL_END if cell else _END).split(text):
         begun = f"{begun} {part}".strip()
         if not _ABBREVIATION.search(begun):
             yield begun
@@ -126,7 +128,7 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def judge(text: Text, history: bool = False) -> Iterator[Finding]:
-    for number, sentence in enumerate(sentences(text.text)):
+    for number, sentence in enumerate(sentences(text.text, text.kind == "cell")):
         words = len(_WORD.findall(sentence))
         begin = sentence.lstrip("\"'(*_")
         short = f"{sentence[:60]}..." if len(sentence) > 60 else sentence
@@ -170,7 +172,9 @@ def main(arguments: list[str]) -> int:
     found = {str(path.relative_to(ROOT)): findings(path) for path in chosen or files()}
     if "--unconverted" in arguments:
         bad = {name for name in found if found[name]}
-        UNCONVERTED.write_text("".join(f"{name}\n" for name in sorted(bad & listed if listed else bad)))
+        UNCONVERTED.write_text(
+            "".join(f"{name}\n" for name in sorted(bad & listed if UNCONVERTED.exists() else bad))
+        )
         return 0
     problems = [
         f"{name}:{finding.line}: {finding.message}"
@@ -184,7 +188,10 @@ def main(arguments: list[str]) -> int:
             for name in sorted(listed)
             if not found.get(name)
         ]
-    print("\n".join(problems) or f"prose: nothing found; {len(listed)} files are not converted yet")
+    print(
+        "\n".join(problems)
+        or f"prose: nothing found in {len(found)} files; {len(listed)} are not converted yet"
+    )
     return 1 if problems else 0
 
 

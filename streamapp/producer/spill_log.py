@@ -47,11 +47,11 @@ class RefusedParcel(NamedTuple):
 class SpillLog:
     """Parcels by their number, in a folder that one process at a time may have. For one thread at a time.
 
-    ``name`` is the producer's. None takes the log of any producer, which must be there. A write is on disk when `append`
-    returns (fsync).
+    ``name`` is the producer's. None takes the log of any producer, which must be there. A write is on disk when
+    `append` returns (fsync).
 
-    Raises `LockError` for a folder that another process has, and `ConfigError` for the log of another producer. A disk that
-    is full or broken raises `ProcessorStateError`.
+    Raises `LockError` for a folder that another process has, and `ConfigError` for the log of another producer. A disk
+    that is full or broken raises `ProcessorStateError`.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()

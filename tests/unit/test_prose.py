@@ -47,6 +47,7 @@ def messages(text: str, kind: str = "paragraph", history: bool = False) -> list[
         ("The task hurries.", "docstring", "flush, or send now, not 'hurries'"),
         ("Each member has a seat.", "heading", "membership, or placement, not 'seat'"),
         (" ".join(["word"] * 26) + ".", "cell", "26 words"),
+        (" ".join(["word"] * 14) + "; " + " ".join(["word"] * 14) + ".", "paragraph", "28 words"),
     ],
 )
 def test_found(text: str, kind: str, found: str) -> None:
@@ -63,6 +64,7 @@ def test_found(text: str, kind: str, found: str) -> None:
         ("Memory that is used to hold rows is limited.", "paragraph"),
         (" ".join(["word"] * 25) + ". " + " ".join(["word"] * 25) + ".", "paragraph"),
         (" ".join(["word"] * 14) + ". librdkafka " + " ".join(["word"] * 14) + ".", "paragraph"),
+        (" ".join(["word"] * 14) + "; " + " ".join(["word"] * 14), "cell"),
         ("The `circle` of `hurry()` is code.", "paragraph"),
         ("The task that is idle, e.g. a standby, waits.", "docstring"),
     ],
@@ -148,6 +150,10 @@ def test_the_list_only_shrinks(tree: Path) -> None:
     (tree / "docs/worse.md").write_text("No audience.\n")
     assert prose.main(["--unconverted"]) == 0
     assert (tree / "scripts/prose-unconverted.txt").read_text() == "docs/bad.md\n"
+    (tree / "docs/bad.md").write_text("This page is for users.\n")
+    for _ in range(2):
+        assert prose.main(["--unconverted"]) == 0
+        assert (tree / "scripts/prose-unconverted.txt").read_text() == ""
 
 
 def test_long_lines_and_pages_without_readers_are_found(tree: Path) -> None:
