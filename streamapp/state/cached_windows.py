@@ -71,7 +71,8 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
 
     def _beside(self) -> tuple[int, int]:
         beside_key, beside_value = super()._beside()
-        return beside_key + self._suffix + 8, beside_value  # the cache's keys begin with 8 bytes of segment
+        prefix = 8 + (self._by_time and not self._exact)  # of the cache's keys: segment, kind of key
+        return beside_key + prefix + self._suffix, beside_value
 
     def row(self, row_key: Any) -> Row:
         """A row that is read is used, if it is in the cache; it does not come into the cache."""
