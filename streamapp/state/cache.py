@@ -119,15 +119,25 @@ class CachedStore(WriteBehindStore):
         self._write(row_key, row)
         value, topic, headers = row[0], task.topic, task.headers
         entry.row, entry.value, entry.number = row, None, self._use()
-        entry.topic, entry.offset, entry.timestamp, entry.headers = topic, task.offset, task.timestamp, headers
-        size = entry.key_bytes + context_bytes(topic, headers)
+        entry.topic, entry.offset, entry.timestamp, entry.headers = (
+            topic,
+            task.offset,
+            task.timestamp,
+            headers,
+        )
+        size = entry.key_bytes + (context_bytes(topic, headers) if headers else len(topic or ""))
         if value is not None:
             size += self._beside_value + self._value_size(value)
         else:
             self._note_deletion(row_key)
         grown = size - entry.size
         entry.size = size
-        self._grow(grown)
+        # Kafka Streams looks at the limit with each write, also with one that adds nothing.
+        self._bytes += grown
+        cache = self._cache
+        cache.used = used = cache.used + grown
+        if used > cache.max_bytes:
+            self._make_room()
 
     def _begin_news(self, row_key: Any) -> CacheEntry:
         """The entry of a row that is going to change for the first time since the last flush."""
@@ -154,7 +164,7 @@ class CachedStore(WriteBehindStore):
         return self._stored(row_key)
 
     def _grow(self, size: int) -> None:
-        """Counts bytes of an entry; Kafka Streams looks at the limit with each write, also with one that adds nothing."""
+        """Counts bytes of an entry."""
         self._bytes += size
         cache = self._cache
         cache.used += size

@@ -320,18 +320,20 @@ class CachedSessionStore(_CachedTimes, SessionStore):
         rows = self._find(key, earliest_end, min_live)
         if earliest_end < min_live:
             rows = self._expired(key, max(earliest_end, 0), MAX_LONG) + rows
-        if self._held:
+        held = self._held
+        if held:
             # Also sessions that begin too late are used.
-            for row_key in self._passed(
-                key,
-                [slot for slot, _ in (reversed(rows) if reverse else rows)],
-                max(earliest_end, 0),
-                MAX_LONG,
-                reverse,
-            ):
-                entry = self._held.get(row_key)
-                if entry is not None:
-                    entry.used = self._use()
+            if reverse or self._exact or key in self._deleted:
+                slots = [slot for slot, _ in (reversed(rows) if reverse else rows)]
+                for row_key in self._passed(key, slots, max(earliest_end, 0), MAX_LONG, reverse):
+                    entry = held.get(row_key)
+                    if entry is not None:
+                        entry.used = self._use()
+            else:
+                for (end, start), _ in rows:
+                    entry = held.get((key, start, end))
+                    if entry is not None:
+                        entry.used = self._use()
         found = self._show_found(rows, latest_start)
         return reversed(found) if reverse else iter(found)
 
