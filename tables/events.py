@@ -1,4 +1,5 @@
-"""How the events of the application are read and written: Avro for what comes in, JSON for what it makes itself."""
+"""How the events of the application are read and written: Avro for what comes in and for the tables of delays, whose schema
+grows with the application; JSON for what passes."""
 
 from __future__ import annotations
 
@@ -24,4 +25,4 @@ PLANE: Serde[Plane] = AvroSerde(PLANE_SCHEMA, type=Plane)
 AIRPORT: Serde[Airport] = AvroSerde(AIRPORT_SCHEMA, type=Airport)
 DEPARTURE: Serde[Departure] = JsonSerde(Departure)
 LATE_DEPARTURE: Serde[LateDeparture] = JsonSerde(LateDeparture)
-DELAYS: Serde[Delays] = JsonSerde(Delays)
+DELAYS: Serde[Delays] = AvroSerde(type=Delays)

@@ -23,6 +23,7 @@ from streamapp.cli.replay import replay
 from streamapp.cli.reset import reset
 from streamapp.cli.schema import schema_group
 from streamapp.cli.spark import spark_group
+from streamapp.cli.spill import spill_group
 from streamapp.cli.sql import sql
 from streamapp.cli.topic import topic_group
 from streamapp.cli.trial import try_one
@@ -57,6 +58,7 @@ for _command in (
     resume,
     schema_group,
     spark_group,
+    spill_group,
     sql,
     topic_group,
     try_one,

@@ -40,8 +40,8 @@ class _Branches(dict[str, "KStream[K, V]"], Generic[K, V]):
 
     def __missing__(self, name: str) -> KStream[K, V]:
         raise KeyError(
-            f"there is no branch {name}; a name is that of the split, {self._split}, followed by that of the branch. The branches "
-            f"are {', '.join(self) or 'none'}"
+            f"there is no branch {name}; a name is that of the split, {self._split}, followed by that of "
+            f"the branch. The branches are {', '.join(self) or 'none'}"
         )
 
 
@@ -83,7 +83,8 @@ class BranchedKStream(Generic[K, V]):
         return self
 
     def default_branch(self, name: str | None = None) -> dict[str, KStream[K, V]]:
-        """Adds the branch of all other records (default name: 0) and returns all branches. (``BranchedKStream.defaultBranch``)
+        """Adds the branch of all other records (default name: 0) and returns all branches.
+        (``BranchedKStream.defaultBranch``)
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> words = StreamsBuilder().stream("words", key_serde=StringSerde(), value_serde=StringSerde())

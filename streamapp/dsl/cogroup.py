@@ -217,7 +217,7 @@ class CogroupedKStream(Generic[K, VA]):
 
 
 class _Merged(NamedTuple):
-    """Where the aggregations of the streams come together."""
+    """The node where the aggregations of the streams come together."""
 
     node: ProcessorNode
     step: CogroupStep

@@ -7,10 +7,9 @@ Each row of the left table subscribes to a row of the right one, by way of two i
                                                                                                         |
     result table <- TableSource <- ResponseJoin <- <response topic> <-----------------------------------+
 
-The middle runs where the right table's row is: `SubscriptionReceive` keeps the subscriptions in a store by
-(foreign key, primary key), `SubscriptionJoin` answers a new one, `ForeignTableJoin` tells all subscribers of
-a changed row. The answers carry a hash of the left value that asked, so that `ResponseJoin` drops what has
-been overtaken.
+The middle runs where the right table's row is. `SubscriptionReceive` keeps the subscriptions in a store by (foreign
+key, primary key). `SubscriptionJoin` answers a new subscription. `ForeignTableJoin` tells all subscribers of a changed
+row. The answers carry a hash of the left value that asked, so that `ResponseJoin` drops what has been overtaken.
 """
 
 from __future__ import annotations

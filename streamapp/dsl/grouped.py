@@ -46,9 +46,9 @@ VA = TypeVar("VA")
 class KGroupedStream(Described[K, V]):
     """A stream grouped by key. (Kafka Streams: ``KGroupedStream``.)
 
-    Aggregations without windows drop, and count, records whose key or value is None. A result's timestamp is the largest
-    of the records that went in; records that come out of order go in like all others. Each aggregation has a store with a
-    changelog, and a repartition topic before it if the key may have changed.
+    Aggregations without windows drop, and count, records whose key or value is None. A result's timestamp is the
+    largest of the records that went in; records that come out of order go in like all others. Each aggregation has a
+    store with a changelog, and a repartition topic before it if the key may have changed.
 
     >>> from streamapp.testing import try_out
     >>> try_out(lambda delays: delays.group_by_key().reduce(max), [("UA", 5), ("UA", 20), ("UA", 10)])
@@ -73,7 +73,7 @@ class KGroupedStream(Described[K, V]):
         self._repartitioned: RepartitionNode | None = None
 
     def count(self, *, materialized: Materialized | None = None, name: str | None = None) -> KTable[K, int]:
-        """How many records each key has had. (``KGroupedStream.count``)
+        """Counts the records of each key. (``KGroupedStream.count``)
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> flights = StreamsBuilder().stream("flights", key_serde=StringSerde(), value_serde=StringSerde())
@@ -90,11 +90,12 @@ class KGroupedStream(Described[K, V]):
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
-        """Combines the values of each key by ``reducer(aggregate, value)``; the first value is the first result. None deletes the row.
-        (``KGroupedStream.reduce``)
+        """Combines the values of each key by ``reducer(aggregate, value)``; the first value is the first result. None
+        deletes the row. (``KGroupedStream.reduce``)
 
         >>> from streamapp.testing import try_out
-        >>> try_out(lambda words: words.group_by_key().reduce(lambda line, word: line + " " + word), [("a", "to"), ("a", "be")])
+        >>> try_out(lambda words: words.group_by_key().reduce(lambda line, word: line + " " + word),
+        ...     [("a", "to"), ("a", "be")])
         [('a', 'to'), ('a', 'to be')]
         """
         return self._aggregate(reducing(reducer, self.name, self.value_serde), materialized, name)
@@ -107,12 +108,14 @@ class KGroupedStream(Described[K, V]):
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> KTable[K, VA]:
-        """Folds the values of each key: ``aggregator(key, value, aggregate)`` from ``initializer()`` on. None deletes the row.
+        """Folds the values of each key: ``aggregator(key, value, aggregate)`` from ``initializer()`` on. None deletes
+        the row.
 
         The result needs a value serde (``Materialized(value_serde=...)``). (``KGroupedStream.aggregate``)
 
         >>> from streamapp.testing import try_out
-        >>> try_out(lambda words: words.group_by_key().aggregate(int, lambda key, word, n: n + len(word)), [("a", "to"), ("a", "be")])
+        >>> try_out(lambda words: words.group_by_key().aggregate(int, lambda key, word, n: n + len(word)),
+        ...     [("a", "to"), ("a", "be")])
         [('a', 2), ('a', 4)]
         """
         return self._aggregate(folding(initializer, aggregator, self.name), materialized, name)
@@ -129,7 +132,8 @@ class KGroupedStream(Described[K, V]):
         >>> from streamapp import TimeWindows
         >>> from streamapp.testing import try_out
         >>> tens = TimeWindows.of_size_with_no_grace(10)
-        >>> counts = try_out(lambda words: words.group_by_key().windowed_by(tens).count(), [("a", "to", 1), ("a", "be", 12)])
+        >>> counts = try_out(lambda words: words.group_by_key().windowed_by(tens).count(),
+        ...     [("a", "to", 1), ("a", "be", 12)])
         >>> [(str(window), count) for window, count in counts]
         [('[a@0/10]', 1), ('[a@10/20]', 1)]
         """
@@ -226,7 +230,7 @@ class KGroupedTable(Described[K, V]):
         self.repartition_name = repartition_name
 
     def count(self, *, materialized: Materialized | None = None, name: str | None = None) -> KTable[K, int]:
-        """How many rows each group has; a group that loses its last row counts 0. (``KGroupedTable.count``)
+        """Counts the rows of each group; a group that loses its last row counts 0. (``KGroupedTable.count``)
 
         >>> from streamapp.testing import try_out
         >>> seats = [("ann", "aisle"), ("bob", "aisle"), ("ann", None)]
@@ -249,8 +253,8 @@ class KGroupedTable(Described[K, V]):
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
-        """Combines the values of each group: ``subtractor(aggregate, old)``, then ``adder(aggregate, new)``. None deletes the row.
-        (``KGroupedTable.reduce``)
+        """Combines the values of each group: ``subtractor(aggregate, old)``, then ``adder(aggregate, new)``. None
+        deletes the row. (``KGroupedTable.reduce``)
 
         >>> from operator import add, sub
         >>> from streamapp.testing import try_out
@@ -283,7 +287,8 @@ class KGroupedTable(Described[K, V]):
         >>> from streamapp.testing import try_out
         >>> def together(stream):
         ...     grouped = stream.to_table().group_by(lambda who, seat: (seat, who))
-        ...     return grouped.aggregate(list, lambda k, who, names: [*names, who], lambda k, who, names: [n for n in names if n != who])
+        ...     return grouped.aggregate(list, lambda k, who, names: [*names, who], lambda k, who,
+        ...     names: [n for n in names if n != who])
         >>> try_out(together, [("ann", "aisle"), ("bob", "aisle"), ("ann", None)])
         [('aisle', ['ann']), ('aisle', ['ann', 'bob']), ('aisle', ['bob'])]
         """

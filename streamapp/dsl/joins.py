@@ -70,7 +70,7 @@ class JoinCall:
 
 
 def joined(stream: KStream[Any, Any], other: object, call: JoinCall) -> KStream[Any, Any]:
-    """The join with whatever the other side is."""
+    """The join with a stream, a table or a global table."""
     call.check(stream.name)
     faces = stream._context.faces
     if isinstance(other, faces.stream):
@@ -150,9 +150,8 @@ def _check_grace(
             )
         if history_ms < grace_ms:
             raise ConfigError(
-                f"{join}: the table's history of {history_ms} ms has to reach back at least the "
-                "grace period of "
-                f"{grace_ms} ms; make history_retention larger"
+                f"{join}: the table's history of {history_ms} ms has to reach back at least the grace "
+                f"period of {grace_ms} ms; make history_retention larger"
             )
 
 

@@ -43,9 +43,9 @@ VR = TypeVar("VR")
 class KTable(Described[K, V]):
     """A table with keys of type K and rows of type V; None deletes a row.
 
-    Methods return new tables, which follow the changes of this one. A derived table is kept in a store of
-    its own only if ``materialized`` names it; otherwise its rows are computed when a join asks. An update that comes late
-    overwrites the row, unless the table is versioned. (Kafka Streams: ``KTable``.)
+    Methods return new tables, which follow the changes of this one. A derived table is kept in a store of its own only
+    if ``materialized`` names it; otherwise its rows are computed when a join asks. An update that comes late overwrites
+    the row, unless the table is versioned. (Kafka Streams: ``KTable``.)
 
     >>> from streamapp.testing import try_out
     >>> gates = [("A1", "open"), ("A1", "closed"), ("B2", "open")]
@@ -57,7 +57,8 @@ class KTable(Described[K, V]):
         "to": "write the changes of the table to a topic: table.to_stream().to(topic)",
         "foreach": "a table has no records of its own; write table.to_stream().foreach(action)",
         "peek": "a table has no records of its own; write table.to_stream().peek(action)",
-        "map": "rows keep their key in a table; write table.map_values(mapper), or table.group_by(function) for other keys",
+        "map": "rows keep their key in a table; write table.map_values(mapper), or table.group_by(function) "
+        "for other keys",
         "select_key": "rows keep their key in a table; write table.to_stream(key_selector)",
         "group_by_key": "write table.group_by(lambda key, value: (key, value))",
         "get": "a description holds no rows; ask a running application, or driver.store(name).get(key) in a test",
@@ -88,8 +89,8 @@ class KTable(Described[K, V]):
     ) -> KTable[K, V]:
         """The rows for which ``predicate(key, value)`` holds; a row that stops matching is deleted. (``KTable.filter``)
 
-        Deletions are not given to the predicate. They are handed on also where the row was never in the result, unless the table
-        sends old values or is materialized.
+        Deletions are not given to the predicate. They are handed on also where the row was never in the result, unless
+        the table sends old values or is materialized.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda delays: delays.to_table().filter(lambda k, v: v > 15), [("UA1", 20), ("UA1", 5)])
@@ -173,7 +174,8 @@ class KTable(Described[K, V]):
     ) -> KTable[K, Any]:
         """Rows with values from a `ValueTransformer` of its own for each task, which may use the named stores.
 
-        It sees deletions as None, and may be asked again for rows that nothing keeps. It cannot forward. (``KTable.transformValues``, KIP-292)
+        The transformer gets deletions as None, and may be called again for rows that no store keeps. The transformer
+        cannot forward. (``KTable.transformValues``, KIP-292)
 
         >>> from streamapp.testing import try_out
         >>> class Doubled:
@@ -231,8 +233,9 @@ class KTable(Described[K, V]):
     ) -> KGroupedTable[K2, V2]:
         """Groups the rows by ``fn(key, value) -> (group, value)``. (``KTable.groupBy``)
 
-        It goes through a repartition topic, with old and new value of each change, so that a row that changes its group leaves the old
-        one. Rows for which the function returns None, or a pair with None, do not take part; deletions are not given to the function.
+        A repartition topic carries old and new value of each change, so a row that changes its group leaves the old
+        group. Rows for which the function returns None, or a pair with None, do not take part; deletions are not given
+        to the function.
 
         >>> from streamapp.testing import try_out
         >>> seats = [("ann", "window"), ("bob", "aisle"), ("ann", "aisle")]
@@ -276,10 +279,10 @@ class KTable(Described[K, V]):
     ) -> KTable[K, VR]:
         """Joins rows with the other table's: ``joiner(left, right)`` where both sides have a row.
 
-        By the same key, or, with ``foreign_key(value)`` (``foreign_key(key, value)`` if ``foreign_key_with_key``), by the other table's
-        key that it names (KIP-213), through two internal topics. The result changes with both tables; its timestamp is the larger one; it
-        is deleted when either row is. Both tables are materialized for it; by the same key they have to be co-partitioned.
-        (``KTable.join``)
+        By the same key, or, with ``foreign_key(value)`` (``foreign_key(key, value)`` if ``foreign_key_with_key``), by
+        the other table's key that it names (KIP-213), through two internal topics. The result changes with both tables;
+        its timestamp is the larger one; it is deleted when either row is. Both tables are materialized for it; by the
+        same key they have to be co-partitioned. (``KTable.join``)
 
         >>> from streamapp.testing import try_out
         >>> def described(names, ages):

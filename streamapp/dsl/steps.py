@@ -1,7 +1,7 @@
-"""How tables come about, as long as their description is still growing.
+"""Steps that make tables, while their description is still growing.
 
-What comes later in the topology decides how an operator works: a join needs its tables materialized, a
-grouping wants old values. A step keeps these decisions; when the topology is written it makes the immutable operator.
+Later steps of the topology change an operator: a join needs its tables materialized, a grouping needs old values. A
+step keeps these decisions; when the topology is written it makes the immutable operator.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class Step:
-    """What a node of the graph does."""
+    """The work of a node of the graph."""
 
     def operator(self, versioned: bool) -> Operator:
         """The operator; ``versioned``: what it reads is versioned."""
@@ -85,7 +85,7 @@ class GroupStep(Fixed):
 
 
 class TableStep(Step):
-    """What a table does: it may be asked for old values, and to be readable."""
+    """The work of a table: another step may ask for old values, or for a readable table."""
 
     def __init__(self) -> None:
         self.send_old: bool = False

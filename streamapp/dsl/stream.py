@@ -1,4 +1,4 @@
-"""What streams and tables of the DSL have in common."""
+"""The common part of the DSL's streams and tables."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class Described(Generic[K, V]):
     def _same_builder(self, other: Described[Any, Any]) -> None:
         if other._context is not self._context:
             raise TopologyError(
-                f"{self.name} and {other.name} come from different builders; describe one topology with one StreamsBuilder"
+                f"{self.name} and {other.name} come from different builders; describe one topology with one "
+                "StreamsBuilder"
             )
 
     def _copartition(self, *others: Described[Any, Any]) -> frozenset[str]:

@@ -39,7 +39,8 @@ class _WindowedKStream(Generic[K, V]):
     ) -> None:
         if not isinstance(emit, EmitStrategy):
             raise TopologyError(
-                f"emit_strategy() of {grouped.name} takes EmitStrategy.ON_WINDOW_UPDATE or ON_WINDOW_CLOSE, not {emit!r}"
+                f"emit_strategy() of {grouped.name} takes EmitStrategy.ON_WINDOW_UPDATE or ON_WINDOW_CLOSE, "
+                f"not {emit!r}"
             )
         self._grouped, self._kind = grouped, kind
         self._emit_final = emit is EmitStrategy.ON_WINDOW_CLOSE
@@ -134,7 +135,7 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
     def count(
         self, *, materialized: Materialized | None = None, name: str | None = None
     ) -> WindowedKTable[K, V, int]:
-        """How many records each key has in each window. (``TimeWindowedKStream.count``)
+        """Counts the records of each key in each window. (``TimeWindowedKStream.count``)
 
         >>> from streamapp import StreamsBuilder, StringSerde, TimeWindows
         >>> flights = StreamsBuilder().stream("flights", key_serde=StringSerde(), value_serde=StringSerde())
@@ -151,13 +152,14 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> WindowedKTable[K, V, V]:
-        """Combines the values of each key and window by ``reducer(aggregate, value)``; the first value is the first result.
-        (``TimeWindowedKStream.reduce``)
+        """Combines the values of each key and window by ``reducer(aggregate, value)``; the first value is the first
+        result. (``TimeWindowedKStream.reduce``)
 
         >>> from streamapp import TimeWindows
         >>> from streamapp.testing import try_out
         >>> tens = TimeWindows.of_size_with_no_grace(10)
-        >>> worst = try_out(lambda delays: delays.group_by_key().windowed_by(tens).reduce(max), [("UA", 5, 1), ("UA", 9, 2)])
+        >>> worst = try_out(lambda delays: delays.group_by_key().windowed_by(tens).reduce(max),
+        ...     [("UA", 5, 1), ("UA", 9, 2)])
         >>> [(str(window), delay) for window, delay in worst]
         [('[UA@0/10]', 5), ('[UA@0/10]', 9)]
         """
@@ -172,8 +174,8 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> WindowedKTable[K, V, VA]:
-        """Folds the values of each key and window: ``aggregator(key, value, aggregate)`` from ``initializer()`` on. None deletes
-        the row. (``TimeWindowedKStream.aggregate``)
+        """Folds the values of each key and window: ``aggregator(key, value, aggregate)`` from ``initializer()`` on.
+        None deletes the row. (``TimeWindowedKStream.aggregate``)
 
         >>> from streamapp import TimeWindows
         >>> from streamapp.testing import try_out
@@ -196,7 +198,8 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
     >>> from streamapp import SessionWindows
     >>> from streamapp.testing import try_out
     >>> sessions = SessionWindows.of_inactivity_gap_with_no_grace(5)
-    >>> counts = try_out(lambda clicks: clicks.group_by_key().windowed_by(sessions).count(), [("ann", "x", 0), ("ann", "y", 9)])
+    >>> counts = try_out(lambda clicks: clicks.group_by_key().windowed_by(sessions).count(),
+    ...     [("ann", "x", 0), ("ann", "y", 9)])
     >>> [(str(window), count) for window, count in counts]
     [('[ann@0/0]', 1), ('[ann@9/9]', 1)]
     """
@@ -223,12 +226,13 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
     def count(
         self, *, materialized: Materialized | None = None, name: str | None = None
     ) -> WindowedKTable[K, V, int]:
-        """How many records each session has. (``SessionWindowedKStream.count``)
+        """Counts the records of each session. (``SessionWindowedKStream.count``)
 
         >>> from streamapp import SessionWindows
         >>> from streamapp.testing import try_out
         >>> sessions = SessionWindows.of_inactivity_gap_with_no_grace(5)
-        >>> counts = try_out(lambda clicks: clicks.group_by_key().windowed_by(sessions).count(), [("ann", "x", 0), ("ann", "y", 3)])
+        >>> counts = try_out(lambda clicks: clicks.group_by_key().windowed_by(sessions).count(),
+        ...     [("ann", "x", 0), ("ann", "y", 3)])
         >>> [(str(window), count) for window, count in counts]
         [('[ann@0/0]', 1), ('[ann@0/0]', None), ('[ann@0/3]', 2)]
         """
@@ -247,7 +251,8 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         >>> from streamapp import SessionWindows
         >>> from streamapp.testing import try_out
         >>> sessions = SessionWindows.of_inactivity_gap_with_no_grace(5)
-        >>> worst = try_out(lambda delays: delays.group_by_key().windowed_by(sessions).reduce(max), [("UA", 5, 0), ("UA", 9, 3)])
+        >>> worst = try_out(lambda delays: delays.group_by_key().windowed_by(sessions).reduce(max),
+        ...     [("UA", 5, 0), ("UA", 9, 3)])
         >>> [(str(window), delay) for window, delay in worst]
         [('[UA@0/0]', 5), ('[UA@0/0]', None), ('[UA@0/3]', 9)]
         """

@@ -120,7 +120,7 @@ class Parking(Protocol):
 
     @property
     def room(self) -> int:
-        """How many records the task may take before it asks again; 0: none for now."""
+        """The number of records that the task may take before it asks again; 0: none for now."""
 
     @property
     def parked(self) -> ParkedStatus:
@@ -144,7 +144,7 @@ class ParkedStatus:
 
 
 class OperatorFailures(Protocol):
-    """What an operator with ``on_error`` asks about an exception."""
+    """The task's answer to an exception, for an operator with ``on_error``."""
 
     def operator(self, error: Exception, node: str, on_error: Answer | Chooser) -> None:
         """Drops the record as the answer says. Raises `ProcessingFailed` where the answer is to stop."""

@@ -7,13 +7,13 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Self, TypeVar
 
 from streamapp.producer.core import Core
-from streamapp.producer.face import ProducerFace
+from streamapp.producer.face import ProducerFace, TransactionFace
 from streamapp.producer.parcel import Parcel
 from streamapp.producer.report import DeliveryReport
-from streamapp.records import NO_HEADERS, Headers, OutputRecord
+from streamapp.records import NO_HEADERS, Headers
 
 __all__ = ["ReliableProducer", "Transaction"]
 
@@ -24,14 +24,15 @@ V = TypeVar("V")
 class ReliableProducer(ProducerFace[K, V]):
     """Sends records to Kafka from an asyncio application; `SyncReliableProducer` is its twin for threads.
 
-    Every record is confirmed (``acks=all``, idempotent), or has an error as its report. Keys go where Java's and streamapp's
-    clients send them (murmur2); ``partition=`` of a record chooses another. Records without a key stick to one partition
-    for a while.
+    Every record is confirmed (``acks=all``, idempotent), or has an error as its report. Keys go where Java's and
+    streamapp's clients send them (murmur2); ``partition=`` of a record chooses another. Records without a key stick to
+    one partition for a while.
 
     - ``buffer_records``, ``buffer_bytes``: the bound of what waits in memory. ``when_full``: at the bound `send` waits,
       raises `BufferFull` (``"refuse"``), or the buffer goes to the local log (``"spill"``).
     - ``spill_dir``: the folder of the local log, one for each process. Records that brokers have not confirmed after
-      ``spill_after_ms`` go there, and from there to Kafka exactly once, in order, also after a kill of this process.
+      ``spill_after_ms`` go to this log. From the log they go to Kafka exactly once, in order, also after a kill of this
+      process.
     - ``transactions``: records go out in transactions, and `transaction` is allowed. Implied by ``spill_dir``.
     - ``delivery_timeout_ms``: without transactions, a record that is not confirmed by then has an error as its report.
     - ``close_timeout_ms``: at the end of the ``async with`` block, records are waited for so long.
@@ -108,29 +109,11 @@ class ReliableProducer(ProducerFace[K, V]):
         return await asyncio.to_thread(self._core.settled, None if timeout_ms is None else timeout_ms / 1000)
 
 
-class Transaction(Generic[K, V]):
+class Transaction(TransactionFace[K, V]):
     """Collects records in memory; Kafka sees them when the block ends. Blocks of several tasks may overlap.
 
     ``reports`` are those of the records, in order, after the block.
     """
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._records: list[OutputRecord] = []
-        self.reports: tuple[DeliveryReport, ...] = ()
-
-    def send(
-        self,
-        topic: str,
-        *,
-        key: K | None = None,
-        value: V | None = None,
-        timestamp: int | None = None,
-        headers: Headers = NO_HEADERS,
-        partition: int | None = None,
-    ) -> None:
-        """Adds a record. Raises `SerializationError`."""
-        self._records.append(self._core.record(topic, key, value, timestamp, headers, partition))
 
     async def __aenter__(self) -> Self:
         return self
@@ -143,7 +126,7 @@ class Transaction(Generic[K, V]):
 
 
 def _tell(report: asyncio.Future[DeliveryReport], delivered: Future[tuple[DeliveryReport, ...]]) -> None:
-    """Settles a report on its event loop, in whatever thread this is."""
+    """Settles a report on its event loop, from any thread."""
 
     def settle() -> None:
         if report.done():  # cancelled

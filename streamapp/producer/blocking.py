@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Self, TypeVar
 
 from streamapp.producer.core import Core
-from streamapp.producer.face import ProducerFace
+from streamapp.producer.face import ProducerFace, TransactionFace
 from streamapp.producer.parcel import Parcel
 from streamapp.producer.report import DeliveryReport
-from streamapp.records import NO_HEADERS, Headers, OutputRecord
+from streamapp.records import NO_HEADERS, Headers
 
 __all__ = ["SyncReliableProducer", "SyncTransaction"]
 
@@ -97,29 +97,11 @@ class SyncReliableProducer(ProducerFace[K, V]):
         return self._core.settled(None if timeout_ms is None else timeout_ms / 1000)
 
 
-class SyncTransaction(Generic[K, V]):
+class SyncTransaction(TransactionFace[K, V]):
     """Collects records in memory; Kafka sees them when the block ends. Blocks of several threads may overlap.
 
     ``reports`` are those of the records, in order, after the block.
     """
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._records: list[OutputRecord] = []
-        self.reports: tuple[DeliveryReport, ...] = ()
-
-    def send(
-        self,
-        topic: str,
-        *,
-        key: K | None = None,
-        value: V | None = None,
-        timestamp: int | None = None,
-        headers: Headers = NO_HEADERS,
-        partition: int | None = None,
-    ) -> None:
-        """Adds a record. Raises `SerializationError`."""
-        self._records.append(self._core.record(topic, key, value, timestamp, headers, partition))
 
     def __enter__(self) -> Self:
         return self

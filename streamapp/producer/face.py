@@ -1,4 +1,4 @@
-"""The common part of both producers: their settings and their account."""
+"""The common part of both producers: their settings, their account, and the records of a transaction."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any, Generic, TypeVar
 from streamapp.producer.core import Core
 from streamapp.producer.counts import ProducerMetrics
 from streamapp.producer.options import ProducerOptions, WhenFull
+from streamapp.producer.report import DeliveryReport
+from streamapp.records import NO_HEADERS, Headers, OutputRecord
 from streamapp.serdes import Serde
 
-__all__ = ["ProducerFace"]
+__all__ = ["ProducerFace", "TransactionFace"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -78,3 +80,28 @@ class ProducerFace(Generic[K, V]):
         streamapp_producer_events_total{producer="orders-service"} 0
         """
         return self._core.exposition()
+
+
+class TransactionFace(Generic[K, V]):
+    """The records of a transaction, collected in memory until its block ends.
+
+    ``reports`` are those of the records, in order, after the block.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._records: list[OutputRecord] = []
+        self.reports: tuple[DeliveryReport, ...] = ()
+
+    def send(
+        self,
+        topic: str,
+        *,
+        key: K | None = None,
+        value: V | None = None,
+        timestamp: int | None = None,
+        headers: Headers = NO_HEADERS,
+        partition: int | None = None,
+    ) -> None:
+        """Adds a record. Raises `SerializationError`."""
+        self._records.append(self._core.record(topic, key, value, timestamp, headers, partition))

@@ -16,12 +16,12 @@ from streamapp.producer.parcel import Parcel, record_bytes
 from streamapp.records import OutputRecord
 from streamapp.state.directory import state_error
 
-__all__ = ["LoggedParcel", "SpillLog"]
+__all__ = ["LoggedParcel", "RefusedParcel", "SpillLog"]
 
 _FORMAT = b"1"
 _NUMBER = struct.Struct(">Q")
 _NAME, _ID, _NEXT, _VERSION = b"name", b"id", b"next", b"format"
-_WAITING, _REFUSED = b"r", b"x"
+_WAITING, _REFUSED, _REASON = b"r", b"x", b"y"
 _BLOCK = 1_000_000
 """So many numbers are set aside at a time, so that the next process begins above all that this one gives."""
 
@@ -36,11 +36,22 @@ class LoggedParcel(NamedTuple):
     records: tuple[OutputRecord, ...]
 
 
+class RefusedParcel(NamedTuple):
+    """A parcel that brokers refuse for good, and their reason."""
+
+    number: int
+    records: tuple[OutputRecord, ...]
+    reason: str
+
+
 class SpillLog:
     """Parcels by their number, in a folder that one process at a time may have. For one thread at a time.
 
-    A write is on disk when `append` returns (fsync). Raises `LockError` for a folder that another process has, and
-    `ProcessorStateError` for a disk that is full or broken.
+    ``name`` is the producer's. None takes the log of any producer, which must be there. A write is on disk when
+    `append` returns (fsync).
+
+    Raises `LockError` for a folder that another process has, and `ConfigError` for the log of another producer. A disk
+    that is full or broken raises `ProcessorStateError`.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -53,8 +64,10 @@ class SpillLog:
     b'paid'
     """
 
-    def __init__(self, path: str | os.PathLike[str], name: str, *, most_bytes: int) -> None:
+    def __init__(self, path: str | os.PathLike[str], name: str | None, *, most_bytes: int) -> None:
         self.path: str = os.path.abspath(path)
+        if name is None and not os.path.exists(os.path.join(self.path, "CURRENT")):
+            raise ConfigError(f"there is no spill log in {self.path}: name the spill_dir of a producer")
         self.most_bytes = most_bytes
         self._synced = WriteOptions()
         self._synced.sync = True
@@ -67,23 +80,29 @@ class SpillLog:
                     f"the spill log {self.path} is open in another process: give every process a spill_dir of its own"
                 ) from error
             raise state_error(self.path, error) from error
-        owner = (self._rows.get(_NAME) or name.encode()).decode()
-        if owner != name:
+        owner = (self._rows.get(_NAME) or (name or "").encode()).decode()
+        if not owner or owner != (name or owner):
             self._rows.close()
-            raise ConfigError(f"the spill log {self.path} belongs to the producer {owner}, not to {name}")
+            whose = (
+                f"belongs to the producer {owner}, not to {name}"
+                if owner
+                else "is no spill log of a producer"
+            )
+            raise ConfigError(f"the folder {self.path} {whose}")
+        self.name: str = owner
+        """The producer's name."""
         self.transactional_id: str = (
-            self._rows.get(_ID) or f"{name}-{uuid.uuid4().hex[:12]}".encode()
+            self._rows.get(_ID) or f"{owner}-{uuid.uuid4().hex[:12]}".encode()
         ).decode()
         self._next = self._reserved = int(self._rows.get(_NEXT) or 1)
         self._write(
-            {_NAME: name.encode(), _ID: self.transactional_id.encode(), _VERSION: _FORMAT}, (), synced=True
+            {_NAME: owner.encode(), _ID: self.transactional_id.encode(), _VERSION: _FORMAT}, (), synced=True
         )
         self.records: int = 0
         self.bytes: int = 0
         """Records that wait, and their bytes."""
         for parcel in self._parcels(_WAITING, 0):
-            self.records += len(parcel.records)
-            self.bytes += sum(map(record_bytes, parcel.records))
+            self._count(parcel.records, 1)
         self._first = 0
         """No parcel that waits has a smaller number."""
 
@@ -139,25 +158,42 @@ class SpillLog:
             self.records -= records
         return records
 
-    def refuse(self, number: int) -> int:
+    def refuse(self, number: int, reason: str) -> int:
         """Sets a parcel aside that brokers refuse for good. Returns its number of records."""
         key = _key(_WAITING, number)
         row = self._rows.get(key)
         if row is None:
             return 0
-        self._write({_key(_REFUSED, number): row}, (key,), synced=True)
-        records = _decode(row)
-        self.records -= len(records)
-        self.bytes -= sum(map(record_bytes, records))
-        return len(records)
+        self._write(
+            {_key(_REFUSED, number): row, _key(_REASON, number): reason.encode()}, (key,), synced=True
+        )
+        self._count(_decode(row), -1)
+        return len(_decode(row))
 
-    def refused(self) -> Iterator[LoggedParcel]:
+    def refused(self) -> Iterator[RefusedParcel]:
         """The parcels that were set aside."""
-        return self._parcels(_REFUSED, 0)
+        for parcel in self._parcels(_REFUSED, 0):
+            reason = self._rows.get(_key(_REASON, parcel.number)) or b""
+            yield RefusedParcel(*parcel, reason.decode())
+
+    def retry(self, parcel: RefusedParcel) -> None:
+        """Puts a refused parcel behind all that waits. Later records may be in the topic: their order is not kept."""
+        # A new number: the bookmark of brokers has passed the old one.
+        row = {_key(_WAITING, self.take_number()): _encode(parcel.records)}
+        self._write(row, _refused_keys(parcel.number), synced=True)
+        self._count(parcel.records, 1)
+
+    def discard(self, parcel: RefusedParcel) -> None:
+        """Deletes a refused parcel for good."""
+        self._write({}, _refused_keys(parcel.number), synced=True)
 
     def close(self) -> None:
         """Gives the folder free; what was written stays."""
         self._rows.close()
+
+    def _count(self, records: Sequence[OutputRecord], sign: int) -> None:
+        self.records += sign * len(records)
+        self.bytes += sign * sum(map(record_bytes, records))
 
     def _parcels(self, kind: bytes, first: int) -> Iterator[LoggedParcel]:
         options = ReadOptions()
@@ -186,3 +222,7 @@ class SpillLog:
 
 def _key(kind: bytes, number: int) -> bytes:
     return kind + _NUMBER.pack(number)
+
+
+def _refused_keys(number: int) -> tuple[bytes, bytes]:
+    return _key(_REFUSED, number), _key(_REASON, number)

@@ -53,7 +53,7 @@ __all__ = [
 
 _VALUES_BY_KEY = "values by key"
 _CHANGELOG_RETENTION_MS = -1
-"""See docs/decisions.md: the broker judges age by the wall clock, windows by stream time."""
+"""See docs/decisions/window-changelogs-keep-records.md: the broker judges age by the wall clock, windows by stream time."""
 _MIN_SEGMENT_MS = 60_000
 
 

@@ -20,7 +20,7 @@ USER_PROCESSOR = "ProcessorOperator"
 
 
 def snapshot(plan: Plan) -> dict[str, Any]:
-    """What of a plan decides whether state, topics and positions fit it; lists, dicts, strings and numbers only.
+    """The part of a plan that state, topics and positions have to fit; lists, dicts, strings and numbers only.
 
     >>> from streamapp import StreamsBuilder, StringSerde
     >>> builder = StreamsBuilder()
@@ -51,7 +51,7 @@ def snapshot(plan: Plan) -> dict[str, Any]:
         "schemas": {
             each.subject: {
                 "format": each.registered.format,
-                "schema": each.registered.schema,
+                "schema": each.registered.whole,
                 "internal": each.topic in internal,
             }
             for each in planned_schemas(plan)

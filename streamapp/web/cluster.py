@@ -1,4 +1,4 @@
-"""Asking the other workers: one hop, with a time-out, never in a circle.
+"""Asking the other workers: one hop, with a time-out, never in a cycle.
 
 A question to another worker names the partitions that it is about (``partitions=1,3``), in its URL, where no proxy takes it away and
 anybody may write it. A worker answers such a question from its own partitions or refuses, and never asks on.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,13 @@ _FAMILIES = {
     "SA5": "Settings",
     "SA6": "Workers and their machine",
     "SA7": "Transactions",
+}
+
+_DANGERS = {
+    "loses": "records are lost.",
+    "doubles": "records are processed twice.",
+    "starves": "a part of the application waits without work.",
+    "stalls": "processing stops.",
 }
 
 
@@ -53,14 +61,15 @@ def rendered() -> str:
         lines += [f"### {title}", ""]
         for check in (each for each in ALL if each.code.startswith(prefix)):
             page = check.page if "://" in check.page else f"[{check.page}]({check.page})"
+            provoking = ", ".join(f"`{test}`" for test in tests.get(check.code, ()))
             lines += [
                 f"#### {check.code}: {check.title}",
                 "",
-                f"The application **{check.threat}**. {check.reason}",
+                _wrapped(f"Danger: {_DANGERS[check.threat]} {check.reason}"),
                 "",
-                f"- Remedy: {check.remedy}",
+                _wrapped(f"- Remedy: {check.remedy}"),
                 f"- Page: {page}",
-                f"- Provoked by {', '.join(f'`{test}`' for test in tests.get(check.code, ()))}",
+                _wrapped(f"- Provoked by {provoking}"),
                 "",
             ]
     index = ["| code | threat | finding |", "| --- | --- | --- |"]
@@ -68,6 +77,11 @@ def rendered() -> str:
     middle = "\n".join([_BEGIN, "", *index, "", *lines]).rstrip()
     text = PAGE.read_text()
     return text[: text.index(_BEGIN)] + middle + "\n\n" + text[text.index(_END) :]
+
+
+def _wrapped(text: str) -> str:
+    indent = "  " if text.startswith("- ") else ""
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _anchor(title: str) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
 
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from streamapp import App, StreamsConfig
 from streamapp.broker import LocalKafka
 from streamapp.broker.requests import LastingAdmin
 from streamapp.errors import TopologyError
@@ -115,6 +119,28 @@ def test_brokers_that_do_not_answer_are_no_finding(patient: Patient) -> None:
 
 def test_a_group_that_there_is_not(patient: Patient) -> None:
     assert patient.findings(subject=("--group", "nobody")) == set()
+
+
+@pytest.mark.parametrize(
+    ("settings", "replication_factor", "replicas"),
+    [({}, -1, 3), ({"topic_replication_factor": 1}, -1, 1), ({}, 2, 2)],
+    ids=["the-cluster-s", "faust-s-setting", "the-configuration-s"],
+)
+def test_tables_of_agents_have_the_replicas_of_internal_topics(
+    patient: Patient, settings: dict[str, int], replication_factor: int, replicas: int
+) -> None:
+    """Faust's default is one replica: with one broker of three away, the tables of agents stood still."""
+    config = StreamsConfig(f"{patient.id}-{replicas}", replication_factor=replication_factor)
+    app = App(config.application_id, config=config, bootstrap_servers=patient.bootstrap, **settings)
+
+    async def declare() -> None:
+        await app.Table("numbers", default=int, partitions=1).changelog_topic.declare()
+        await app.producer.stop()
+
+    asyncio.run(declare())
+    topic = f"{config.application_id}-numbers-changelog"
+    found = AdminClient({"bootstrap.servers": patient.bootstrap}).list_topics(topic, timeout=30)
+    assert len(found.topics[topic].partitions[0].replicas) == replicas
 
 
 def test_a_missing_output_is_refused_where_there_are_several_brokers(patient: Patient) -> None:

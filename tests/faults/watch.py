@@ -50,7 +50,7 @@ class _Repeating(threading.Thread):
 
 
 def _leave(client: Consumer) -> None:
-    """Closes a client that may have forgotten all brokers for good (docs/decisions.md), which takes it a whole session."""
+    """Closes a client that may have forgotten all brokers for good (docs/decisions/clients-are-opened-anew.md), which takes it a whole session."""
     threading.Thread(target=client.close, daemon=True).start()
 
 

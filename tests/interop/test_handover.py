@@ -31,7 +31,7 @@ JOIN_STORES = ("OUTERTHIS", "OUTEROTHER", "arrived-", "priced-Buffer")
 """Stores whose keys hold a sequence number, which a restart may begin anew."""
 
 KEPT = {"retention.ms": "-1", "min.compaction.lag.ms": str(2**63 - 1)}
-"""Settings of ours that differ: see docs/decisions.md, "Changelog topics of windows keep their records"."""
+"""Settings of ours that differ: see docs/decisions/window-changelogs-keep-records.md."""
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])

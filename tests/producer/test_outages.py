@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from streamapp import ConfigError, LockError
 from streamapp.broker import LocalKafka
+from streamapp.cli import main
 from streamapp.producer import BufferFull, SyncReliableProducer
 from streamapp.producer.parcel import Parcel, record_bytes
 from streamapp.producer.spill_log import SpillLog
@@ -215,9 +217,47 @@ def test_a_spilled_record_that_brokers_refuse_is_set_aside(topics: Topics, tmp_p
         metrics = producer.metrics
         assert (metrics.confirmed, metrics.failed, metrics.unconfirmed, metrics.spilled) == (2, 1, 0, 0)
     assert topics.values(topic) == [b"a", b"b"]
+    # The commands for such records: brokers take larger ones now, and the record is sent again.
+    command = CliRunner()
+    listed = command.invoke(main, ["spill", "list", str(tmp_path)]).output
+    assert "numbers: 0 records wait" in listed
+    assert "5,000" in listed
+    assert "too large" in listed
+    unknown = command.invoke(main, ["spill", "retry", str(tmp_path), "--parcel", "99"])
+    assert (unknown.exit_code, "no refused parcel has the number 99" in unknown.output) == (1, True)
+    topics.alter(topic, max_message_bytes="100000")
+    retried = command.invoke(main, ["spill", "retry", str(tmp_path)])
+    assert (retried.exit_code, retried.output) == (0, "1 records wait for brokers again\n")
+    with SyncReliableProducer(
+        "numbers", bootstrap_servers=topics.bootstrap, spill_dir=tmp_path, compression_type="none"
+    ) as producer:
+        assert producer.flush(60_000)
+    assert topics.values(topic) == [b"a", b"b", values[1]]
+    assert "no record is refused" in command.invoke(main, ["spill", "list", str(tmp_path)]).output
+
+
+def test_refused_records_are_deleted_if_asked(tmp_path: Path) -> None:
     log = SpillLog(tmp_path, "numbers", most_bytes=1)
-    assert [parcel.records[0].value for parcel in log.refused()] == [values[1]]
+    for value in (b"first", b"second"):
+        records = (OutputRecord("orders", None, value, 0),)
+        parcel = Parcel(records, sum(map(record_bytes, records)))
+        parcel.number = log.take_number()
+        log.append([parcel])
+        log.refuse(parcel.number, "too large")
     log.close()
+    command = CliRunner()
+    discarded = command.invoke(main, ["spill", "discard", str(tmp_path), "--parcel", "1", "--yes"])
+    assert (discarded.exit_code, discarded.output) == (0, "1 records deleted\n")
+    log = SpillLog(tmp_path, "numbers", most_bytes=1)
+    assert [(parcel.number, parcel.reason) for parcel in log.refused()] == [(2, "too large")]
+    assert log.records == 0
+    log.close()
+
+
+def test_the_commands_refuse_a_folder_without_a_log(tmp_path: Path) -> None:
+    found = CliRunner().invoke(main, ["spill", "list", str(tmp_path)])
+    assert (found.exit_code, "there is no spill log" in found.output) == (1, True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_is_for_one_process_and_one_name(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import uuid
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from streamapp.broker import KafkaAdmin, KafkaSettings, TopicSpec
 
@@ -27,6 +28,16 @@ class Topics:
             [TopicSpec(name, partitions, settings)]
         )
         return name
+
+    def alter(self, topic: str, **config: str) -> None:
+        """Sets settings of a topic, in Kafka's names with underscores."""
+        entries = [
+            ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in config.items()
+        ]
+        resource = ConfigResource("topic", topic, incremental_configs=entries)
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.incremental_alter_configs([resource])[resource].result(30)
 
     def read(
         self, topic: str, isolation: str = "read_committed"

@@ -89,11 +89,11 @@ def computed(
         Outcome(defaultdict(list), defaultdict(list), defaultdict(int)),
     )
     for group in in_order(plan, tuple(data)):
-        sub, circle = group.subtopology, group.circle
-        topics = tuple(topic for topic in sub.source_topics if topic not in circle)
-        tasks = 1 if circle else max(counts[topic] for topic in topics)
+        sub, cycle = group.subtopology, group.cycle
+        topics = tuple(topic for topic in sub.source_topics if topic not in cycle)
+        tasks = 1 if cycle else max(counts[topic] for topic in topics)
         given = [
-            {**row, "input": number, "task": 0 if circle else row["task"]}
+            {**row, "input": number, "task": 0 if cycle else row["task"]}
             for number, topic in enumerate(topics)
             for row in rows.get(topic, [])
         ]
@@ -102,7 +102,7 @@ def computed(
             topic = topics[row["input"]]
             totals[TopicPartition(topic, row["task"])] += row["timestamp"] if topic in packed else 1
         stage = Stage(
-            plan, sub, tasks, counts, sub.source_topics, row_topics=topics, row_totals=totals, packed=packed, circle=circle
+            plan, sub, tasks, counts, sub.source_topics, row_topics=topics, row_totals=totals, packed=packed, cycle=cycle
         )  # fmt: skip
         for task in range(tasks):
             mine = sorted(

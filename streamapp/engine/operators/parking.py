@@ -252,7 +252,7 @@ class _Waiting:
         return self._circuit is None
 
     def _goes_on(self, until: int) -> bool:
-        """Whether there is time for another attempt, and a service to ask."""
+        """True if another attempt is due: time is left, and the circuit of the service is not open."""
         return self._circuit is None and self._task.wall_clock_ms() < until
 
     def _drain(self, lane: Lane, now: int, until: int) -> None:

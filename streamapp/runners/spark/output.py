@@ -51,7 +51,7 @@ class Output:
     """The engine's `Collector`: keeps what is sent, topic by topic, and makes Arrow batches of it.
 
     ``packed`` are the topics whose records travel in packs; ``dropped`` those that nobody wants; those of a
-    ``circle`` go back into the task. ``partitions`` has the partition counts, ``tasks`` that of topics not
+    ``cycle`` go back into the task. ``partitions`` has the partition counts, ``tasks`` that of topics not
     among them.
     """
 
@@ -64,7 +64,7 @@ class Output:
         packed: frozenset[str],
         changelogs: frozenset[str],
         dropped: frozenset[str],
-        circle: frozenset[str],
+        cycle: frozenset[str],
         homes: Mapping[str, int],
     ) -> None:
         self.task: Task
@@ -74,8 +74,8 @@ class Output:
         self._numbers: dict[str, int] = {}
         self._sizes = Counter[TopicPartition]()
         self._dropped = dropped
-        self._circle, self._homes = circle, homes
-        self._circled: dict[str, int] = {}  # how many of those that wait went back into the task
+        self._cycle, self._homes = cycle, homes
+        self._cycled: dict[str, int] = {}  # how many of those that wait went back into the task
         self._given: dict[str, int] = {}  # how many ever did
 
     def send(
@@ -106,13 +106,13 @@ class Output:
     def circulate(self, task: Task) -> bool:
         """Gives the task what it sent to itself; False if that is nothing."""
         found = False
-        for topic in self._circle:
+        for topic in self._cycle:
             waiting = self._sent.setdefault(topic, _nothing())
-            new = waiting.part(self._circled.get(topic, 0))
+            new = waiting.part(self._cycled.get(topic, 0))
             if topic in self._packed:
                 waiting.clear()
             else:
-                self._circled[topic] = len(waiting.keys)
+                self._cycled[topic] = len(waiting.keys)
             if new.keys:
                 first = self._given.get(topic, 0)
                 end = self._given[topic] = first + len(new.keys)
@@ -128,7 +128,7 @@ class Output:
             size = len(waiting.keys)
             if size and size >= at_least:
                 self._sent[topic] = _nothing()
-                self._circled[topic] = 0
+                self._cycled[topic] = 0
                 for first in range(0, size, 2 * OUTPUT_ROWS):
                     yield self._batch(topic, waiting.part(first, first + 2 * OUTPUT_ROWS))
 
@@ -160,8 +160,8 @@ class Output:
         )
 
     def tables(self) -> Iterator[pa.RecordBatch]:
-        """The rows of all tables. A circle's task has those of all partitions."""
-        homes = self._homes if self._circle else {}
+        """The rows of all tables. A cycle's task has those of all partitions."""
+        homes = self._homes if self._cycle else {}
         return table_batches(self.task.own_stores, self._partition, homes)
 
     def _batch(self, topic: str, sent: Sent) -> pa.RecordBatch:

@@ -18,12 +18,12 @@ __all__ = ["Group", "check_runnable", "in_order", "topics_of"]
 
 
 class Group(NamedTuple):
-    """What runs as one stage: a sub-topology, or all of a ``circle``, as one."""
+    """What runs as one stage: a sub-topology, or all of a ``cycle``, as one."""
 
     subtopology: Subtopology
     ids: tuple[int, ...]
     """Of the sub-topologies in it."""
-    circle: frozenset[str] = frozenset()
+    cycle: frozenset[str] = frozenset()
     """Topics that it writes and reads."""
 
 
@@ -51,17 +51,17 @@ def in_order(plan: Plan, given: Collection[str], *, whole: bool = True) -> list[
     for ids in TopologicalSorter(graph).static_order():
         members = tuple(sorted(ids))
         read = {t for n in members for t in subs[n].source_topics if t not in given}
-        circle = frozenset(t for n in members for t in subs[n].sink_topics if t in read)
-        if circle and not whole:
+        cycle = frozenset(t for n in members for t in subs[n].sink_topics if t in read)
+        if cycle and not whole:
             raise UnsupportedOperation(
-                f"the circle of topics {', '.join(sorted(circle))}",
+                f"the cycle of topics {', '.join(sorted(cycle))}",
                 "Spark with the state of an application",
                 "sub-topologies that feed each other (as those of foreign-key joins do) run as one task on Spark, and their "
                 "state cannot be told apart by partition afterwards",
                 "Use SparkRunner.batch for results only, or let workers process the history",
             )
-        sub = Subtopology.merge([subs[n] for n in members]) if circle else subs[members[0]]
-        groups.append(Group(sub, members, circle))
+        sub = Subtopology.merge([subs[n] for n in members]) if cycle else subs[members[0]]
+        groups.append(Group(sub, members, cycle))
     return groups
 
 

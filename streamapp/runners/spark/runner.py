@@ -124,16 +124,16 @@ class Run:
         return run
 
     def stage(self, group: Group, progress: bool = False) -> None:
-        """Computes one sub-topology, or a circle of them, from its sources and what earlier stages wrote."""
+        """Computes one sub-topology, or a cycle of them, from its sources and what earlier stages wrote."""
         from pyspark.sql import functions as F
 
-        sub, circle = group.subtopology, group.circle
+        sub, cycle = group.subtopology, group.cycle
         topics = topics_of(sub, self._inputs.topics)
-        outside = tuple(topic for topic in topics if topic not in circle)
-        tasks = 1 if circle else max(self._inputs.partitions[topic] for topic in topics)
+        outside = tuple(topic for topic in topics if topic not in cycle)
+        tasks = 1 if cycle else max(self._inputs.partitions[topic] for topic in topics)
         parts = self._inputs.of(outside)
         row_topics = tuple(t for t in outside if t not in {tp.topic for tp in parts})
-        totals = self._row_totals(row_topics, bool(circle))
+        totals = self._row_totals(row_topics, bool(cycle))
         with ExitStack() as stack:
             size = sum(part.size for part in parts.values()) + sum(totals.values())
             listener = (
@@ -149,7 +149,7 @@ class Run:
                 row_topics,
                 totals,
                 self._packed,
-                circle,
+                cycle,
                 client_of(self._plan.config),
                 self._now,
                 self._id,
@@ -160,7 +160,7 @@ class Run:
             packed = [topic in self._packed for topic in row_topics]
             stack.enter_context(stage_settings(self._spark, packs=any(packed), rows=not all(packed)))
             stack.enter_context(raised_in_tasks())
-            frame = self._input_frame(row_topics, tasks, bool(circle))
+            frame = self._input_frame(row_topics, tasks, bool(cycle))
             out = kept(frame.mapInArrow(stage, OUTPUT))
             for number in group.ids:
                 self.frames[number] = out

@@ -91,7 +91,7 @@ def kept(frame: DataFrame) -> DataFrame:
     """The frame, computed once, and kept until its ``unpersist``.
 
     On the executors' disks: how much a stage writes depends on the history, the heaps of executors do not. With
-    ``MEMORY_AND_DISK`` Spark fills its memory first, and then tasks find none for their sorts (docs/decisions.md).
+    ``MEMORY_AND_DISK`` Spark fills its memory first, and then tasks find none for their sorts (docs/decisions/stage-output-on-disk.md).
     """
     from pyspark import StorageLevel
 

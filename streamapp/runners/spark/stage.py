@@ -78,7 +78,7 @@ class Resume:
 class Stage:
     """One sub-topology with all that its tasks need; shipped to the executors by cloudpickle.
 
-    With a ``circle``, topics that the sub-topology writes and reads itself, there is one task, which takes all
+    With a ``cycle``, topics that the sub-topology writes and reads itself, there is one task, which takes all
     partitions of its inputs.
     """
 
@@ -97,7 +97,7 @@ class Stage:
     row_totals: Mapping[TopicPartition, int] = field(default_factory=dict)
     packed: frozenset[str] = frozenset()
     """Topics, read or written, whose records travel in packs."""
-    circle: frozenset[str] = frozenset()
+    cycle: frozenset[str] = frozenset()
     client: Mapping[str, Any] = field(default_factory=dict)
     """librdkafka settings of the application's cluster."""
     wall_clock_ms: int = 0
@@ -137,9 +137,9 @@ class Stage:
                 self.resume.bring(session, inputs, self.client)
             session.start()
             rows = Rows(self.row_topics, self.packed, self.row_totals, partition, batches)
-            circling = (TopicPartition(topic, 0) for topic in self.circle)
+            cycling = (TopicPartition(topic, 0) for topic in self.cycle)
             readers = {tp: self.parts[tp].open(tp) for tp in inputs if tp in self.parts}
-            with closing(Feed(session.task, readers, {*rows.ended(), *circling})) as feed:
+            with closing(Feed(session.task, readers, {*rows.ended(), *cycling})) as feed:
                 yield from self._drive(session, out, feed, rows)
             rows.finish()
             yield from out.batches(0)
@@ -147,13 +147,13 @@ class Stage:
             yield from out.tables() if self.resume is None else out.positions()
 
     def _inputs(self, partition: int) -> list[TopicPartition]:
-        if not self.circle:
+        if not self.cycle:
             return [TopicPartition(t, partition) for t in self.topics if partition < self.partitions[t]]
         # Rows of all partitions come as those of the first.
         return [
             TopicPartition(topic, number)
             for topic in self.topics
-            for number in range(1 if topic in {*self.row_topics, *self.circle} else self.partitions[topic])
+            for number in range(1 if topic in {*self.row_topics, *self.cycle} else self.partitions[topic])
         ]
 
     def _output(self, partition: int) -> Output:
@@ -168,7 +168,7 @@ class Stage:
             packed=self.packed & set(self.subtopology.sink_topics),
             changelogs=changelogs,
             dropped=frozenset() if gives_changes else changelogs,
-            circle=self.circle,
+            cycle=self.cycle,
             homes={store: self.partitions.get(t.name, 1) for store, t in changelog_topics.items()},
         )
 
@@ -209,7 +209,7 @@ class Stage:
             yield from out.batches(OUTPUT_ROWS)
 
     def _process(self, task: Task, out: Output, limit: int, ended: set[TopicPartition]) -> int:
-        if not self.circle:
+        if not self.cycle:
             return task.process(limit, caught_up=ended)
         done = 0
         while done < min(limit, CIRCLE_ROUND) and task.process(1, caught_up=ended):
@@ -219,7 +219,7 @@ class Stage:
 
 
 CIRCLE_ROUND = 10_000
-"""Records of a circle between two looks at inputs and outputs."""
+"""Records of a cycle between two looks at inputs and outputs."""
 
 _global_states: dict[str, dict[str, Any]] = {}
 

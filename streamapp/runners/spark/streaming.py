@@ -32,7 +32,7 @@ from streamapp.runners.spark.handover_group import Group
 from streamapp.runners.spark.handover_survey import read_topics
 from streamapp.runners.spark.produce import roll_back
 from streamapp.runners.spark.run_order import check_runnable, topics_of
-from streamapp.runners.spark.streaming_seat import Seat
+from streamapp.runners.spark.streaming_membership import StreamingMembership
 from streamapp.runners.spark.streaming_task import RESULT, StreamStage
 from streamapp.runners.spark.streaming_transaction import output_client
 from streamapp.topology import Subtopology, Topology
@@ -89,7 +89,7 @@ class SparkStream:
         self._on_batch = on_batch
         self._one_batch = threading.Lock()
         self._stopped = False
-        self._seat: Seat | None = None
+        self._membership: StreamingMembership | None = None
         self._query: StreamingQuery | None = None
         self._failure: BaseException | None = None
         self._partitions: dict[str, int] = {}
@@ -107,7 +107,7 @@ class SparkStream:
         self._topics = {sub.id: topics_of(sub, self._partitions) for sub in plan.subtopologies}
         inside = {topic.name for topic in plan.internal_topics}
         outside = {topic for topics in self._topics.values() for topic in topics} - inside
-        self._seat = Seat(self._config, sorted(outside))
+        self._membership = StreamingMembership(self._config, sorted(outside))
         self._roll_back()
         self._query = (
             self._spark.readStream.format("rate-micro-batch")
@@ -156,8 +156,8 @@ class SparkStream:
         # Not while the lock is held: Spark waits for a tick that has just begun, and that would wait for the lock.
         if self._query is not None:
             self._query.stop()
-        if self._seat is not None:
-            self._seat.leave()
+        if self._membership is not None:
+            self._membership.leave()
 
     def __enter__(self) -> SparkStream:
         try:
@@ -220,11 +220,11 @@ class SparkStream:
     def _run_stage(
         self, sub: Subtopology, ends: Mapping[TopicPartition, int], more: frozenset[TopicPartition]
     ) -> list[Any]:
-        assert self._seat is not None
+        assert self._membership is not None
         topics = self._topics[sub.id]
         tasks = self._task_count(sub)
         mine = {tp: end for tp, end in ends.items() if tp.topic in topics}
-        stage = StreamStage(self._plan, sub, topics, self._partitions, mine, more, self._seat.proof())
+        stage = StreamStage(self._plan, sub, topics, self._partitions, mine, more, self._membership.proof())
         with raised_in_tasks():
             rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(stage, RESULT).collect()
         return list(rows)

@@ -86,7 +86,7 @@ def producer_settings(config: StreamsConfig, transactional_id: str | None = None
         **client_settings(config, "producer" if transactional_id is None else "transactions"),
         "partitioner": "murmur2_random",  # the Java client's
         "enable.idempotence": True,
-        # Who sends says when (`RecordProducer.hurry`). What has waited for longer than this while the request before it is
+        # Who sends says when (`RecordProducer.send_now`). What has waited for longer than this while the request before it is
         # not answered, librdkafka looks at again without a pause until it is: a third of W3's CPU with 5 ms.
         "linger.ms": 1_000,
         "batch.num.messages": 10_000,

@@ -62,10 +62,10 @@ class Committer:
         """Raises what has become of the outputs."""
         self._outputs.poll()
 
-    def hurry(self) -> None:
+    def send_now(self) -> None:
         """Outputs that can be read at once are sent at once; those of a transaction can be read when it is committed."""
         if self._outputs is not self._ledger:
-            self._outputs.hurry()
+            self._outputs.send_now()
 
     @property
     def unacknowledged_bytes(self) -> int:

@@ -12,14 +12,13 @@ from typing import TypeVar
 from streamapp._base import failpoints
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
-from streamapp.engine.running_task import TaskMetrics
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.runners.worker.commands import CommandQueue
 from streamapp.runners.worker.commit import Committer
 from streamapp.runners.worker.fetch import Fetcher
 from streamapp.runners.worker.global_stores import GlobalStores
+from streamapp.runners.worker.live_tasks import LiveTasks
 from streamapp.runners.worker.livetask import LiveTask, now_ms
-from streamapp.runners.worker.logs import DETAIL
 from streamapp.runners.worker.membership import Member, Membership, StaleMemberError
 from streamapp.runners.worker.pace import Pace
 from streamapp.runners.worker.placement import TaskId
@@ -73,7 +72,6 @@ class DataPlane(threading.Thread):
         super().__init__(name="streamapp-data-plane", daemon=True)
         self._config = config
         self._global_stores = global_stores
-        self._open_task = open_task
         self._on_failure = on_failure
         self._commands = CommandQueue(self._wake, StaleMemberError, TransactionAborted)
         self._woken = threading.Event()
@@ -82,10 +80,8 @@ class DataPlane(threading.Thread):
         self._abandoned = threading.Event()
         self._current: LiveTask | None = None
         self._membership = membership
-        self._metrics: dict[TaskId, TaskMetrics] = {}
-        """Of all tasks that were here, as they are or were last."""
         self._repaired: set[TaskId] = set()
-        self._last_commit = self._last_punctuation = self._last_look = self._last_hurry = time.monotonic()
+        self._last_commit = self._last_punctuation = self._last_look = self._last_send = time.monotonic()
         self._committer = Committer(config, admin, outputs, ledger, membership, self._abandoned.is_set)
         self._pace = Pace(config.transaction_timeout_ms, 2 * config.memory.uncommitted)
         self._waiting = 0
@@ -99,10 +95,8 @@ class DataPlane(threading.Thread):
         self.progress: Progress = Progress()
         self.fetcher: Fetcher = Fetcher(config, admin, self._confirm_member)
         self.restorer: Restorer = Restorer(config, admin)
-        self.standbys: Standbys = Standbys(config, admin, open_task, self._close_task, membership.rejoin)
-        self.tasks: dict[TaskId, LiveTask] = {}
-        self.left: dict[TaskId, int] = {}
-        """How far the state on disk is of tasks that were closed."""
+        self.tasks: LiveTasks = LiveTasks(open_task, self.fetcher, self.restorer, global_stores)
+        self.standbys: Standbys = Standbys(config, admin, open_task, self.tasks.close, membership.rejoin)
         self.suspended: bool = True
         """True between the loss of an assignment and the next one: tasks are kept, nothing is processed."""
         self.paused: bool = False
@@ -159,25 +153,6 @@ class DataPlane(threading.Thread):
             f"record of {task.topic}-{task.partition} at offset {task.offset}" if task.topic else "punctuator"
         )
         return Place(f"task {live.id}: {where}", self.turns, self.ident)
-
-    @property
-    def dropped_records(self) -> dict[str, int]:
-        """By task, those included that are elsewhere now; since the worker started."""
-        return {str(id): metrics.dropped_records for id, metrics in list(self._metrics.items())}
-
-    @property
-    def drops(self) -> dict[tuple[str, str, str], int]:
-        """Dropped records by task, operator (or store) and reason; since the worker started."""
-        return {
-            (str(id), *where): count
-            for id, metrics in list(self._metrics.items())
-            for where, count in dict(metrics.drops).items()
-        }
-
-    @property
-    def dropped_results(self) -> int:
-        """Those that brokers refused and the production exception handler went on without."""
-        return sum(metrics.dropped_results for metrics in list(self._metrics.values()))
 
     def look_beside(self) -> None:
         """For another thread, now and then: the lag has to grow while this one is held up."""
@@ -257,7 +232,7 @@ class DataPlane(threading.Thread):
         logger.warning("%s; its tasks are dropped until the group gives it new ones", exc)
         self._roll_back(exc)
         self._suspend()
-        self._drop(list(self.tasks))
+        self.tasks.drop(self.tasks)
         self.standbys.assign({})
 
     def _roll_back(self, exc: BaseException) -> None:
@@ -267,12 +242,13 @@ class DataPlane(threading.Thread):
 
     def _work(self) -> None:
         self._global_stores.poll(0 if self._global_stores.ready else _IDLE_SECONDS)
-        runs = any(live.running for live in self.tasks.values())
+        runs = bool(self.tasks.running)
         if self.restorer.active:
             self.restorer.poll(0 if runs else _IDLE_SECONDS)
         elif self.suspended or self.paused or not runs:
             self._woken.wait(_IDLE_SECONDS)
-        self._start_restored()
+        if self.tasks.start_restored() and not self.suspended:
+            self.fetcher.assign(self.tasks.running)
         self.standbys.poll()
         self._look()
         if self.suspended or self.paused or not runs:
@@ -295,23 +271,23 @@ class DataPlane(threading.Thread):
 
     def _send_in_time(self) -> None:
         now = time.monotonic()
-        if self._done <= _FEW_RECORDS or now - self._last_hurry >= _LINGER_SECONDS:
-            self._last_hurry = now
-            self._committer.hurry()
+        if self._done <= _FEW_RECORDS or now - self._last_send >= _LINGER_SECONDS:
+            self._last_send = now
+            self._committer.send_now()
 
     def _in_steps(self) -> list[LiveTask]:
         """The running tasks with records in asynchronous steps, which cannot be committed."""
-        return [live for live in self.tasks.values() if live.running and live.task.pending]
+        return [live for live in self.tasks.running if live.task.pending]
 
     def _commit_is_due(self) -> bool:
         if time.monotonic() - self._last_commit >= self._config.commit_interval / 1000:
             return True
-        running = [live.task for live in self.tasks.values() if live.running]
-        return any(task.commit_requested for task in running) or self._pace.exceeded(self._waiting)
+        requested = any(live.task.commit_requested for live in self.tasks.running)
+        return requested or self._pace.exceeded(self._waiting)
 
     def _waiting_bytes(self) -> int:
         """About so many bytes the next commit has to wait for."""
-        dirty = sum(live.task.dirty_bytes for live in self.tasks.values() if live.running)
+        dirty = sum(live.task.dirty_bytes for live in self.tasks.running)
         return dirty + self._committer.unacknowledged_bytes
 
     def _look(self) -> None:
@@ -325,7 +301,7 @@ class DataPlane(threading.Thread):
         punctuate = now - self._last_punctuation >= _PUNCTUATE_SECONDS
         if punctuate:
             self._last_punctuation = now
-        running = [live for live in self.tasks.values() if live.running]
+        running = self.tasks.running
         waiting = self._waiting_bytes()
         share = max(1, self._pace.records(waiting) // len(running))
         done = 0
@@ -362,7 +338,7 @@ class DataPlane(threading.Thread):
 
     def _commit(self) -> None:
         self._last_commit = time.monotonic()
-        running = [live for live in self.tasks.values() if live.running]
+        running = self.tasks.running
         for live in running:
             live.pass_over_gaps(self.fetcher.read_up_to)
         tasks = [live for live in running if live.task.commit_needed]
@@ -386,12 +362,12 @@ class DataPlane(threading.Thread):
         previous, self._member = self._member, member
         # Whoever was a member of the generation before has owned its partitions without a break.
         unbroken = previous is not None and member == Member(previous.generation + 1, previous.member_id)
-        self._drop([id for id in self.tasks if not unbroken or id not in wanted])
-        self._open([id for id in wanted if id not in self.tasks])
+        self.tasks.drop(id for id in self.tasks if not unbroken or id not in wanted)
+        self._open(id for id in wanted if id not in self.tasks)
         self.standbys.assign(standbys)
         self.suspended = False
         self._last_commit = time.monotonic()
-        self.fetcher.assign(live for live in self.tasks.values() if live.running)
+        self.fetcher.assign(self.tasks.running)
 
     def _revoke(self) -> None:
         if not self.suspended:
@@ -419,9 +395,9 @@ class DataPlane(threading.Thread):
 
     def _reopen(self) -> None:
         ids = list(self.tasks)
-        self._drop(ids)
+        self.tasks.drop(ids)
         self._open(ids)
-        self.fetcher.assign(live for live in self.tasks.values() if live.running)
+        self.fetcher.assign(self.tasks.running)
 
     def _repair(self, exc: StateDamagedError) -> bool:
         """Has the state of the task that is being processed restored anew; once each, or else the disk is to blame."""
@@ -432,55 +408,15 @@ class DataPlane(threading.Thread):
         logger.warning("task %s: its local state is damaged and is restored anew. %s", live.id, exc)
         self._committer.roll_back()
         ids = list(self.tasks)
-        self._drop(ids)
+        self.tasks.drop(ids)
         live.wipe()
         self._open(ids)
-        self.fetcher.assign(live for live in self.tasks.values() if live.running)
+        self.fetcher.assign(self.tasks.running)
         return True
 
-    def _open(self, ids: list[TaskId]) -> None:
-        for id in ids:
-            self.tasks[id] = self.standbys.take(id) or self._open_task(id)
-        opened = [self.tasks[id] for id in ids]
-        starts = self.fetcher.committed([tp for live in opened for tp in live.inputs])
-        for live in opened:
-            live.continue_from(
-                {tp: starts[tp].metadata for tp in live.inputs}, {tp: starts[tp].offset for tp in live.inputs}
-            )
-            # A counter does not fall because a task is opened anew.
-            if live.id in self._metrics:
-                live.task.metrics.dropped_records = self._metrics[live.id].dropped_records
-                live.task.metrics.drops = self._metrics[live.id].drops
-                live.task.metrics.dropped_results = self._metrics[live.id].dropped_results
-            self._metrics[live.id] = live.task.metrics
-        self.restorer.add(opened)
-        self._start_restored()
-
-    def _start_restored(self) -> None:
-        if not self._global_stores.ready:
-            return
-        ready = [live for live in self.tasks.values() if not live.running and not self.restorer.pending(live)]
-        for live in ready:
-            live.start()
-            restored = self.restorer.finished(live)
-            records = f", {restored} records restored" if restored else ""
-            logger.info("task %s is running%s", live.id, records, extra=DETAIL)
-        if ready and all(live.running for live in self.tasks.values()):
-            logger.info(
-                "ready: %s here", f"{len(self.tasks)} task{'s run' if len(self.tasks) > 1 else ' runs'}"
-            )
-        if ready and not self.suspended:
-            self.fetcher.assign(live for live in self.tasks.values() if live.running)
-
-    def _drop(self, ids: list[TaskId]) -> None:
-        dropped = [self.tasks.pop(id) for id in ids]
-        self.fetcher.forget(dropped)
-        self.restorer.drop(dropped)
-        for live in dropped:
-            self._close_task(live)
-
-    def _close_task(self, live: LiveTask) -> None:
-        self.left[live.id] = live.close()
+    def _open(self, ids: Iterable[TaskId]) -> None:
+        self.tasks.open(ids, self.standbys)
+        self.tasks.start_restored()
 
     def _stop_running(self) -> None:
         self._stopping = True
@@ -495,7 +431,7 @@ class DataPlane(threading.Thread):
 
     def _close(self) -> None:
         try:
-            self._drop(list(self.tasks))
+            self.tasks.drop(self.tasks)
             self._global_stores.close()
             self.standbys.close()
             self.restorer.close()

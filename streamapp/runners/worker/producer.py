@@ -194,10 +194,10 @@ class RecordProducer:
             self.client.poll(0)
         self._raise_failure(wait=self._patient)
 
-    def hurry(self) -> None:
+    def send_now(self) -> None:
         """Sends what would wait for more records (``linger.ms``)."""
         with self._naming_errors():
-            self.client.hurry()
+            self.client.send_now()
 
     def flush(self, timeout: float, cancelled: Callable[[], bool]) -> None:
         """Returns when the brokers have acknowledged every record. Raises `ProductionError` or `BrokerError`."""

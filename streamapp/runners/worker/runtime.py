@@ -220,7 +220,7 @@ class StreamsRuntime(WorkerView):
     async def _clean_up(self, plane: DataPlane, cleaner: StateCleaner) -> None:
         def clean() -> None:
             for id in cleaner.clean({*plane.tasks, *plane.standbys.tasks}):
-                plane.left.pop(id, None)
+                plane.tasks.left.pop(id, None)
                 self._on_disk.pop(id, None)
 
         while not self._stopping:
@@ -331,7 +331,7 @@ class StreamsRuntime(WorkerView):
         found = dict(self._on_disk)
         plane = self._plane
         if plane is not None:
-            found.update(plane.left)
+            found.update(plane.tasks.left)
             for live in [*plane.standbys.tasks.values(), *plane.tasks.values()]:
                 found[live.id] = RUNNING if live.running else live.state_offset
         return found

@@ -34,7 +34,7 @@ __all__ = ["FLUSH_STEP_SECONDS", "Failure", "Sender", "group_metadata", "open_se
 
 FLUSH_STEP_SECONDS = 0.001
 """librdkafka notices the end of a flush only then, or every 10 ms, since it does not report what went well."""
-_HURRY_SECONDS = 0.005
+_SEND_SECONDS = 0.005
 _GATHER_SECONDS = 0.002
 _MANY = 1
 """With more records under way there is a stream of them: single ones would keep the brokers busy with requests."""
@@ -73,7 +73,7 @@ class Sender(Protocol):
     def flush(self, timeout: float) -> int:
         """Sends everything; waits so many seconds, and returns how many records are not acknowledged by then."""
 
-    def hurry(self) -> None:
+    def send_now(self) -> None:
         """Sends at once what would wait for more records (``linger.ms``)."""
 
     def purge(self) -> None:
@@ -117,8 +117,8 @@ class NativeSender:
         self._client = _native.Producer(dict(settings))
         self._logger = logger
         self._on_failure = on_failure
-        self._hurries: SimpleQueue[_native.Producer | None] = SimpleQueue()
-        self._hurrier: threading.Thread | None = None
+        self._to_send: SimpleQueue[_native.Producer | None] = SimpleQueue()
+        self._flusher: threading.Thread | None = None
         self.produce: Callable[[str, bytes | None, bytes | None, int, int, Headers], None] = (
             self._client.produce
         )
@@ -140,13 +140,15 @@ class NativeSender:
         finally:
             self._pass_on()
 
-    def hurry(self) -> None:
-        if self._hurrier is None:
-            self._hurrier = threading.Thread(target=_hurry, args=(self._hurries,), name="hurry", daemon=True)
-            self._hurrier.start()
-            weakref.finalize(self, self._hurries.put, None)
-        if len(self._client) and self._hurries.empty():
-            self._hurries.put(self._client)
+    def send_now(self) -> None:
+        if self._flusher is None:
+            self._flusher = threading.Thread(
+                target=_send_now, args=(self._to_send,), name="send-now", daemon=True
+            )
+            self._flusher.start()
+            weakref.finalize(self, self._to_send.put, None)
+        if len(self._client) and self._to_send.empty():
+            self._to_send.put(self._client)
 
     def purge(self) -> None:
         self._client.purge()
@@ -166,7 +168,7 @@ class NativeSender:
             self._on_failure(Failure(*failure))
 
 
-def _hurry(clients: SimpleQueue[_native.Producer | None]) -> None:
+def _send_now(clients: SimpleQueue[_native.Producer | None]) -> None:
     """librdkafka sends at once only while somebody waits in a flush. That is done here: what is processed meanwhile goes out with it."""
     while (client := clients.get()) is not None:
         with suppress(KafkaException):  # a fatal one, which the next `poll` raises again
@@ -213,8 +215,8 @@ class ConfluentSender:
     def flush(self, timeout: float) -> int:
         return int(self._client.flush(timeout))
 
-    def hurry(self) -> None:
-        deadline = time.monotonic() + _HURRY_SECONDS
+    def send_now(self) -> None:
+        deadline = time.monotonic() + _SEND_SECONDS
         while len(self._client) and time.monotonic() < deadline:
             self._client.flush(FLUSH_STEP_SECONDS)
 

@@ -122,7 +122,7 @@ class WorkerView:
     def dropped_records(self) -> dict[str, int]:
         """Records since the worker started that were dropped (late, without key, by an exception handler), by task, those
         included that are elsewhere now. Those of global stores are under "-1_-1", as in Kafka Streams."""
-        dropped = {} if self._plane is None else self._plane.dropped_records
+        dropped = {} if self._plane is None else self._plane.tasks.dropped_records
         if self.plan.global_stores and self._global_stores is not None:
             dropped["-1_-1"] = self._global_stores.state.dropped_records
         return dropped
@@ -130,7 +130,7 @@ class WorkerView:
     @property
     def drops(self) -> dict[tuple[str, str, str], int]:
         """Dropped records since the worker started, by task, operator (or store) and reason."""
-        drops = {} if self._plane is None else self._plane.drops
+        drops = {} if self._plane is None else self._plane.tasks.drops
         if self.plan.global_stores and self._global_stores is not None:
             drops |= {("-1_-1", *where): count for where, count in self._global_stores.state.drops.items()}
         return drops
@@ -138,7 +138,7 @@ class WorkerView:
     @property
     def dropped_results(self) -> int:
         """Results since the worker started that brokers refused and ``production_exception_handler`` went on without."""
-        return 0 if self._plane is None else self._plane.dropped_results
+        return 0 if self._plane is None else self._plane.tasks.dropped_results
 
     @property
     def commits(self) -> int:

@@ -215,42 +215,42 @@ def test_ready_tasks_run_while_others_are_restored(plane: Plane) -> None:
 
 
 @pytest.fixture
-def hurried(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def sent_now(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How much was processed whenever results were sent at once; the plane runs one task."""
     asked: list[int] = []
-    monkeypatch.setattr(plane._committer, "hurry", lambda: asked.append(plane.processed))
+    monkeypatch.setattr(plane._committer, "send_now", lambda: asked.append(plane.processed))
     plane.given(1, ONE)
     asked.clear()
     return asked
 
 
 def test_results_of_few_records_do_not_wait_for_more(
-    plane: Plane, hurried: list[int], monkeypatch: pytest.MonkeyPatch
+    plane: Plane, sent_now: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dataplane, "_FEW_RECORDS", 2)
     for count in (0, 2, 3):
         plane.fetcher.arrived = {ONE: count}  # type: ignore[attr-defined]
         plane._turn()
-    assert hurried == [0, 2]
+    assert sent_now == [0, 2]
 
 
 def test_results_of_many_records_do_not_wait_for_long(
-    plane: Plane, hurried: list[int], monkeypatch: pytest.MonkeyPatch
+    plane: Plane, sent_now: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dataplane, "_FEW_RECORDS", 0)
     plane.fetcher.arrived = {ONE: 3}  # type: ignore[attr-defined]
     plane._turn()
-    assert hurried == []
+    assert sent_now == []
     monkeypatch.setattr(dataplane, "_LINGER_SECONDS", 0)
     plane._turn()
-    assert hurried == [3]
+    assert sent_now == [3]
 
 
 def test_outputs_of_a_transaction_wait_for_its_commit(plane: Plane) -> None:
     plane.given(1, ONE)
     plane.fetcher.arrived = {ONE: 1}  # type: ignore[attr-defined]
     plane._turn()
-    assert "hurry" not in plane.ledger.asked
+    assert "send_now" not in plane.ledger.asked
 
 
 def test_tasks_that_stay_are_not_closed_by_a_rebalance(plane: Plane) -> None:
@@ -269,15 +269,15 @@ def test_the_counters_of_dropped_records_do_not_fall(plane: Plane) -> None:
         plane.fetcher.key = None  # type: ignore[attr-defined]
         plane.fetcher.arrived = dict.fromkeys(ids, count)  # type: ignore[attr-defined]
         plane._turn()
-        return plane.dropped_records
+        return plane.tasks.dropped_records
 
     plane.given(1, ONE, TWO)
-    assert plane.dropped_records == {"0_0": 0, "0_1": 0}
+    assert plane.tasks.dropped_records == {"0_0": 0, "0_1": 0}
     assert dropping(3, ONE, TWO) == {"0_0": 3, "0_1": 3}
     first = plane.tasks[ONE]
     plane.given(3, ONE)  # closed and opened anew; the other one goes to another worker
     assert plane.tasks[ONE] is not first
-    assert plane.dropped_records == {"0_0": 3, "0_1": 3}
+    assert plane.tasks.dropped_records == {"0_0": 3, "0_1": 3}
     assert dropping(2, ONE) == {"0_0": 5, "0_1": 3}
     plane.given(4, ONE, standbys={TWO: False})
     plane.given(5, ONE, TWO)  # comes back, by way of a standby
@@ -380,7 +380,7 @@ def test_a_task_becomes_a_standby(plane: Plane) -> None:
     plane.given(2, ONE, standbys={TWO: False})
     assert set(plane.standbys.tasks) == {TWO}
     assert plane.running == {ONE}
-    assert TWO in plane.left
+    assert TWO in plane.tasks.left
 
 
 FAILURES = (

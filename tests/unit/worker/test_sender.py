@@ -152,12 +152,12 @@ def test_a_full_queue_says_so_and_a_purge_empties_it(opened: Open) -> None:
     assert [failure.error.code() for failure in failures] == [KafkaError._PURGE_QUEUE] * 2
 
 
-def test_who_hurries_does_not_wait_for_more_records(opened: Open, broker: dict[str, Any]) -> None:
+def test_send_now_does_not_wait_for_more_records(opened: Open, broker: dict[str, Any]) -> None:
     sender, _ = opened(broker, linger_ms=600_000, message_timeout_ms=700_000)
     for value in (b"1", b"2"):
-        sender.produce("delays-in-a-hurry", value, b"k", 0, 1, ())
+        sender.produce("delays-sent-now", value, b"k", 0, 1, ())
         for _ in range(1_000):
-            sender.hurry()
+            sender.send_now()
             if not len(sender):
                 break
             time.sleep(0.01)
@@ -194,10 +194,10 @@ def test_a_setting_that_does_not_exist_is_named(opened: Open) -> None:
 
 @pytest.mark.skipif(not COMPILED, reason="no C compiler when installed")
 class TestNative:
-    def test_the_thread_that_hurries_ends_with_its_sender(self, broker: dict[str, Any]) -> None:
+    def test_the_thread_that_sends_now_ends_with_its_sender(self, broker: dict[str, Any]) -> None:
         before = set(threading.enumerate())
         sender = open_sender(broker, lambda failure: None)
-        sender.hurry()
+        sender.send_now()
         (thread,) = set(threading.enumerate()) - before
         del sender
         thread.join(30)

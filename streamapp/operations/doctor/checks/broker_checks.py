@@ -5,7 +5,9 @@ from __future__ import annotations
 from streamapp.operations.doctor.registry import Found, check
 from streamapp.operations.doctor.survey import Survey, Topic
 
-_ALTER = "kafka-configs --bootstrap-server ... --alter --entity-type topics --entity-name TOPIC --add-config "
+_ALTER = (
+    "Run kafka-configs --bootstrap-server ... --alter --entity-type topics --entity-name TOPIC --add-config "
+)
 _KAFKA = "https://kafka.apache.org/documentation/"
 
 
@@ -17,8 +19,8 @@ def _in_sync(topic: Topic) -> int | None:
     "SA101",
     "a topic has one replica",
     "loses",
-    reason="The disk of one broker holds the only copy: the records go with it, and the application stalls while it is away.",
-    remedy="kafka-reassign-partitions with three replicas for each partition; default.replication.factor=3 for new topics.",
+    reason="One disk holds the only copy. A lost disk loses the records, and the application stops while the broker is away.",
+    remedy="Run kafka-reassign-partitions with three replicas for each partition. Set default.replication.factor=3 for new topics.",
     page=_KAFKA + "#replication",
 )
 def one_replica(survey: Survey) -> Found:
@@ -31,7 +33,7 @@ def one_replica(survey: Survey) -> Found:
     "SA102",
     "one replica is enough to confirm a record",
     "loses",
-    reason="With min.insync.replicas=1 acks=all is content with the leader alone. A record confirmed so is lost with the leader.",
+    reason="With min.insync.replicas=1, a record counts as written when only the leader has it. Such a record is lost with the leader.",
     remedy=f"{_ALTER}min.insync.replicas=2",
     page=_KAFKA + "#topicconfigs_min.insync.replicas",
 )
@@ -45,7 +47,7 @@ def one_in_sync(survey: Survey) -> Found:
     "SA103",
     "all replicas are needed to confirm a record",
     "stalls",
-    reason="When any one broker is away, be it for a restart, brokers refuse every record with acks=all.",
+    reason="Brokers refuse every record with acks=all while any broker is away, also during a restart.",
     remedy=f"{_ALTER}min.insync.replicas=2, with three replicas",
     page=_KAFKA + "#topicconfigs_min.insync.replicas",
 )
@@ -60,7 +62,7 @@ def all_in_sync(survey: Survey) -> Found:
     "SA104",
     "a replica that lags may become leader",
     "loses",
-    reason="With unclean.leader.election.enable a broker takes over without the records that it has not copied; they are gone.",
+    reason="With unclean.leader.election.enable, a broker may become leader without all records. The missing records are lost.",
     remedy=f"{_ALTER}unclean.leader.election.enable=false",
     page=_KAFKA + "#topicconfigs_unclean.leader.election.enable",
 )
@@ -74,8 +76,8 @@ def unclean_election(survey: Survey) -> Found:
     "SA105",
     "replicas are out of sync",
     "loses",
-    reason="Fewer copies than planned are up to date: the next broker that goes may take the last one with it.",
-    remedy="Look at the brokers named: are they up, is their disk full, do they keep up?",
+    reason="Fewer copies than planned are up to date. The next broker that fails may hold the last copy.",
+    remedy="Look at the named brokers: do they run, is their disk full, are they too slow?",
     page=_KAFKA + "#monitoring",
 )
 def under_replicated(survey: Survey) -> Found:
@@ -93,8 +95,8 @@ def under_replicated(survey: Survey) -> Found:
     "SA106",
     "a partition has no leader",
     "stalls",
-    reason="Nobody can read or write the partition; its task stands, and producers run into their time-out.",
-    remedy="Start the brokers of its replicas. Only if they are lost for good: kafka-leader-election --election-type unclean.",
+    reason="Nobody can read or write the partition. Its task stands still, and producers time out.",
+    remedy="Start the brokers of its replicas. Use kafka-leader-election --election-type unclean only if they are lost for good.",
     page=_KAFKA + "#basic_ops_leader_balancing",
 )
 def without_leader(survey: Survey) -> Found:
@@ -108,8 +110,8 @@ def without_leader(survey: Survey) -> Found:
     "SA107",
     "brokers create topics by themselves",
     "starves",
-    reason="A topic with a misspelt name comes into being with the default number of partitions, and nobody reads it.",
-    remedy="auto.create.topics.enable=false on all brokers; create topics with their number of partitions.",
+    reason="A misspelt name creates a new topic with the default number of partitions. Nobody reads this topic.",
+    remedy="Set auto.create.topics.enable=false on all brokers, and create topics with their number of partitions.",
     page=_KAFKA + "#brokerconfigs_auto.create.topics.enable",
 )
 def auto_create(survey: Survey) -> Found:
@@ -124,8 +126,8 @@ def auto_create(survey: Survey) -> Found:
     "SA108",
     "all replicas of a partition are in one rack",
     "loses",
-    reason="The cluster has several racks (availability zones), and one that fails takes all copies with it.",
-    remedy="kafka-reassign-partitions: the tool spreads replicas over racks where brokers have broker.rack.",
+    reason="The cluster has several racks (availability zones). If this rack fails, all copies are lost.",
+    remedy="Run kafka-reassign-partitions. The tool spreads replicas over racks if brokers have broker.rack.",
     page=_KAFKA + "#basic_ops_racks",
 )
 def one_rack(survey: Survey) -> Found:
@@ -146,8 +148,8 @@ def one_rack(survey: Survey) -> Found:
     "SA109",
     "the application names a rack that no broker is in",
     "starves",
-    reason="client_rack is to read from brokers nearby (KIP-392). With a name that no broker has, all reads go to the leaders.",
-    remedy="Set client_rack to the broker.rack of a broker in the same zone, or leave it out.",
+    reason="client_rack lets a worker read from brokers nearby (KIP-392). If no broker has this name, all reads go to the leaders.",
+    remedy="Set client_rack to the broker.rack of a broker in the same zone, or remove the setting.",
     page="worker.md#standbys-and-tasks-that-move",
 )
 def unknown_rack(survey: Survey) -> Found:
@@ -163,7 +165,7 @@ def unknown_rack(survey: Survey) -> Found:
     "doubles",
     reason="Below transaction.version 2 a late record of a producer that was fenced may join the next transaction, or hang for "
     "ever (KIP-890).",
-    remedy="kafka-features --bootstrap-server ... upgrade --feature transaction.version=2, once all brokers are of version 4.0 or newer.",
+    remedy="When all brokers have version 4.0 or newer: kafka-features --bootstrap-server ... upgrade --feature transaction.version=2",
     page="https://cwiki.apache.org/confluence/display/KAFKA/KIP-890:+Transactions+Server-Side+Defense",
 )
 def old_transactions(survey: Survey) -> Found:

@@ -17,8 +17,8 @@ def _clients(survey: Survey, role: str) -> Iterator[ClientFile]:
     "SA501",
     "a producer does not wait for the replicas",
     "loses",
-    reason="With acks=0 or 1 a record counts as written before it is copied; when the leader goes, the record goes with it, unnoticed.",
-    remedy="acks=all",
+    reason="With acks=0 or 1, a record counts as written before it is copied. If the leader fails, the record is silently lost.",
+    remedy="Set acks=all.",
     page="https://kafka.apache.org/documentation/#producerconfigs_acks",
 )
 def acks(survey: Survey) -> Found:
@@ -33,8 +33,8 @@ def acks(survey: Survey) -> Found:
     "SA502",
     "a producer's retries may double and reorder records",
     "doubles",
-    reason="Without idempotence a record is written twice when the answer to the first attempt gets lost.",
-    remedy="enable.idempotence=true, with acks=all",
+    reason="Without idempotence, a record is written twice if the answer to the first attempt is lost.",
+    remedy="Set enable.idempotence=true, with acks=all.",
     page="https://kafka.apache.org/documentation/#producerconfigs_enable.idempotence",
 )
 def idempotence(survey: Survey) -> Found:
@@ -47,8 +47,8 @@ def idempotence(survey: Survey) -> Found:
     "SA503",
     "a producer gives up at the first error",
     "loses",
-    reason="With retries=0 the change of a leader, which takes moments, is an error for every record in flight.",
-    remedy="Leave retries at its default, and limit the time: delivery.timeout.ms.",
+    reason="With retries=0, each change of a leader is an error for every record in flight.",
+    remedy="Leave retries at its default. Limit the time with delivery.timeout.ms.",
     page="https://kafka.apache.org/documentation/#producerconfigs_retries",
 )
 def retries(survey: Survey) -> Found:
@@ -59,10 +59,10 @@ def retries(survey: Survey) -> Found:
 
 @check(
     "SA504",
-    "a consumer reads what is not committed",
+    "a consumer reads uncommitted records",
     "doubles",
-    reason="With read_uncommitted a consumer also gets the records of transactions that were rolled back, and then the repetition.",
-    remedy="isolation.level=read_committed",
+    reason="With read_uncommitted, a consumer reads the records of a rolled-back transaction, and then their repetition.",
+    remedy="Set isolation.level=read_committed.",
     page="https://kafka.apache.org/documentation/#consumerconfigs_isolation.level",
 )
 def isolation(survey: Survey) -> Found:
@@ -75,8 +75,8 @@ def isolation(survey: Survey) -> Found:
     "SA505",
     "a consumer commits by the clock",
     "loses",
-    reason="enable.auto.commit commits what was handed out, done or not: a crash loses the records in work.",
-    remedy="enable.auto.commit=false, and commit behind the work.",
+    reason="enable.auto.commit commits records that are still in work. A crash loses these records.",
+    remedy="Set enable.auto.commit=false, and commit after the work.",
     page="https://kafka.apache.org/documentation/#consumerconfigs_enable.auto.commit",
 )
 def auto_commit(survey: Survey) -> Found:
@@ -89,8 +89,8 @@ def auto_commit(survey: Survey) -> Found:
     "SA506",
     "without an offset reading begins at the end",
     "loses",
-    reason="When the group has no offset, because it is new, or because its offset was deleted, all records before the start are skipped.",
-    remedy="auto.offset.reset=earliest, if every record counts.",
+    reason="A group without an offset (a new group, or a deleted offset) skips all records before its start.",
+    remedy="Set auto.offset.reset=earliest if every record counts.",
     page="https://kafka.apache.org/documentation/#consumerconfigs_auto.offset.reset",
 )
 def begins_at_end(survey: Survey) -> Found:
@@ -105,8 +105,8 @@ def begins_at_end(survey: Survey) -> Found:
     "SA507",
     "records that cannot be handled are dropped without a trace",
     "loses",
-    reason='An exception handler says "continue", and there is no dead-letter topic that keeps the record.',
-    remedy="dead_letter_queue_topic in the StreamsConfig, and an alert for its size.",
+    reason='An exception handler answers "continue", and no dead-letter topic keeps the record.',
+    remedy="Set dead_letter_queue_topic in the StreamsConfig, and an alert for the size of the topic.",
     page="operators/errors.md",
 )
 def dropped_without_trace(survey: Survey) -> Found:
@@ -121,8 +121,8 @@ def dropped_without_trace(survey: Survey) -> Found:
     "SA508",
     "brokers keep only one copy of internal topics, by the application's wish",
     "loses",
-    reason="replication_factor=1 in the StreamsConfig holds for changelogs and repartition topics, whatever the brokers' default is.",
-    remedy="replication_factor=3, or -1 for the brokers' default; kafka-reassign-partitions for topics that are there.",
+    reason="replication_factor=1 in the StreamsConfig replaces the brokers' default for changelogs and repartition topics.",
+    remedy="Set replication_factor=3, or -1 for the brokers' default. Run kafka-reassign-partitions for existing topics.",
     page="worker.md",
 )
 def one_copy_wanted(survey: Survey) -> Found:

@@ -10,8 +10,8 @@ from streamapp.operations.doctor.survey import Survey
     "SA401",
     "records were deleted before they were read",
     "loses",
-    reason="The committed offset lies before the first record of the log: what was between them is gone.",
-    remedy="A longer retention (SA201). What is lost has to be produced again, or read from an archive.",
+    reason="The committed offset lies before the first record of the log. The records in between are lost.",
+    remedy="Set a longer retention (SA201). Produce the lost records again, or read them from an archive.",
     page="worker.md",
 )
 def deleted_unread(survey: Survey) -> Found:
@@ -27,9 +27,9 @@ def deleted_unread(survey: Survey) -> Found:
     "SA402",
     "the group is beyond the end of the log",
     "loses",
-    reason="The topic was deleted and created anew, or its brokers have lost records. The new records below the committed offset are "
-    "not read; a worker of streamapp refuses to start.",
-    remedy="streamapp offsets reset --to-earliest for that topic, or `streamapp reset` to compute all tables anew.",
+    reason="The topic was deleted and created again, or its brokers have lost records. New records below the committed offset are "
+    "not read. A worker of streamapp refuses to start.",
+    remedy="Run `streamapp offsets reset --to-earliest` for this topic, or `streamapp reset` to compute all tables again.",
     page="operations.md#offsets",
 )
 def beyond_end(survey: Survey) -> Found:
@@ -42,8 +42,8 @@ def beyond_end(survey: Survey) -> Found:
     "SA403",
     "partitions have no member",
     "stalls",
-    reason="The group has members, yet nobody reads these partitions: their records wait.",
-    remedy="Is the subscription of all members the same? Restart the members that lack the topic.",
+    reason="The group has members, but no member reads these partitions. Their records wait.",
+    remedy="Compare the subscriptions of all members, and restart the members that lack the topic.",
     page="worker.md",
 )
 def unassigned(survey: Survey) -> Found:
@@ -63,8 +63,8 @@ def unassigned(survey: Survey) -> Found:
     "SA404",
     "brokers refuse the session time-out",
     "stalls",
-    reason="A session_timeout_ms outside group.min.session.timeout.ms and group.max.session.timeout.ms keeps every member from joining.",
-    remedy="Choose a session_timeout_ms between the brokers' limits, or widen those.",
+    reason="No member can join with a session_timeout_ms outside group.min.session.timeout.ms and group.max.session.timeout.ms.",
+    remedy="Choose a session_timeout_ms between the brokers' limits, or widen the limits.",
     page="worker.md",
 )
 def session_refused(survey: Survey) -> Found:
@@ -87,8 +87,8 @@ def _numbers(survey: Survey, setting: str) -> list[int]:
     "SA405",
     "brokers refuse the transaction time-out",
     "stalls",
-    reason="A transaction_timeout_ms above transaction.max.timeout.ms keeps the worker from opening its producer.",
-    remedy="A transaction_timeout_ms below the brokers' limit (15 minutes by default).",
+    reason="No worker can open its producer with a transaction_timeout_ms above transaction.max.timeout.ms.",
+    remedy="Set transaction_timeout_ms below the brokers' limit (15 minutes by default).",
     page="worker.md",
 )
 def transaction_refused(survey: Survey) -> Found:

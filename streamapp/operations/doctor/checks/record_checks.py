@@ -20,8 +20,8 @@ _AHEAD_MS = 60_000
     "SA301",
     "one partition has far more records than the others",
     "starves",
-    reason="A partition has one task and a task one worker: the largest partition sets the pace, and more workers do not help.",
-    remedy="A key with more values, or the default partitioner of the producer (murmur2); see SA302 for single hot keys.",
+    reason="One task reads a partition, and one worker runs a task. So the largest partition sets the pace, and more workers do not help.",
+    remedy="Use a key with more values, or the default partitioner of the producer (murmur2). SA302 is about single hot keys.",
     page="performance.md",
 )
 def skew(survey: Survey) -> Found:
@@ -44,8 +44,8 @@ def skew(survey: Survey) -> Found:
     "SA302",
     "one key has a large share of the records",
     "starves",
-    reason="All records of a key go through one task, in order. A hot key fills it, and the other keys of its partition wait.",
-    remedy="Aggregate in two steps, first by key and a salt; or take the key's records out by split().",
+    reason="One task processes all records of a key, in order. A hot key fills the task, and the other keys of its partition wait.",
+    remedy="Aggregate in two steps, first by key and a random number. Or take the key's records out with split().",
     page="performance.md",
 )
 def hot_key(survey: Survey) -> Found:
@@ -69,9 +69,9 @@ def hot_key(survey: Survey) -> Found:
     "SA303",
     "timestamps lie in the future",
     "loses",
-    reason="Stream time follows the largest timestamp. One producer whose clock is ahead closes the windows of all others, and "
+    reason="Stream time follows the largest timestamp. A producer whose clock is ahead closes the windows of all others, and "
     "their records are dropped as late.",
-    remedy="Set the clock of the producer (NTP), or message.timestamp.after.max.ms on the topic, which has brokers refuse such records.",
+    remedy="Set the clock of the producer (NTP). Or set message.timestamp.after.max.ms on the topic, so brokers refuse such records.",
     page="operators/windows.md",
 )
 def clock_ahead(survey: Survey) -> Found:

@@ -8,7 +8,9 @@ from streamapp.operations.doctor.registry import Found, check
 from streamapp.operations.doctor.survey import Survey, Topic
 from streamapp.state.spec import StoreSpec
 
-_ALTER = "kafka-configs --bootstrap-server ... --alter --entity-type topics --entity-name TOPIC --add-config "
+_ALTER = (
+    "Run kafka-configs --bootstrap-server ... --alter --entity-type topics --entity-name TOPIC --add-config "
+)
 
 
 def _hours(ms: int) -> str:
@@ -39,8 +41,8 @@ def _changelogs(survey: Survey) -> Iterator[tuple[Topic, StoreSpec]]:
     "SA201",
     "records are deleted before an outage is over",
     "loses",
-    reason="While the application is down, brokers delete records older than retention.ms: those are never processed.",
-    remedy=f"{_ALTER}retention.ms=604800000, or say which outage you plan for with --outage.",
+    reason="Brokers delete records older than retention.ms, also while the application is down. Deleted records are never processed.",
+    remedy=f"{_ALTER}retention.ms=604800000. Or name the outage that you plan for with --outage.",
     page="https://kafka.apache.org/documentation/#topicconfigs_retention.ms",
 )
 def short_retention(survey: Survey) -> Found:
@@ -57,8 +59,8 @@ def short_retention(survey: Survey) -> Found:
     "SA202",
     "records are deleted by size",
     "loses",
-    reason="retention.bytes counts for each partition: a burst, or a partition with hot keys, pushes unread records out at any time.",
-    remedy=f"{_ALTER}retention.bytes=-1, and a quota or an alert for the disk.",
+    reason="retention.bytes is a limit for each partition. A burst, or a hot key, may delete unread records at any time.",
+    remedy=f"{_ALTER}retention.bytes=-1. Set a quota or an alert for the disk.",
     page="https://kafka.apache.org/documentation/#topicconfigs_retention.bytes",
 )
 def retention_by_size(survey: Survey) -> Found:
@@ -72,9 +74,9 @@ def retention_by_size(survey: Survey) -> Found:
     "SA203",
     "the changelog of a table is not only compacted",
     "loses",
-    reason='A changelog with cleanup.policy "delete" forgets rows that nobody has changed for retention.ms. A worker that restores '
-    "the table does not have them.",
-    remedy=f"{_ALTER}cleanup.policy=compact; rows that are gone already come back by `streamapp reset` only.",
+    reason='A changelog with cleanup.policy "delete" loses rows without a change for retention.ms. A worker that restores '
+    "the table lacks these rows.",
+    remedy=f"{_ALTER}cleanup.policy=compact. Only `streamapp reset` brings lost rows back.",
     page="operators/tables.md",
 )
 def deleted_rows(survey: Survey) -> Found:
@@ -90,7 +92,7 @@ def deleted_rows(survey: Survey) -> Found:
     "SA204",
     "the changelog of windows forgets sooner than the table",
     "loses",
-    reason="A worker that restores the table lacks the windows that brokers have deleted, and begins them anew at zero.",
+    reason="A worker that restores the table lacks the deleted windows, and begins them again at zero.",
     remedy=f"{_ALTER}retention.ms=(the store's retention and a day)",
     page="operators/windows.md",
 )
@@ -108,7 +110,7 @@ def deleted_windows(survey: Survey) -> Found:
     "SA205",
     "a changelog is never compacted",
     "stalls",
-    reason="The log has every change that ever was: restoring takes longer each day, and the disk fills.",
+    reason="The log keeps every change. Restoring takes longer each day, and the disk fills.",
     remedy=f"{_ALTER}cleanup.policy=compact",
     page="operators/tables.md",
 )
@@ -123,7 +125,7 @@ def uncompacted(survey: Survey) -> Found:
     "SA206",
     "a repartition topic deletes by time",
     "loses",
-    reason="The application itself deletes what it has consumed. Retention counts from the record's own timestamp, so replayed "
+    reason="The application itself deletes processed records. Retention counts from the record's own timestamp, so replayed "
     "history is deleted before it is read.",
     remedy=f"{_ALTER}retention.ms=-1",
     page="worker.md",
@@ -144,8 +146,8 @@ def repartition_retention(survey: Survey) -> Found:
     "SA207",
     "a topic that a table is filled from deletes rows",
     "loses",
-    reason="A global table, and a table whose input is its changelog, is read from this topic at each start. Rows that nobody has "
-    "changed for retention.ms are gone.",
+    reason="The table is restored from this topic (a global table, or a table whose input is its changelog). Rows without a "
+    "change for retention.ms are lost.",
     remedy=f"{_ALTER}cleanup.policy=compact",
     page="operators/tables.md",
 )
@@ -168,9 +170,9 @@ def table_input(survey: Survey) -> Found:
     "SA208",
     "offsets of a group that rests are forgotten too soon",
     "doubles",
-    reason="After offsets.retention.minutes without members brokers delete the group's offsets. The application begins at "
-    "auto.offset.reset: all records again, or none of those that are there.",
-    remedy="offsets.retention.minutes on all brokers longer than any outage (Kafka's default is 7 days).",
+    reason="Brokers delete the offsets of a group that has no members for offsets.retention.minutes. The application then begins at "
+    "auto.offset.reset: earliest processes all records again, latest skips all existing records.",
+    remedy="On all brokers, set offsets.retention.minutes longer than any outage (Kafka's default is 7 days).",
     page="https://kafka.apache.org/documentation/#brokerconfigs_offsets.retention.minutes",
 )
 def offsets_retention(survey: Survey) -> Found:

@@ -18,10 +18,10 @@ _SETTLE_SECONDS = 3.0
     "SA701",
     "a transaction is open for long",
     "stalls",
-    reason="Readers of committed records stand before its first record until it ends. Its producer hangs, was killed, or has a long "
+    reason="Readers of committed records wait at its first record until the transaction ends. Its producer hangs, is dead, or has a long "
     "transaction.timeout.ms.",
-    remedy="Start its producer again, which ends it; or kafka-transactions --bootstrap-server ... describe --transactional-id ID, and "
-    "wait for its time-out.",
+    remedy="Start its producer again, which ends the transaction. Or wait for the time-out that "
+    "kafka-transactions --bootstrap-server ... describe --transactional-id ID shows.",
     page="https://kafka.apache.org/documentation/#producerconfigs_transaction.timeout.ms",
 )
 def long_transaction(survey: Survey) -> Found:
@@ -45,8 +45,8 @@ def long_transaction(survey: Survey) -> Found:
     "SA702",
     "a transaction hangs for ever",
     "stalls",
-    reason="Records of a transaction lie in the log, and no coordinator knows of it: nothing will end it (KIP-664, KIP-890).",
-    remedy="kafka-transactions --bootstrap-server ... abort --topic TOPIC --partition N --start-offset OFFSET, as it is named here.",
+    reason="Records of a transaction are in the log, but no coordinator knows the transaction. So nothing ends it (KIP-664, KIP-890).",
+    remedy="Run kafka-transactions --bootstrap-server ... abort --topic TOPIC --partition N --start-offset OFFSET with these values.",
     page="https://cwiki.apache.org/confluence/spaces/KAFKA/pages/158873417/KIP-664+Provide+tooling+to+detect+and+abort+hanging+transactions",
 )
 def hanging_transaction(survey: Survey) -> Found:

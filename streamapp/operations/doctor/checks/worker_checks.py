@@ -27,8 +27,8 @@ def _statuses(survey: Survey) -> Iterator[tuple[str, Mapping[str, Any]]]:
     "SA601",
     "a worker does not answer",
     "stalls",
-    reason="The worker hangs, has ended, or its web server cannot be reached from here.",
-    remedy="Its log; is the address right, and is the port open?",
+    reason="The worker hangs, has ended, or its web server cannot be reached from this machine.",
+    remedy="Read the worker's log. Check the address and the port.",
     page="views.md",
 )
 def silent(survey: Survey) -> Found:
@@ -39,10 +39,10 @@ def silent(survey: Survey) -> Found:
 
 @check(
     "SA602",
-    "a worker is not well",
+    "a worker reports a problem",
     "stalls",
-    reason="The worker itself says what holds it up (docs/views.md, findings).",
-    remedy="As the finding says.",
+    reason="The worker's own findings name the problem (docs/views.md, findings).",
+    remedy="Follow the finding.",
     page="views.md",
 )
 def not_well(survey: Survey) -> Found:
@@ -56,8 +56,8 @@ def not_well(survey: Survey) -> Found:
     "SA603",
     "the work of one record comes near the time-out",
     "stalls",
-    reason="A record that takes longer than max_poll_interval_ms ends the worker; the next one takes the same record, and so on.",
-    remedy="A longer max_poll_interval_ms, a faster step, or an asynchronous one (map_async) with a time-out.",
+    reason="A record that takes longer than max_poll_interval_ms ends the worker. The next worker takes the same record and ends, too.",
+    remedy="Set a longer max_poll_interval_ms. Or use a faster step, or an asynchronous step (map_async) with a time-out.",
     page="worker.md#asynchronous-steps",
 )
 def slow_records(survey: Survey) -> Found:
@@ -74,8 +74,8 @@ def slow_records(survey: Survey) -> Found:
     "SA604",
     "workers without a task",
     "starves",
-    reason="There are more workers than tasks: the surplus stands by, and does not make the application faster.",
-    remedy="Fewer workers, or more partitions of the inputs (with `streamapp reset`).",
+    reason="There are more workers than tasks. Workers without a task do not make the application faster.",
+    remedy="Run fewer workers, or add partitions to the inputs (with `streamapp reset`).",
     page="worker.md",
 )
 def idle_workers(survey: Survey) -> Found:
@@ -89,7 +89,7 @@ def idle_workers(survey: Survey) -> Found:
     "too few files may be open",
     "stalls",
     reason="Each task with state on disk needs about 32 open files. A worker on this machine that gets all tasks would end.",
-    remedy="`ulimit -n 4096`, LimitNOFILE=4096 of a systemd unit, --ulimit nofile=4096 of a container.",
+    remedy="Set `ulimit -n 4096`, LimitNOFILE=4096 of a systemd unit, or --ulimit nofile=4096 of a container.",
     page="worker.md",
 )
 def too_few_open_files(survey: Survey) -> Found:
@@ -103,8 +103,8 @@ def too_few_open_files(survey: Survey) -> Found:
     "SA606",
     "state may take more memory than there is",
     "stalls",
-    reason="state_memory_bytes is more than this machine, or this container, has beside the process itself: the kernel ends the worker.",
-    remedy="A smaller state_memory_bytes, or more memory.",
+    reason="state_memory_bytes is more than the free memory of this machine or container. The kernel may end the worker.",
+    remedy="Set a smaller state_memory_bytes, or add memory.",
     page="worker.md",
 )
 def too_little_memory(survey: Survey) -> Found:

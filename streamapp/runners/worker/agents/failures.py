@@ -45,7 +45,14 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
 
 
 class WatchedTopic(faust.Topic):  # type: ignore[misc]
-    """A topic whose records are not passed over when they cannot be decoded."""
+    """A topic whose records are not passed over when they cannot be decoded, with the replicas of internal topics."""
+
+    replicas: int | None
+
+    async def declare(self) -> None:
+        """Creates the topic unless the topic is there."""
+        self.replicas = self.replicas or self.app.topic_replicas
+        await super().declare()
 
     async def on_key_decode_error(self, exc: Exception, message: Any) -> None:
         await self._on_undecodable(exc, message)

@@ -40,6 +40,11 @@ class _Recovery(Recovery):  # type: ignore[misc]
         await consumer.wait_until_settled()
         await super()._build_highwaters(consumer, *args)
 
+    async def _seek_offsets(self, consumer: Any, tps: Iterable[Any], offsets: Any, title: str) -> None:
+        # A rebalance may come in the middle. Its partitions have no offset until recovery begins again, at once.
+        known = {tp for tp in tps if offsets[tp] is not None}
+        await super()._seek_offsets(consumer, known, offsets, title)
+
     async def _at_the_end(self) -> bool:
         for tp, remaining in self.active_remaining().items():
             if remaining > 0:

@@ -1,7 +1,7 @@
-"""The driver's seat in the application's consumer group.
+"""The driver's membership in the application's consumer group.
 
-While it is taken, workers cannot join, and the tasks of this run commit as this member: what is left of an
-earlier run, or of one that was cut off from its driver, is refused (KIP-447).
+Workers cannot join while the driver is the only member. The tasks of this run commit as this member, so brokers refuse the
+commits of an earlier run, and of tasks that have lost their driver (KIP-447).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from streamapp.errors import BrokerError, ConfigError, StreamsError
 from streamapp.runners.connection import client_of
 from streamapp.runners.spark.handover_group import Group
 
-__all__ = ["Seat"]
+__all__ = ["StreamingMembership"]
 
 POLL_SECONDS = 0.2
 JOIN_SECONDS = 60.0
 
 
-class Seat:
-    """Membership that is taken when this is made, and kept by a thread until `leave`.
+class StreamingMembership:
+    """The constructor joins the group, and a thread keeps the membership until `leave`.
 
-    Waits for the session of an earlier run of the same kind to end. Raises `ConfigError` when workers have
+    The constructor waits for the session of an earlier run of the same kind to end. Raises `ConfigError` when workers have
     the group, or another run does not end.
     """
 
@@ -38,7 +38,7 @@ class Seat:
         self._lost: str | None = None
         self._proof = b""
         self._ended = threading.Event()
-        self._seated = threading.Event()
+        self._joined = threading.Event()
         self._consumer = Consumer(
             {
                 **client_of(config),
@@ -52,16 +52,16 @@ class Seat:
             }
         )
         self._consumer.subscribe(list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke)
-        self._thread = threading.Thread(target=self._keep, name="streamapp-seat", daemon=True)
+        self._thread = threading.Thread(target=self._keep, name="streamapp-membership", daemon=True)
         self._thread.start()
-        if not self._seated.wait(JOIN_SECONDS):
+        if not self._joined.wait(JOIN_SECONDS):
             self.leave()
             raise BrokerError(
                 f"the group {config.application_id} cannot be joined: {self._lost or 'no answer'}. Is a worker running?"
             )
 
     def proof(self) -> bytes:
-        """Of membership, for `Producer.send_offsets_to_transaction`. Raises `StreamsError` if the seat is lost."""
+        """The proof of membership, for `Producer.send_offsets_to_transaction`. Raises `StreamsError` if the membership is lost."""
         if self._lost is not None:
             raise StreamsError(
                 f"this run has lost its place in the group {self._group.name}: {self._lost}. Another run or a worker has it"
@@ -69,7 +69,7 @@ class Seat:
         return self._proof
 
     def leave(self) -> None:
-        """Gives the seat up: others can join at once."""
+        """Leaves the group: others can join at once."""
         self._ended.set()
         self._thread.join()
 
@@ -95,7 +95,7 @@ class Seat:
         consumer.pause(partitions)
         # Here and not when it is asked for: librdkafka lets other threads wait until nobody polls.
         self._proof = consumer.consumer_group_metadata()
-        self._seated.set()
+        self._joined.set()
 
     def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         if not self._ended.is_set():

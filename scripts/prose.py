@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Checks the plain English of pages, docstrings, error messages and help texts; CONTRIBUTING.md has the rules.
+
+python scripts/prose.py              # everything; files of scripts/prose-unconverted.txt may have findings
+python scripts/prose.py FILE ...     # all findings of these files
+python scripts/prose.py --unconverted    # writes the list of files with findings; the list may only shrink
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+ROOT = Path(__file__).resolve().parents[1]
+UNCONVERTED = ROOT / "scripts" / "prose-unconverted.txt"
+HISTORY = ("CHANGELOG.md", "docs/decisions/")
+"""Changelog and decisions may tell the past, and say nobody for whom they are."""
+
+MOST_WORDS, MOST_COLUMNS = 25, 120
+_MARKDOWN = MarkdownIt("commonmark").enable("table")
+_ABBREVIATION = re.compile(r"\b(e\.g|i\.e|vs|etc|cf|approx|No)\.$")
+_END = re.compile(r"(?:(?<=[^.][.!?])|(?<=[^.][.!?][\"')*_]))\s+(?=[\"'(*_`]*\w|`)")
+_CELL_END = re.compile(rf"{_END.pattern}|;\s+")
+_WORD = re.compile(r"[^\s]*\w[^\s]*")
+_CLAUSE = re.compile(r"(What|Whatever|How|Whether|Of|That|Whoever|Who)\b(?! else\b)(?!.*\?$)")
+_POINTS = re.compile(
+    r"(It|Those|(This|These|That) (is|are|was|were|has|have|does|do|can|may|must|will|would|means|makes|costs|needs|holds"
+    r"|gives|lets|happens|works|applies|keeps|takes|saves))\b"
+)
+_DOCSTRING = re.compile(r"(What|Whatever|How|Whether|Of|That|Whoever|Who|Which|Where|Why|It|Those)\b")
+_WORDS = {
+    r"circles?": "cycle",
+    r"hurr(y|ies|ied)": "flush, or send now",
+    r"seats?": "membership, or placement",
+    r"who(so)?ever": "a noun",
+    r"what(so)?ever": "a noun",
+    r"thereof|therein|whereupon|hitherto|heretofore|whilst": "a plain word",
+    r"mend(s|ed|ing)?": "fix",
+    r"let be|no matter what": "a plain sentence",
+}
+_BANNED = {re.compile(rf"\b({word})\b", re.IGNORECASE): instead for word, instead in _WORDS.items()}
+_PAST = re.compile(
+    r"\b((?<!is )(?<!are )(?<!be )used to|had been|was found|were found|turned out|since then|until now)\b"
+)
+_DOCTEST = re.compile(r"^ *>>>.*?(?:\n *\n|\Z)", re.MULTILINE | re.DOTALL)
+
+
+class Text(NamedTuple):
+    """A paragraph, a cell, a docstring or a message; code is a single word."""
+
+    line: int
+    kind: str
+    text: str
+
+
+class Finding(NamedTuple):
+    line: int
+    message: str
+
+
+def of_markdown(source: str, line: int = 1, kind: str = "paragraph") -> Iterator[Text]:
+    kinds = {"heading_open": "heading", "th_open": "heading", "td_open": "cell"}
+    opened = kind
+    for token in _MARKDOWN.parse(source):
+        if token.type == "inline":
+            yield Text(line + (token.map or [0])[0], opened, _plain(token))
+        elif token.type in kinds:
+            opened = kinds[token.type]
+        elif token.nesting == 1:
+            opened = kind
+
+
+def _plain(inline: Token) -> str:
+    """The words that a reader sees; code becomes one word."""
+    shown = {"softbreak": " ", "hardbreak": " "}
+    words = (
+        re.sub(r"\s+", "_", f"`{child.content}`")
+        if child.type == "code_inline"
+        else shown.get(child.type, child.content)
+        for child in inline.children or ()
+        if child.type not in ("image", "html_inline")
+    )
+    return "".join(words).strip()
+
+
+def of_python(source: str) -> Iterator[Text]:
+    """Docstrings (also those behind a constant or a field), messages of errors, and help texts."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(docstring))):
+                yield from of_docstring(_DOCTEST.sub("\n", inspect.cleandoc(docstring)), node.lineno)
+            case ast.Raise(exc=ast.Call(args=[message, *_])):
+                yield Text(node.lineno, "message", _message(message))
+            case ast.keyword(arg="help"):
+                yield Text(node.value.lineno, "message", _message(node.value))
+
+
+def of_docstring(prose: str, line: int) -> Iterator[Text]:
+    prose = re.sub(r":\w+:`", "`", prose)
+    for number, text in enumerate(of_markdown(prose, line)):
+        yield Text(text.line, "docstring" if number == 0 else text.kind, text.text)
+
+
+def _message(value: ast.expr) -> str:
+    if isinstance(value, ast.JoinedStr):
+        return "".join(_message(part) for part in value.values)
+    return str(value.value) if isinstance(value, ast.Constant) else "`value`"
+
+
+def sentences(text: str, cell: bool = False) -> Iterator[str]:
+    """In a cell of a table, a semicolon ends a sentence, too: a cell lists facts."""
+    begun = ""
+    for part in (_CELL_END if cell else _END).split(text):
+        begun = f"{begun} {part}".strip()
+        if not _ABBREVIATION.search(begun):
+            yield begun
+            begun = ""
+    if begun:
+        yield begun
+
+
+def judge(text: Text, history: bool = False) -> Iterator[Finding]:
+    for number, sentence in enumerate(sentences(text.text, text.kind == "cell")):
+        words = len(_WORD.findall(sentence))
+        begin = sentence.lstrip("\"'(*_")
+        short = f"{sentence[:60]}..." if len(sentence) > 60 else sentence
+        if words > MOST_WORDS:
+            yield Finding(text.line, f"{words} words, at most {MOST_WORDS}: {short}")
+        if text.kind == "docstring" and number == 0 and _DOCSTRING.match(begin):
+            yield Finding(text.line, f"a docstring begins with a noun or a verb: {short}")
+        elif text.kind != "heading" and _CLAUSE.match(begin):
+            yield Finding(text.line, f"a clause is no subject: {short}")
+        elif text.kind != "heading" and _POINTS.match(begin):
+            yield Finding(text.line, f"the first word points into another sentence, use the noun: {short}")
+        if not history and (past := _PAST.search(sentence)):
+            yield Finding(text.line, f"the present tense, not {past[0]!r}: {short}")
+        for banned, instead in _BANNED.items():
+            if found := banned.search(re.sub(r"`[^`]*`", "", sentence)):
+                yield Finding(text.line, f"{instead}, not {found[0]!r}: {short}")
+
+
+def findings(path: Path) -> list[Finding]:
+    name, source = str(path.relative_to(ROOT)), path.read_text()
+    history = name.startswith(HISTORY)
+    texts = list(of_python(source) if path.suffix == ".py" else of_markdown(source))
+    found = [finding for text in texts for finding in judge(text, history)]
+    for number, line in enumerate(source.splitlines(), 1):
+        if len(line) > MOST_COLUMNS and "://" not in line and not line.startswith("|"):
+            found.append(Finding(number, f"{len(line)} columns, at most {MOST_COLUMNS}"))
+    if name.startswith("docs/") and not history:
+        first = next((text.text for text in texts if text.kind == "paragraph"), "")
+        if not any("This page is for" in sentence for sentence in list(sentences(first))[:2]):
+            found.append(Finding(1, "the page does not begin with: This page is for ..."))
+    return sorted(found)
+
+
+def files() -> list[Path]:
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "streamapp").rglob("*.py")])
+
+
+def main(arguments: list[str]) -> int:
+    listed = set(UNCONVERTED.read_text().split()) if UNCONVERTED.exists() else set()
+    chosen = [Path(name).resolve() for name in arguments if not name.startswith("--")]
+    found = {str(path.relative_to(ROOT)): findings(path) for path in chosen or files()}
+    if "--unconverted" in arguments:
+        bad = {name for name in found if found[name]}
+        UNCONVERTED.write_text(
+            "".join(f"{name}\n" for name in sorted(bad & listed if UNCONVERTED.exists() else bad))
+        )
+        return 0
+    problems = [
+        f"{name}:{finding.line}: {finding.message}"
+        for name in found
+        if chosen or name not in listed
+        for finding in found[name]
+    ]
+    if not chosen:
+        problems += [
+            f"{UNCONVERTED.name}: take {name} off the list, nothing is found there"
+            for name in sorted(listed)
+            if not found.get(name)
+        ]
+    print(
+        "\n".join(problems)
+        or f"prose: nothing found in {len(found)} files; {len(listed)} are not converted yet"
+    )
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,114 @@
+"""The tasks that a worker runs: they are opened, restored and started, and closed in the end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from streamapp.engine.running_task import TaskMetrics
+from streamapp.runners.worker.fetch import Fetcher
+from streamapp.runners.worker.global_stores import GlobalStores
+from streamapp.runners.worker.livetask import LiveTask
+from streamapp.runners.worker.logs import DETAIL
+from streamapp.runners.worker.placement import TaskId
+from streamapp.runners.worker.restore import Restorer
+from streamapp.runners.worker.standby import Standbys
+
+__all__ = ["LiveTasks"]
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class LiveTasks(dict[TaskId, LiveTask]):
+    """The open tasks by their ids, and the counters of all tasks that were here since the worker started.
+
+    Only the data plane's thread calls the methods. Other threads read.
+    """
+
+    def __init__(
+        self,
+        open_task: Callable[[TaskId], LiveTask],
+        fetcher: Fetcher,
+        restorer: Restorer,
+        global_stores: GlobalStores,
+    ) -> None:
+        super().__init__()
+        self._open_task = open_task
+        self._fetcher = fetcher
+        self._restorer = restorer
+        self._global_stores = global_stores
+        self._metrics: dict[TaskId, TaskMetrics] = {}
+        self.left: dict[TaskId, int] = {}
+        """Offsets that the state on disk of closed tasks has reached, in all."""
+
+    @property
+    def running(self) -> list[LiveTask]:
+        return [live for live in self.values() if live.running]
+
+    def open(self, ids: Iterable[TaskId], standbys: Standbys) -> None:
+        """Opens tasks, or takes the copies that are here, and begins to restore them."""
+        opened = []
+        for id in ids:
+            self[id] = standbys.take(id) or self._open_task(
+                id
+            )  # one by one: if the next one fails, this one is closed
+            opened.append(self[id])
+        starts = self._fetcher.committed([tp for live in opened for tp in live.inputs])
+        for live in opened:
+            live.continue_from(
+                {tp: starts[tp].metadata for tp in live.inputs}, {tp: starts[tp].offset for tp in live.inputs}
+            )
+            self._count_on(live)
+        self._restorer.add(opened)
+
+    def _count_on(self, live: LiveTask) -> None:
+        """A counter does not fall because a task is opened anew."""
+        before, metrics = self._metrics.get(live.id), live.task.metrics
+        if before is not None:
+            metrics.dropped_records, metrics.drops = before.dropped_records, before.drops
+            metrics.dropped_results = before.dropped_results
+        self._metrics[live.id] = metrics
+
+    def start_restored(self) -> bool:
+        """Starts the tasks whose state is complete. True: there was one."""
+        if not self._global_stores.ready:
+            return False
+        ready = [live for live in self.values() if not live.running and not self._restorer.pending(live)]
+        for live in ready:
+            live.start()
+            restored = self._restorer.finished(live)
+            records = f", {restored} records restored" if restored else ""
+            logger.info("task %s is running%s", live.id, records, extra=DETAIL)
+        if ready and len(self.running) == len(self):
+            logger.info("ready: %s here", f"{len(self)} task{'s run' if len(self) > 1 else ' runs'}")
+        return bool(ready)
+
+    def drop(self, ids: Iterable[TaskId]) -> None:
+        """Closes tasks. State that was not committed is dropped."""
+        dropped = [self.pop(id) for id in list(ids)]
+        self._fetcher.forget(dropped)
+        self._restorer.drop(dropped)
+        for live in dropped:
+            self.close(live)
+
+    def close(self, live: LiveTask) -> None:
+        self.left[live.id] = live.close()
+
+    @property
+    def dropped_records(self) -> dict[str, int]:
+        """Dropped records by task, those included that are elsewhere now."""
+        return {str(id): metrics.dropped_records for id, metrics in list(self._metrics.items())}
+
+    @property
+    def drops(self) -> dict[tuple[str, str, str], int]:
+        """Dropped records by task, operator (or store) and reason."""
+        return {
+            (str(id), *where): count
+            for id, metrics in list(self._metrics.items())
+            for where, count in dict(metrics.drops).items()
+        }
+
+    @property
+    def dropped_results(self) -> int:
+        """Results that brokers refused, and that the production exception handler dropped."""
+        return sum(metrics.dropped_results for metrics in list(self._metrics.values()))
