@@ -260,7 +260,11 @@ def install(app: Any, source: ViewSource | None = None, *, allowed_hosts: Collec
     from streamapp.web.runtime_source import RuntimeSource
 
     _refuse_late(app)
-    app._new_web = lambda: StreamsWeb(app, source or RuntimeSource(app.streams), allowed_hosts=allowed_hosts)
+
+    def seen() -> ViewSource:
+        return source or RuntimeSource(app.streams, lambda: app.consumers)
+
+    app._new_web = lambda: StreamsWeb(app, seen(), allowed_hosts=allowed_hosts)
 
 
 def install_guard(app: Any, *, allowed_hosts: Collection[str] = ()) -> None:

@@ -89,6 +89,7 @@ class StatusViews:
                 "paused": status.paused,
                 "tasks": [self._task(status, task) for task in status.tasks],
                 "standbys": [self._standby(each) for each in status.standbys],
+                "consumers": [each.as_json() for each in status.consumers],
                 "findings": [dataclasses.asdict(finding) for finding in findings(sampler, tables)],
             }
         )
