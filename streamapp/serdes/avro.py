@@ -133,7 +133,8 @@ class AvroSerde(Serde[T]):
         if (shape := record_shape(type)) is not None:
             check_avro(self._own, shape, type.__name__)
         self._flat = is_flat(self._own) and (struct is None or self._attributes is not None)
-        self.exact = _exact(self._own, struct, self._attributes) if version is None else None
+        whole = version is None and fields is None
+        self.exact = _exact(self._own, struct, self._attributes) if whole else None
         self._readers: dict[bytes, Callable[[bytes], Any]] = {}
         self._header = b""
         self._write_any = make_any_writer(self._parsed)

@@ -17,7 +17,7 @@ __all__ = ["check_avro", "check_json", "check_message"]
 
 _AVRO: dict[type, frozenset[str]] = {
     mi.BoolType: frozenset({"boolean"}),
-    mi.IntType: frozenset({"int", "long"}),
+    mi.IntType: frozenset({"int", "long", "float", "double"}),
     mi.FloatType: frozenset({"int", "long", "float", "double"}),
     mi.StrType: frozenset({"string", "enum", "bytes", "fixed"}),
     mi.ListType: frozenset({"array"}),
