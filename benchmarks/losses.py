@@ -302,7 +302,7 @@ def value(number: int) -> bytes:
 
 
 def _arrived(stage: Stage) -> Counter[int]:
-    """How often each event is in the topic, for readers of committed records."""
+    """Counts the copies of each event in the topic, as a reader of committed records sees them."""
     consumer = Consumer(
         {
             "bootstrap.servers": stage.kafka.bootstrap_servers,

@@ -47,13 +47,13 @@ __all__ = ["COMMAND_LINE_DATADIR", "App"]
 class App(faust.App):  # type: ignore[misc]
     """A Faust application that runs a topology beside its agents, timers, pages and tasks.
 
-    ``topology`` is a `Topology` or a function that describes one on a `StreamsBuilder`. ``config`` has the
-    settings of Kafka Streams (default: those that the topology was built with); ``bootstrap_servers``
-    (``host:port``, several separated by commas) and ``datadir`` override what it says, and the command line's
-    ``--datadir`` overrides both. The environment (``STREAMAPP_BOOTSTRAP_SERVERS`` ...) gives address and security where nothing
-    else does; all clients follow (docs/connecting.md). ``shutdown_timeout``: seconds that the last commit may take.
-    ``web_allowed_hosts``: names, such as ``views.example.com`` or ``*.svc.cluster.local``, under which browsers and programs ask
-    the web server, beside those of the machine and of ``canonical_url``. All other arguments are Faust's settings; ``broker`` is
+    ``topology`` is a `Topology` or a function that describes one on a `StreamsBuilder`. ``config`` has the settings of
+    Kafka Streams (default: those that the topology was built with). ``bootstrap_servers`` (``host:port``, several
+    separated by commas) and ``datadir`` override ``config``. The command line's ``--datadir`` overrides both. The
+    environment (``STREAMAPP_BOOTSTRAP_SERVERS`` ...) gives address and security if no setting does; all clients follow
+    (docs/connecting.md). ``shutdown_timeout``: seconds that the last commit may take. ``web_allowed_hosts``: names,
+    such as ``views.example.com`` or ``*.svc.cluster.local``, under which browsers and programs ask the web server,
+    beside those of the machine and of ``canonical_url``. All other arguments are Faust's settings; ``broker`` is
     another name of ``bootstrap_servers``, and refused where they differ.
 
     Raises `TopologyError` and `ConfigError` at once when topology or settings cannot be right.
@@ -103,16 +103,18 @@ class App(faust.App):  # type: ignore[misc]
             settings["datadir"] = str(datadir)
         if topology is not None and settings.get("table_standby_replicas") == 0:
             raise ConfigError(
-                "table_standby_replicas=0 makes Faust bypass the assignor that keeps the partitions of a task together; "
-                "leave it at 1 (it concerns plain Faust tables only)"
+                "table_standby_replicas=0 makes Faust bypass the assignor that keeps the partitions of a "
+                "task together; leave it at 1 (it concerns plain Faust tables only)"
             )
         if self.config.exactly_once and settings.get("producer_partitioner") is not None:
             raise ConfigError(
-                "producer_partitioner is not asked for what agents send with exactly_once_v2: give topic.send a partition instead"
+                "producer_partitioner is not asked for what agents send with exactly_once_v2: give topic.send "
+                "a partition instead"
             )
         super().__init__(id, **{"Worker": StreamsWorker, **settings})
         self.topic_replicas: int = _topic_replicas(self.conf, settings, self.config)
-        """The number of replicas of topics that Faust creates, if the topic does not say; -1 is the brokers' default."""
+        """The number of replicas of topics that Faust creates, if the topic does not say; -1 is the brokers'
+        default."""
         self._shutdown_timeout = shutdown_timeout
         self._attachments = BoundSends(self)
         if topology is not None:
@@ -179,7 +181,7 @@ class App(faust.App):  # type: ignore[misc]
 
 
 COMMAND_LINE_DATADIR = "FAUST_DATADIR"
-"""Where Faust puts ``--datadir`` of the command line as soon as it is imported."""
+"""The place where Faust puts ``--datadir`` of the command line as soon as it is imported."""
 
 _AGENT_SETTINGS: dict[str, Any] = {
     "Agent": WatchedAgent,
@@ -199,8 +201,8 @@ _TOPOLOGY_SETTINGS: dict[str, Any] = {
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:
-    """Raises `ConfigError` for what is no setting of Faust's, which takes anything without a word, and for wrong values, which
-    Faust refuses without the name."""
+    """Raises `ConfigError` for what is no setting of Faust's, which takes anything without a word, and for wrong
+    values, which Faust refuses without the name."""
     ours = [field.name for field in fields(StreamsConfig)]
     known = {"monitor", "config_source", "loop", "beacon", *Settings.SETTINGS}
     for name, value in settings.items():
@@ -215,7 +217,8 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
 
 
 def _topic_replicas(conf: Any, settings: Mapping[str, Any], config: StreamsConfig) -> int:
-    """Faust's own default is one replica: an agent's table would stand still, and lose transactions, with one broker."""
+    """Faust's own default is one replica: an agent's table would stand still, and lose transactions, with one
+    broker."""
     name = "topic_replication_factor"
     if settings.get(name) is None and f"{conf.env_prefix or ''}{name.upper()}" not in os.environ:
         return config.replication_factor
@@ -239,7 +242,8 @@ def _check_value(name: str, value: Any) -> None:
         raise ConfigError(f"{name} cannot be {reason}") from None
     if name == "canonical_url" and not (isinstance(converted, URL) and converted.host):
         raise ConfigError(
-            f"canonical_url is where other workers reach this one, such as http://host:6066, not {without_user(repr(value))}"
+            "canonical_url is where other workers reach this one, such as http://host:6066, not "
+            f"{without_user(repr(value))}"
         )
 
 

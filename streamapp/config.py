@@ -64,11 +64,12 @@ OPTIMIZATIONS = ("reuse.ktable.source.topics", "merge.repartition.topics", "sing
 
 
 ExceptionHandler = Answer | Chooser
-"""What to do with a record that cannot be handled (see `Answer`). A callable decides for each record."""
+"""The answer to a record that fails: an `Answer`, or a callable that decides for each record."""
 
 
 def _names_unknown_settings(config: type[T]) -> type[T]:
-    """A dataclass whose constructor raises `ConfigError`, with the name that may be meant, where Python's would raise TypeError."""
+    """A dataclass whose constructor raises `ConfigError`, with the name that may be meant, where Python's would raise
+    TypeError."""
     made = config.__init__
     known = [setting.name for setting in fields(config)]  # type: ignore[arg-type]
 
@@ -97,17 +98,19 @@ class StreamsConfig:
 
     application_id: str = "streamapp"
     bootstrap_servers: str | None = None
-    """``host:port``, joined by commas. Default: ``STREAMAPP_BOOTSTRAP_SERVERS``, else the local broker, 127.0.0.1:9092."""
+    """``host:port``, joined by commas. Default: ``STREAMAPP_BOOTSTRAP_SERVERS``, else the local broker,
+    127.0.0.1:9092."""
     client_properties: Mapping[str, str] = field(default_factory=dict)
-    """TLS and SASL settings by librdkafka's names (``security.protocol``, ``sasl.username`` ...). Default of each: its variable,
-    ``STREAMAPP_SECURITY_PROTOCOL`` ..."""
+    """TLS and SASL settings by librdkafka's names (``security.protocol``, ``sasl.username`` ...). Default of each: its
+    variable, ``STREAMAPP_SECURITY_PROTOCOL`` ..."""
 
     schema_registry_url: str | None = None
     """The registry of serdes that were given none. Default: ``STREAMAPP_SCHEMA_REGISTRY_URL``, else each serde has a
     `LocalSchemaRegistry`."""
     schema_registry_properties: Mapping[str, str] = field(default_factory=dict)
     """Settings of the registry's client by Confluent's names (``basic.auth.user.info``, ``ssl.ca.location``,
-    ``auto.register.schemas`` ...). Default of each: its variable, ``STREAMAPP_SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO`` ..."""
+    ``auto.register.schemas`` ...). Default of each: its variable, ``STREAMAPP_SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO``
+    ..."""
 
     processing_guarantee: Literal["at_least_once", "exactly_once_v2"] = "at_least_once"
     commit_interval_ms: int | None = None
@@ -116,38 +119,38 @@ class StreamsConfig:
     session_timeout_ms: int = 45_000
     max_poll_interval_ms: int = 300_000
     repartition_purge_interval_ms: int = 30_000
-    """How often records that were consumed are deleted from repartition topics."""
+    """Interval in ms at which a worker deletes processed records from repartition topics."""
     max_task_idle_ms: int = 0
     num_standby_replicas: int = 0
     """Copies of each task's state that other workers keep warm; they answer stale reads and take over at once."""
     acceptable_recovery_lag: int = 10_000
     """Changelog records that a worker may be behind with the state of a task that is moved to it (KIP-441)."""
     max_warmup_replicas: int = 2
-    """How many tasks at a time catch up at the worker that they are to move to, besides the standbys."""
+    """The largest number of warm-ups at a time, besides the standbys."""
     client_rack: str | None = None
-    """The rack, or availability zone, of this worker: standbys are placed in other ones, and brokers of the same one
-    are read from where they allow it (KIP-392)."""
+    """The rack, or availability zone, of this worker. Standbys go to other racks. The worker reads from brokers of the
+    same rack where brokers allow it (KIP-392)."""
     group_instance_id: str | None = None
-    """The name of this worker over restarts (static membership, KIP-345): one that is back within the session
-    time-out goes on with its tasks, and nobody else notices. Each worker needs its own."""
+    """The name of this worker over restarts (static membership, KIP-345). A worker that is back within the session
+    time-out goes on with its tasks, and no other worker notices. Each worker needs its own."""
     auto_offset_reset: Literal["earliest", "latest"] = "earliest"
 
     state_dir: str = "./data/state"
     state_cleanup_delay_ms: int = 600_000
-    """How long the state of a task stays on disk after the task has moved away."""
+    """Time in ms for which the state of a task stays on disk after the task has moved away."""
     statestore_cache_max_bytes: int = 10 * 1024 * 1024
     """Record cache over all tasks of a process; 0 sends every update downstream."""
     state_memory_bytes: int = 256 * 1024 * 1024
-    """Memory for the state of all tasks of a process: RocksDB's caches and write buffers, rows that are kept to be read
-    again, rows that wait for the commit, and records that were fetched and wait. `MemoryShares` divides it. The contents
-    of in-memory stores, of stores with ``max_entries`` and of suppressions come on top."""
+    """Memory in bytes for the state of all tasks of a process. The parts are RocksDB's caches and write buffers, rows
+    kept for reading, rows that wait for the commit, and fetched records that wait. `MemoryShares` divides it. The
+    contents of in-memory stores, of stores with ``max_entries`` and of suppressions come on top."""
     dsl_store_type: Literal["rocksdb", "in_memory"] = "rocksdb"
     dsl_store_format: Literal["default", "headers"] = "default"
-    """``headers``: the stores of stream-stream and foreign-key joins keep their records' headers on disk too (in memory they
-    always do), tombstones in the changelogs of tables carry the headers of what caused them, and stores on disk answer no
-    interactive queries: as in Kafka Streams 4.3. A table hands on the headers of the record that changed it under either."""
+    """``headers``, as in Kafka Streams 4.3: stores of stream-stream and foreign-key joins keep headers on disk, too.
+    (In memory they always do.) Tombstones in the changelogs of tables carry the headers of their cause. Stores on disk
+    answer no interactive queries. With either format, a table hands on the headers of the record that changed it."""
     replication_factor: int = -1
-    """Of internal topics; -1 leaves it to the broker's default."""
+    """The replicas of internal topics; -1 means the broker's default."""
 
     topology_optimization: str = "none"
     """``none``, ``all``, or a comma-separated list of Kafka Streams' optimisations."""
@@ -164,16 +167,17 @@ class StreamsConfig:
     processing_exception_handler: ExceptionHandler = "fail"
     production_exception_handler: ExceptionHandler = "fail"
     dead_letter_queue_topic: str | None = None
-    """Where records go that a handler said to go on without (KIP-1034)."""
+    """The topic for records that a handler skips with "continue" (KIP-1034)."""
     dead_letter_drops: tuple[str, ...] = ()
     """Reasons (`DROPS`) for which dropped records become dead letters, too, such as ``("late", "null_key")``."""
     show_record: Callable[[bytes | None, bytes | None], str] | None = None
-    """The text of a record in error messages, from its key and value in bytes: a place to mask secrets. Default: the first bytes of both."""
+    """The text of a record in error messages, from its key and value in bytes: a place to mask secrets. Default: the
+    first bytes of both."""
     application_version: str = ""
     """The version of the application that dead letters name, such as a release or a commit."""
 
     _given: ClassVar[frozenset[str]] = frozenset()
-    """The settings that an instance was made with, whatever their values."""
+    """The names of the settings that an instance was made with."""
 
     def __post_init__(self) -> None:
         if isinstance(self.state_dir, os.PathLike):  # what everybody calls a folder
@@ -202,14 +206,17 @@ class StreamsConfig:
             raise ConfigError("state_dir is empty; it takes a folder")
         if self.exactly_once and self.commit_interval >= self.transaction_timeout_ms:
             raise ConfigError(
-                f"the broker rolls a transaction back after transaction_timeout_ms={self.transaction_timeout_ms}, but it would "
-                f"be committed every {self.commit_interval} ms: set a shorter commit_interval_ms or a longer transaction_timeout_ms"
+                "the broker rolls a transaction back after "
+                f"transaction_timeout_ms={self.transaction_timeout_ms}, but it would be committed every "
+                f"{self.commit_interval} ms: set a shorter commit_interval_ms or a longer "
+                "transaction_timeout_ms"
             )
         for name in ("deserialization", "processing", "production"):
             handler = getattr(self, f"{name}_exception_handler")
             if isinstance(handler, Retry):
                 raise ConfigError(
-                    f"{name}_exception_handler cannot be a Retry: records wait in a store of one operator. Give the operator on_error=Retry..."
+                    f"{name}_exception_handler cannot be a Retry: records wait in a store of one operator. "
+                    "Give the operator on_error=Retry..."
                 )
             if handler not in ANSWERS and not accepts(handler, 2):
                 raise ConfigError(
@@ -228,7 +235,8 @@ class StreamsConfig:
         unknown_drops = set(self.dead_letter_drops) - set(DROPS)
         if isinstance(self.dead_letter_drops, str) or unknown_drops:
             raise ConfigError(
-                f"dead_letter_drops is a tuple of reasons, each one of {', '.join(DROPS)}, not {self.dead_letter_drops!r}"
+                f"dead_letter_drops is a tuple of reasons, each one of {', '.join(DROPS)}, not "
+                f"{self.dead_letter_drops!r}"
             )
         if self.dead_letter_drops and self.dead_letter_queue_topic is None:
             raise ConfigError("dead_letter_drops needs a topic: set dead_letter_queue_topic")
@@ -304,7 +312,8 @@ class StreamsConfig:
     def on_top_of(self, other: StreamsConfig) -> StreamsConfig:
         """These settings as far as they were given, the other configuration's for the rest.
 
-        >>> StreamsConfig(num_standby_replicas=1).on_top_of(StreamsConfig("flights", num_standby_replicas=2)).application_id
+        >>> StreamsConfig(num_standby_replicas=1).on_top_of(StreamsConfig("flights",
+        ...     num_standby_replicas=2)).application_id
         'flights'
         """
         return other.replace(**{name: getattr(self, name) for name in self._given})
@@ -313,7 +322,8 @@ class StreamsConfig:
     def from_properties(cls, properties: Mapping[str, Any]) -> StreamsConfig:
         """A configuration from Kafka Streams' property names.
 
-        >>> StreamsConfig.from_properties({"application.id": "a", "statestore.cache.max.bytes": "0"}).statestore_cache_max_bytes
+        >>> StreamsConfig.from_properties({"application.id": "a",
+        ...     "statestore.cache.max.bytes": "0"}).statestore_cache_max_bytes
         0
         """
         types = {f.name: f.type for f in fields(cls)}
@@ -342,7 +352,8 @@ def check_config(config: Any, taker: str) -> None:
     """Raises `ConfigError` for what is neither a `StreamsConfig` nor None."""
     if config is not None and not isinstance(config, StreamsConfig):
         raise ConfigError(
-            f"{taker} takes a StreamsConfig, not a {type(config).__name__}; properties become one with StreamsConfig.from_properties(...)"
+            f"{taker} takes a StreamsConfig, not a {type(config).__name__}; properties become one with "
+            "StreamsConfig.from_properties(...)"
         )
 
 

@@ -78,11 +78,13 @@ class SchemaRegistryError(BrokerError):
 
 
 class RecordDropped(StreamsError):
-    """The cause that a dead letter names for a record that an operator drops without an error (``dead_letter_drops``)."""
+    """The cause that a dead letter names for a record that an operator drops without an error
+    (``dead_letter_drops``)."""
 
 
 class ServiceDown(StreamsError):
-    """A service that a user's function needs does not answer. The function raises this error; the record is not to blame."""
+    """A service that a user's function needs does not answer. The function raises this error; the record is not to
+    blame."""
 
 
 class UnsupportedOperation(StreamsError):

@@ -1,5 +1,5 @@
-"""Functions of a record's key and value that say what they compute: the engine calls them like any other function,
-and Spark can compute them by itself, on columns.
+"""Functions of a record's key and value that show their content. The engine calls them like any other function, and
+Spark can compute them by itself, on columns.
 
 Nulls are as in SQL: what is computed from a null is null, and a filter does not let it pass.
 """
@@ -185,7 +185,7 @@ class Aggregate:
 
 
 def count(of: Expression | None = None) -> Aggregate:
-    """How many records; with an expression, how many of them where it is not null."""
+    """The number of records; with an expression, the number of records for which it is not null."""
     return Aggregate("count", of)
 
 
@@ -203,8 +203,8 @@ def max_of(of: Expression) -> Aggregate:
 
 
 def avg(of: Expression) -> Aggregate:
-    """The mean, as a float: of integers the exactly rounded one, of floats up to the order of addition. It is kept
-    as its sum and count, under the names ``<name>_sum`` and ``<name>_count``."""
+    """The mean, as a float: of integers the exactly rounded one, of floats up to the order of addition. The state is
+    sum and count, under the names ``<name>_sum`` and ``<name>_count``."""
     return Aggregate("avg", of)
 
 

@@ -1,8 +1,8 @@
 """Interactive queries (KIP-796): typed questions to a state store, with a result that says why it failed.
 
 The plain reads of a store (``store.get``, ``fetch`` ...) raise on misuse; a query gives a `QueryResult`. As in Kafka
-Streams, only queries by key look into a store's record cache: windows that have expired in the store are not found, though
-the cache still shows them to plain reads.
+Streams, only queries by key look into a store's record cache. Other queries do not find windows that have expired in
+the store, though the cache still shows them to plain reads.
 
 >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver, Materialized
 >>> text = StringSerde()
@@ -100,7 +100,8 @@ class WindowKeyQuery:
 
 @dataclass(frozen=True)
 class WindowRangeQuery:
-    """(`Windowed` key, value, ...) of all windows that start within a range; or, with ``key``, all sessions of a key."""
+    """(`Windowed` key, value, ...) of all windows that start within a range; or, with ``key``, all sessions of a
+    key."""
 
     time_from: int | None = None
     time_to: int | None = None
@@ -117,10 +118,11 @@ class VersionedKeyQuery:
 
 @dataclass(frozen=True)
 class MultiVersionedKeyQuery:
-    """All versions of a key that were valid within a time range, both ends inclusive; the newest first, unless ``ascending``.
+    """All versions of a key that were valid within a time range, both ends inclusive; the newest first, unless
+    ``ascending``.
 
-    As Kafka Streams does, it looks for superseded versions in the segments up to that of ``time_to``, and each is in the segment of
-    the time at which it was superseded: one that was later is not found.
+    As in Kafka Streams, the query looks for superseded versions in the segments up to that of ``time_to``. A version
+    lies in the segment of the time at which it was superseded, so a version that was superseded later is not found.
     """
 
     key: Any
@@ -163,8 +165,8 @@ def execute(store: Any, query: Query) -> QueryResult:
     if spec.persistent and (spec.headers_format or spec.kind.keeps_headers):
         return QueryResult(
             failure="UNKNOWN_QUERY_TYPE",
-            message=f'store {store.name} has the format of dsl_store_format="headers", which cannot answer queries (nor can it in '
-            "Kafka Streams 4.3); read it directly, or leave that setting out",
+            message=f'store {store.name} has the format of dsl_store_format="headers", which cannot answer queries '
+            "(as in Kafka Streams 4.3); read it directly, or leave that setting out",
         )
     return QueryResult(answer(store, query))
 

@@ -116,9 +116,9 @@ def batch_bytes(batch: RecordBatch) -> int:
 class RecordContext(NamedTuple):
     """The source of a record: topic, partition and offset, with timestamp (ms since the epoch) and headers.
 
-    ``source_raw_key`` and ``source_raw_value`` are the bytes of the source record. Both are None for a record that a window,
-    a buffer or a record cache held back. A punctuator has no record: ``topic`` is None, ``partition`` and ``offset`` are -1.
-    Source: ``org.apache.kafka.streams.processor.RecordContext``, KIP-1034.
+    ``source_raw_key`` and ``source_raw_value`` are the bytes of the source record. Both are None for a record that a
+    window, a buffer or a record cache held back. A punctuator has no record: ``topic`` is None, ``partition`` and
+    ``offset`` are -1. Source: ``org.apache.kafka.streams.processor.RecordContext``, KIP-1034.
 
     >>> RecordContext("flights", 3, 81, 500).offset
     81
@@ -173,7 +173,7 @@ class OutputRecord(NamedTuple):
 class Record(NamedTuple, Generic[K, V]):
     """A record with typed key and value, as processors and the test driver see it; ``timestamp`` in ms.
 
-    It is immutable: each ``with_`` method gives another record, with the rest of this one's.
+    A record is immutable: each ``with_`` method gives another record with one field changed.
 
     >>> Record("N1", "late", 500).with_value("on time").with_timestamp(600)
     Record(key='N1', value='on time', timestamp=600, headers=())
@@ -198,7 +198,8 @@ class Record(NamedTuple, Generic[K, V]):
         return Record(self.key, self.value, timestamp, self.headers)
 
     def with_headers(self, headers: Headers) -> Record[K, V]:
-        """With other headers, in place of those that it has. Raises `TypeError` for what are not pairs of text and bytes."""
+        """With other headers, in place of those that it has. Raises `TypeError` for what are not pairs of text and
+        bytes."""
         check_headers(headers)
         return Record(self.key, self.value, self.timestamp, headers)
 
@@ -206,7 +207,8 @@ class Record(NamedTuple, Generic[K, V]):
 class Windowed(NamedTuple, Generic[K]):
     """A key together with the window that it was aggregated in; ``start`` and ``end`` are ms since the epoch.
 
-    The end is exclusive for tumbling, hopping and unlimited windows and inclusive for sliding windows and sessions, as in Kafka Streams.
+    The end is exclusive for tumbling, hopping and unlimited windows and inclusive for sliding windows and sessions, as
+    in Kafka Streams.
 
     >>> print(Windowed("JFK", 0, 3_600_000))
     [JFK@0/3600000]

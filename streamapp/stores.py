@@ -1,4 +1,5 @@
-"""Stores that processors bring along: specifications for `StreamsBuilder.add_state_store` and `Topology.add_state_store`."""
+"""Stores that processors bring along: specifications for `StreamsBuilder.add_state_store` and
+`Topology.add_state_store`."""
 
 from __future__ import annotations
 
@@ -141,7 +142,8 @@ class Stores:
     ) -> StoreSpec[Any]:
         """Values by key and window start, kept for ``retention`` of stream time. (``Stores.windowStoreBuilder``)
 
-        ``retain_duplicates``: a row for each put, not one for each key and start. ``timestamped``: with the timestamp of the update.
+        ``retain_duplicates``: a row for each put, not one for each key and start. ``timestamped``: with the timestamp
+        of the update.
 
         >>> from datetime import timedelta
         >>> from streamapp import LongSerde, StringSerde
@@ -154,7 +156,8 @@ class Stores:
             raise ConfigError(f"retention and window_size of store {name} must not be negative")
         if size_ms > retention_ms:
             raise ConfigError(
-                f"retention of store {name} is {retention_ms} ms, shorter than its window size of {size_ms} ms; make it at least as long"
+                f"retention of store {name} is {retention_ms} ms, shorter than its window size of {size_ms} "
+                "ms; make it at least as long"
             )
         kind_class = kinds.TimestampedWindow if timestamped else kinds.Window
         kind = kind_class(retention_ms=retention_ms, size_ms=size_ms, retain_duplicates=retain_duplicates)
@@ -171,7 +174,8 @@ class Stores:
         logging: bool = True,
         caching: bool = False,
     ) -> StoreSpec[SessionStore[K, V]]:
-        """Values by key and session (start, end), kept for ``retention`` of stream time after their end. (``Stores.sessionStoreBuilder``)
+        """Values by key and session (start, end), kept for ``retention`` of stream time after their end.
+        (``Stores.sessionStoreBuilder``)
 
         >>> from streamapp import LongSerde, StringSerde
         >>> Stores.session("visits", StringSerde(), LongSerde(), retention=60_000).kind.segment_ms

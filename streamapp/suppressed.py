@@ -1,4 +1,4 @@
-"""What `KTable.suppress` holds back, for how long, and what happens when its buffer is full."""
+"""Settings of `KTable.suppress`: the held updates, the time, and the behaviour of a full buffer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["BufferConfig", "Suppressed"]
 
 @dataclass(frozen=True)
 class BufferConfig:
-    """How large the buffer of a suppression may grow (None: no limit) and what happens then.
+    """The limits of a suppression's buffer (None: no limit), and the behaviour of a full buffer.
 
     ``emit_early`` hands on the oldest results before their time, ``shut_down`` stops the application with an
     error. (Kafka Streams: ``Suppressed.BufferConfig``.)
@@ -73,7 +73,7 @@ class BufferConfig:
 
 @dataclass(frozen=True)
 class Suppressed:
-    """Which updates of a table are held back. Made by `until_window_closes` or `until_time_limit`.
+    """The updates of a table that are held back. Made by `until_window_closes` or `until_time_limit`.
 
     (Kafka Streams: ``Suppressed``, KIP-328.)
 
@@ -87,7 +87,7 @@ class Suppressed:
     """None for ``window_closes``: the grace period of the windows is used."""
     name: str | None = None
     idle_timeout_ms: int | None = None
-    """Of ``window_closes``: time goes on by the wall clock once no update has come for so long."""
+    """For ``window_closes``: after this time without an update, time goes on by the wall clock."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.buffer, BufferConfig):
@@ -102,8 +102,8 @@ class Suppressed:
         """Only the final result of each window, once it is closed. The buffer may not emit early.
 
         A window is closed when stream time reaches its end + grace, and stream time moves with records only. With
-        ``idle_timeout``, beyond Kafka Streams, it goes on by the wall clock once no record has come for that long: of the
-        suppression, and of the windowed aggregation above it, which takes no more records for windows that are closed so.
+        ``idle_timeout``, beyond Kafka Streams, stream time goes on by the wall clock after this time without a record.
+        The windowed aggregation before the suppression goes on, too, and takes no more records for closed windows.
 
         >>> from datetime import timedelta
         >>> Suppressed.until_window_closes(BufferConfig.unbounded(), idle_timeout=timedelta(minutes=1)).idle_timeout_ms

@@ -1,4 +1,4 @@
-"""How records of a key are grouped by time: the window definitions, as plain data.
+"""Window definitions, as plain data: they group the records of a key by time.
 
 Durations are given as `datetime.timedelta` or int milliseconds and kept in milliseconds. Invalid ones raise
 `ConfigError` where they are given.
@@ -51,11 +51,15 @@ class _WindowsType(ABCMeta):
 
 
 _WITH_GRACE = "say how late records may be: of_size_with_no_grace(size) or of_size_and_grace(size, grace)"
+_SESSIONS = (
+    "say how late records may be: of_inactivity_gap_with_no_grace(gap) or "
+    "of_inactivity_gap_and_grace(gap, grace)"
+)
 _HINTS = {
     "of_size": _WITH_GRACE,
     "of": _WITH_GRACE,
-    "with_gap": "say how late records may be: of_inactivity_gap_with_no_grace(gap) or of_inactivity_gap_and_grace(gap, grace)",
-    "of_inactivity_gap": "say how late records may be: of_inactivity_gap_with_no_grace(gap) or of_inactivity_gap_and_grace(gap, grace)",
+    "with_gap": _SESSIONS,
+    "of_inactivity_gap": _SESSIONS,
     "of_time_difference": "say how late records may be: of_time_difference_with_no_grace(difference) or "
     "of_time_difference_and_grace(difference, grace)",
     "tumbling": "tumbling windows are TimeWindows.of_size_with_no_grace(size)",
@@ -66,8 +70,8 @@ _HINTS = {
 class Windows(metaclass=_WindowsType):
     """Windows that are known from a timestamp alone; the end of a window is exclusive. (Kafka Streams: ``Windows``.)
 
-    `TimeWindows` and `UnlimitedWindows` are of this kind. A class of your own says which windows hold a timestamp, how long
-    each window is and how long it takes late records, all in ms. Everything else follows: the store, the serde of the keys,
+    `TimeWindows` and `UnlimitedWindows` are of this kind. A class of your own gives the windows of a timestamp, the
+    length of each window, and its grace period, all in ms. Everything else follows: the store, the serde of the keys,
     lateness, final results.
 
     >>> class Weeks(Windows):  # from Monday to Sunday; the epoch was a Thursday
@@ -116,8 +120,8 @@ class Windows(metaclass=_WindowsType):
 class TimeWindows(Windows):
     """Windows of fixed size, aligned to the epoch: tumbling, or hopping if they advance by less.
 
-    A window holds the timestamps from its start to its end, the end excluded. It accepts records until stream
-    time reaches its end + grace; later ones are dropped. (Kafka Streams: ``TimeWindows``.)
+    A window holds the timestamps from its start to its end, the end excluded. A window accepts records until stream
+    time reaches its end + grace; later records are dropped. (Kafka Streams: ``TimeWindows``.)
 
     >>> TimeWindows.of_size_with_no_grace(10).windows_for(25)
     [20]
@@ -135,7 +139,7 @@ class TimeWindows(Windows):
         if not 0 < self.advance_ms <= self.size_ms:
             raise ConfigError(
                 f"windows of {self.size_ms} ms have to advance by more than zero and at most their size, "
-                f"got {self.advance_ms} ms; a larger step would leave gaps between them"
+                f"got {self.advance_ms} ms. A larger step would leave gaps between them"
             )
         _not_negative(self.grace_ms, "the grace period")
 
@@ -244,8 +248,8 @@ class UnlimitedWindows(Windows):
 class SlidingWindows(metaclass=_WindowsType):
     """Windows that slide along with the records of a key: each spans ``difference_ms``.
 
-    Both bounds are inclusive: a window [t - difference, t] ends at a record, [t + 1, t + 1 + difference]
-    starts right after one. It is closed once stream time passes its end + grace. (Kafka Streams: ``SlidingWindows``.)
+    Both bounds are inclusive: a window [t - difference, t] ends at a record, [t + 1, t + 1 + difference] starts right
+    after one. A window closes when stream time passes its end + grace. (Kafka Streams: ``SlidingWindows``.)
 
     >>> SlidingWindows.of_time_difference_and_grace(10, grace=5)
     SlidingWindows(difference_ms=10, grace_ms=5)
@@ -317,7 +321,7 @@ class SessionWindows(metaclass=_WindowsType):
 
 @dataclass(frozen=True)
 class JoinWindows(metaclass=_WindowsType):
-    """How far apart two records of a stream-stream join may be.
+    """The largest distance in time between two joined records of a stream-stream join.
 
     A record of the left stream with timestamp t joins records of the right stream with timestamps from
     t - ``before_ms`` to t + ``after_ms``, both included. Left and outer joins emit a record without a match
@@ -343,7 +347,7 @@ class JoinWindows(metaclass=_WindowsType):
 
     @property
     def size_ms(self) -> int:
-        """How far the window reaches in all.
+        """The length of the window in ms: before + after.
 
         >>> JoinWindows.of_time_difference_with_no_grace(10).size_ms
         20
@@ -354,8 +358,8 @@ class JoinWindows(metaclass=_WindowsType):
     def of_time_difference_with_no_grace(cls, difference: Duration) -> JoinWindows:
         """Records at most ``difference`` apart join; records without a match wait no longer than that.
 
-        A difference of 0 never matches, here as in Kafka Streams: a window without length and grace has expired when its second
-        record comes. To join records of one timestamp, give a grace.
+        A difference of 0 never matches, here as in Kafka Streams: a window without length and grace has expired when
+        its second record comes. To join records of one timestamp, give a grace.
 
         >>> JoinWindows.of_time_difference_with_no_grace(10).grace_ms
         0

@@ -4,7 +4,7 @@ grows with the application; JSON for what passes."""
 from __future__ import annotations
 
 from streamapp import AvroSerde, JsonSerde, Serde, StringSerde
-from tables.results import Delays, Departure, LateDeparture
+from tables.results import Delays, Departure, LateDeparture, Ticket
 from tables.schemas import (
     AIRPORT_SCHEMA,
     FLIGHT_SCHEMA,
@@ -16,7 +16,7 @@ from tables.schemas import (
     Weather,
 )
 
-__all__ = ["AIRPORT", "DELAYS", "DEPARTURE", "FLIGHT", "KEY", "LATE_DEPARTURE", "PLANE", "WEATHER"]
+__all__ = ["AIRPORT", "DELAYS", "DEPARTURE", "FLIGHT", "KEY", "LATE_DEPARTURE", "PLANE", "TICKET", "WEATHER"]
 
 KEY = StringSerde()
 FLIGHT: Serde[Flight] = AvroSerde(FLIGHT_SCHEMA, type=Flight)
@@ -25,4 +25,5 @@ PLANE: Serde[Plane] = AvroSerde(PLANE_SCHEMA, type=Plane)
 AIRPORT: Serde[Airport] = AvroSerde(AIRPORT_SCHEMA, type=Airport)
 DEPARTURE: Serde[Departure] = JsonSerde(Departure)
 LATE_DEPARTURE: Serde[LateDeparture] = JsonSerde(LateDeparture)
+TICKET: Serde[Ticket] = JsonSerde(Ticket)
 DELAYS: Serde[Delays] = AvroSerde(type=Delays)

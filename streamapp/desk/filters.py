@@ -30,7 +30,7 @@ class LetterFilter:
         return any(field not in (None, ()) for field in astuple(self))
 
     def matches(self, letter: Letter) -> bool:
-        """Whether a letter fits."""
+        """True if the letter matches every filter."""
         return (
             (self.operator is None or letter.operator == self.operator)
             and (self.cause is None or f".{letter.cause}".endswith(f".{self.cause}"))

@@ -26,7 +26,7 @@ def marks_topic(dead_letters: str) -> str:
 
 @dataclass
 class Marks:
-    """What became of the letters, by letter id. Apply the records of the topic in their order."""
+    """The state of each letter (replayed, discarded ...) by its id. Apply the topic's records in their order."""
 
     by_letter: dict[str, dict[str, Any]] = field(default_factory=dict)
 

@@ -37,7 +37,7 @@ Merger = Callable[[Any, Any, Any], Any]
 
 @dataclass(frozen=True)
 class Aggregation:
-    """An aggregation of values, whatever groups them."""
+    """An aggregation of grouped values, for each kind of group."""
 
     prefix: str
     """The beginning of generated names."""
@@ -96,7 +96,7 @@ def check_merger(merger: Any, operator: str) -> None:
 
 
 def zero() -> int:
-    """Where counts start."""
+    """The first count: 0."""
     return 0
 
 
@@ -116,7 +116,7 @@ def sum_of_both(key: Any, first: int, second: int) -> int:
 
 
 def nothing() -> None:
-    """Where reductions start: the first value is the first result."""
+    """The start of a reduction: the first value is the first result."""
 
 
 class Reducing:

@@ -59,8 +59,8 @@ def check_materialized(
         if writes is not None and holds is not None and writes is not holds:
             raise TopologyError(
                 f"the {part}s of {operator} are {holds.__name__}, as {type(known).__name__} says, and "
-                f"Materialized({part}_serde={type(given).__name__}()) writes {writes.__name__}; leave {part}_serde out, or give one for "
-                f"{holds.__name__}"
+                f"Materialized({part}_serde={type(given).__name__}()) writes {writes.__name__}; leave "
+                f"{part}_serde out, or give one for {holds.__name__}"
             )
 
 
@@ -69,6 +69,6 @@ def check_stores(names: tuple[Any, ...], operator: str) -> None:
     for name in names:
         if not isinstance(name, str):
             raise TopologyError(
-                f"{operator} takes the names of stores, not {name!r}; add the store with add_state_store() and give its "
-                "name, or let the supplier bring it (`stores`)"
+                f"{operator} takes the names of stores, not {name!r}; add the store with add_state_store() "
+                "and give its name, or let the supplier bring it (`stores`)"
             )

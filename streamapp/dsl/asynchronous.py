@@ -51,8 +51,9 @@ class Calls:
             raise TopologyError(f"{method}(timeout=...) must be longer than 0, not {self.timeout!r}")
         if isinstance(self.on_error, Retry):
             raise TopologyError(
-                f"{method}() cannot have on_error=Retry: its calls overlap, and a record that waits would be overtaken by calls that have "
-                "begun. Try again within the coroutine, or use map_values(on_error=Retry...) with a blocking client"
+                f"{method}() cannot have on_error=Retry: its calls overlap, and a record that waits would "
+                "be overtaken by calls that have begun. Try again within the coroutine, or use "
+                "map_values(on_error=Retry...) with a blocking client"
             )
         answer = answer_of_edge(self.on_error, f"{method}()", "an asynchronous call")
         return AsyncMap(fn, with_key, pairs, concurrency, order, timeout_ms, on_timeout, answer)

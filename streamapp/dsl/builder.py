@@ -69,9 +69,10 @@ class StreamsBuilder:
     ) -> KStream[K, V]:
         """A stream of one topic, of several, or of all whose whole name matches a compiled pattern.
 
-        Two streams of the same topics share one source. ``timestamp_extractor(record, partition_time)`` gives the timestamp in ms
-        (default: the record's own); a negative one drops the record. Bytes that the serdes do not take are for
-        ``on_error`` (default: ``deserialization_exception_handler``). The topics have to exist. (``StreamsBuilder.stream``)
+        Two streams of the same topics share one source. ``timestamp_extractor(record, partition_time)`` gives the
+        timestamp in ms (default: the record's own); a negative one drops the record. Bytes that the serdes do not take
+        are for ``on_error`` (default: ``deserialization_exception_handler``). The topics have to exist.
+        (``StreamsBuilder.stream``)
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> text, builder = {"key_serde": StringSerde(), "value_serde": StringSerde()}, StreamsBuilder()
@@ -103,11 +104,13 @@ class StreamsBuilder:
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> KTable[K, V]:
-        """A topic as a table: the latest value by key; None deletes the row, records without key are dropped and counted.
+        """A topic as a table: the latest value by key; None deletes the row, records without key are dropped and
+        counted.
 
-        An update with a smaller timestamp than the row's is applied all the same, as it comes; only versioned
-        tables (``Materialized(history_retention=...)``) put it in its place. It has a store with a changelog if ``materialized`` names
-        one, or a join or grouping needs it; with ``reuse.ktable.source.topics`` the topic is the changelog. (``StreamsBuilder.table``)
+        An update with a smaller timestamp than the row's is applied all the same. Only versioned tables
+        (``Materialized(history_retention=...)``) put it in its place. The table has a store with a changelog if
+        ``materialized`` names one, or a join or grouping needs it. With ``reuse.ktable.source.topics`` the topic is the
+        changelog. (``StreamsBuilder.table``)
 
         >>> from streamapp import Materialized, StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -148,10 +151,11 @@ class StreamsBuilder:
         materialized: Materialized | None = None,
         name: str | None = None,
     ) -> GlobalKTable[K, V]:
-        """A topic as a table that every process keeps whole, so that streams join it by any key. (``StreamsBuilder.globalTable``)
+        """A topic as a table that every process keeps whole, so that streams join it by any key.
+        (``StreamsBuilder.globalTable``)
 
-        It is read to its end before anything else is processed, and updated at once; records without key are dropped. It has no
-        changelog of its own, and cannot be versioned or have a ttl.
+        The topic is read to its end before all other records, and the table is updated at once. Records without key are
+        dropped. The table has no changelog of its own, and cannot be versioned or have a ttl.
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -214,7 +218,8 @@ class StreamsBuilder:
         timestamp_extractor: TimestampExtractor | None = None,
         name: str | None = None,
     ) -> StreamsBuilder:
-        """Adds a store that every process fills from a topic by a processor; all processors may read it, none but this may write.
+        """Adds a store that every process fills from a topic by a processor; all processors may read it, none but this
+        may write.
 
         Records are given to the processor as they are, null keys included. (``StreamsBuilder.addGlobalStore``)
 
@@ -246,10 +251,12 @@ class StreamsBuilder:
         return self
 
     def build(self) -> Topology:
-        """The topology as described so far, optimised as configured. May be called more than once. (``StreamsBuilder.build``)
+        """The topology as described so far, optimised as configured. May be called more than once.
+        (``StreamsBuilder.build``)
 
-        Raises `TopologyError` for doubled names, unknown stores, topics that are read twice in different ways and, with
-        ``ensure_explicit_internal_resource_naming``, for internal resources without a given name (KIP-1111).
+        Raises ``TopologyError`` for doubled names, unknown stores, and topics that are read twice in different ways.
+        With ``ensure_explicit_internal_resource_naming`` (KIP-1111), internal resources without a given name raise it,
+        too.
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> text, builder = {"key_serde": StringSerde(), "value_serde": StringSerde()}, StreamsBuilder()

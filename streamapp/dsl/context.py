@@ -1,4 +1,4 @@
-"""What all streams and tables of one builder share."""
+"""The shared state of all streams and tables of one builder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Context", "Faces"]
 
 @dataclass(frozen=True)
 class Faces:
-    """The classes that users see and that make each other. `StreamsBuilder` knows them; whoever makes one finds it here."""
+    """The classes that users see and that make each other. `StreamsBuilder` knows them; the builders find them here."""
 
     stream: type[KStream[Any, Any]]
     joined_stream: type[JoinedKStream[Any, Any, Any, Any]]
@@ -55,9 +55,9 @@ def _required(serde: Serde[Any] | None, default: Serde[Any] | None, part: str, o
     found = serde if serde is not None else default
     if found is None:
         raise TopologyError(
-            f"{operator} has to write or read {part}s but knows no serde for them; give {part}_serde=... "
-            "there (for a "
-            f"table: Materialized({part}_serde=...)), or set default_{part}_serde in the StreamsConfig that StreamsBuilder gets"
+            f"{operator} has to write or read {part}s but knows no serde for them. Give {part}_serde=... "
+            f"there (for a table: Materialized({part}_serde=...)), or set default_{part}_serde in the "
+            "StreamsConfig that StreamsBuilder gets"
         )
     check_serde(found, f"{part}_serde of {operator}")
     return found

@@ -22,7 +22,7 @@ class Node:
     relaxed_null_keys = False
     """A left or outer join, which has a use for records without key (KIP-962)."""
     grace_ms: int | None = None
-    """Of a windowed aggregation."""
+    """The late records of a windowed aggregation."""
     checks_versions = False
     """Behaves differently below a versioned table (KIP-914)."""
 
@@ -60,7 +60,7 @@ class Node:
         return None
 
     def is_versioned(self) -> bool:
-        """Whether the table that this node puts out is versioned, by itself or because all it reads is."""
+        """True if the node's table is versioned, by itself or because all its inputs are."""
         if self.output_versioned is not None:
             return self.output_versioned
         return bool(self.parents) and all(parent.is_versioned() for parent in self.parents)

@@ -297,7 +297,7 @@ class TableJoinNode(Node):
 
 
 class LateNode(Node):
-    """Where the late records come out of an operator, or of one side of a join."""
+    """The output of late records of an operator, or of one side of a join."""
 
     def __init__(self, name: str, givers: Sequence[str]) -> None:
         super().__init__(name)
@@ -328,7 +328,7 @@ class StreamJoinNode(Node):
 
     @property
     def needs_both_sides(self) -> bool:
-        """Whether late records of a side are asked for, so that one node for both cannot take its place."""
+        """True if a side has late records, so that a node for both sides cannot replace it."""
         return self._this[1].late is not None or self._other[1].late is not None
 
     def write(self, topology: Topology) -> None:
@@ -347,7 +347,7 @@ def _write_step(topology: Topology, name: str, step: Step, parents: tuple[str, .
             if getattr(spec, f"{part}_serde") is None:
                 raise TopologyError(
                     f"store {spec.name} of {name} knows no {part} serde; give "
-                    f"Materialized({part}_serde=...), or "
-                    f"set default_{part}_serde in the StreamsConfig that StreamsBuilder gets"
+                    f"Materialized({part}_serde=...), or set default_{part}_serde in the StreamsConfig that "
+                    "StreamsBuilder gets"
                 )
         topology.add_state_store(spec, name)

@@ -52,9 +52,9 @@ class JoinedKStream(KStream[K, VR], Generic[K, VR, V, V2]):
     def late_records(self, side: Literal["left", "right"], *, name: str | None = None) -> KStream[K, Any]:
         """The records of one side whose join window was closed when they came, so that pairs may be missing.
 
-        That is: the other side's time had passed the record's timestamp + window + grace. They come out once, as they went
-        in, beside the results that they still have (a left or outer join's result without match included). Records without
-        key or value are not late. Beyond Kafka Streams, which has no sign of them.
+        The other side's time has then passed the record's timestamp + window + grace. They come out once, as they went
+        in, beside the results that they still have (a left or outer join's result without match included). Records
+        without key or value are not late. Beyond Kafka Streams, which has no sign of them.
 
         >>> from streamapp import JoinWindows, StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()

@@ -49,11 +49,12 @@ VR = TypeVar("VR")
 class KStream(Described[K, V]):
     """A stream of records with keys of type K and values of type V.
 
-    Each method adds one operator and returns a new stream; the stream itself does not change and may be used
-    any number of times. Keys and values may be None unless a method says otherwise; timestamps and headers
-    stay with the record. No method makes a topic unless it says so. ``name`` names the operator (default: generated, as Kafka
-    Streams does). ``on_error`` decides about a record for which the function raises (see `OnError`, docs/failures.md; default:
-    ``processing_exception_handler`` of the configuration). Wrong arguments raise `TopologyError` at once. (Kafka Streams: ``KStream``.)
+    Each method adds one operator and returns a new stream; the stream itself does not change and may be used any number
+    of times. Keys and values may be None unless a method says otherwise; timestamps and headers stay with the record.
+    No method makes a topic unless it says so. ``name`` names the operator (default: generated, as Kafka Streams does).
+    ``on_error`` decides about a record for which the function raises (see `OnError`, docs/failures.md; default:
+    ``processing_exception_handler`` of the configuration). Wrong arguments raise `TopologyError` at once. (Kafka
+    Streams: ``KStream``.)
 
     >>> from streamapp.testing import try_out
     >>> try_out(lambda words: words.filter(lambda key, word: word > "m"), [("a", "now"), ("a", "here")])
@@ -65,7 +66,8 @@ class KStream(Described[K, V]):
         "reduce": "group first: stream.group_by_key().reduce(reducer)",
         "aggregate": "group first: stream.group_by_key().aggregate(initializer, aggregator)",
         "windowed_by": "group first: stream.group_by_key().windowed_by(windows)",
-        "through": "write stream.repartition() for an internal topic; for one of yours, to(topic) and builder.stream(topic)",
+        "through": "write stream.repartition() for an internal topic; for one of yours, to(topic) and "
+        "builder.stream(topic)",
         "transform": "write stream.process(supplier)",
         "transform_values": "write stream.process_values(supplier)",
         "for_each": "write stream.foreach(action)",
@@ -176,7 +178,8 @@ class KStream(Described[K, V]):
         The key may change, so a grouping or join behind it goes through a repartition topic; see `flat_map_values`.
 
         >>> from streamapp.testing import try_out
-        >>> try_out(lambda lines: lines.flat_map(lambda key, line: [(word, 1) for word in line.split()]), [("a", "to be")])
+        >>> try_out(lambda lines: lines.flat_map(lambda key, line: [(word, 1) for word in line.split()]),
+        ...     [("a", "to be")])
         [('to', 1), ('be', 1)]
         """
         return stateless.flat_mapped(self, fn, name, on_error)
@@ -225,8 +228,8 @@ class KStream(Described[K, V]):
     ) -> KStream[K2, V]:
         """A new key for each record. (``KStream.selectKey``)
 
-        A grouping or join behind it goes through a repartition topic, where records without key are dropped unless a left or outer
-        join reads them (KIP-962).
+        A later grouping or join goes through a repartition topic. This topic drops records without key, unless a left
+        or outer join reads them (KIP-962).
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda flights: flights.select_key(lambda tail, flight: flight["to"]), [("N1", {"to": "JFK"})])
@@ -239,7 +242,7 @@ class KStream(Described[K, V]):
     ) -> KStream[K, V]:
         """Calls ``fn(key, value)`` with each record in passing, for its side effect. (``KStream.peek``)
 
-        It is called again for records that are processed again after a failure.
+        The function is called again for records that are processed again after a failure.
 
         >>> from streamapp.testing import try_out
         >>> _ = try_out(lambda words: words.peek(print), [("a", "to be")])
@@ -252,7 +255,7 @@ class KStream(Described[K, V]):
     ) -> None:
         """Calls ``fn(key, value)`` with each record, as the last operator. (``KStream.foreach``)
 
-        It is called again for records that are processed again after a failure.
+        The function is called again for records that are processed again after a failure.
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -272,8 +275,9 @@ class KStream(Described[K, V]):
     ) -> KStream[K2, V2]:
         """Runs a `Processor` of its own for each task, with the named stores. (``KStream.process``, KIP-820)
 
-        ``supplier`` is its class, or a function that returns a new one each time. Stores are named here or brought along by
-        the attribute ``stores`` of the supplier or the processor. It may change the key, so that grouping or joining repartitions.
+        ``supplier`` is its class, or a function that returns a new one each time. Stores are named here or brought
+        along by the attribute ``stores`` of the supplier or the processor. The processor may change the key, so a later
+        grouping or join repartitions.
 
         >>> from streamapp import Processor, Record
         >>> from streamapp.testing import try_out
@@ -293,9 +297,10 @@ class KStream(Described[K, V]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> KStream[K, V2]:
-        """Runs a `FixedKeyProcessor` of its own for each task, with the named stores. (``KStream.processValues``, KIP-820)
+        """Runs a `FixedKeyProcessor` of its own for each task, with the named stores. (``KStream.processValues``,
+        KIP-820)
 
-        It has to keep the key (`StreamsError` if it forwards another), so that nothing has to be repartitioned.
+        The processor has to keep the key (`StreamsError` if it forwards another), so nothing has to be repartitioned.
 
         >>> from streamapp import FixedKeyProcessor, Record
         >>> from streamapp.testing import try_out
@@ -373,23 +378,23 @@ class KStream(Described[K, V]):
     ) -> KStream[K, V2]:
         """One new value for each record, from a coroutine: ``await fn(value)``, or ``await fn(key, value)``.
 
-        On a worker the coroutines run on Faust's event loop, up to ``concurrency`` records of each partition at a time;
-        while they do, the partition takes no more records than that, and others are not held up. In front of the step
-        and behind it everything is as if there were one record at a time: results go on in the order in which the records
-        came in, of each key (``order="key"``: a slow record holds up only those of its key) or of the partition
-        (``order="partition"``). Calls overlap, those of one key too. Offsets are committed only when everything up to
-        them has come out, so after a crash some calls are made again, under every guarantee.
+        On a worker the coroutines run on Faust's event loop, up to ``concurrency`` records of each partition at a time.
+        A partition with a full step waits, and the others go on. Calls overlap, also calls of one key. Results come out
+        in the order of the records: of each key (``order="key"``) or of the partition (``order="partition"``). With
+        ``order="key"`` a slow record delays only its key. A commit waits until all earlier records have come out. After
+        a crash, some calls are made again, under every guarantee.
 
         A call that takes longer than ``timeout`` is cancelled; its result is then ``on_timeout(value)`` (or of key and
-        value), or without that a ``TimeoutError``. Exceptions are handled as those of every other step
-        (``on_error``, or `StreamsConfig.processing_exception_handler`). Timestamps and headers stay; None is a value, and nothing is
+        value), or without that a ``TimeoutError``. Exceptions are handled as those of every other step (``on_error``,
+        or `StreamsConfig.processing_exception_handler`). Timestamps and headers stay; None is a value, and nothing is
         dropped. Stream time is that of the records that came in. Beyond Kafka Streams; Spark refuses it.
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> async def greet(name: str) -> str:
         ...     return f"hello {name}"
         >>> text, builder = StringSerde(), StreamsBuilder()
-        >>> builder.stream("names", key_serde=text, value_serde=text).map_values_async(greet).to("out", value_serde=text)
+        >>> builder.stream("names", key_serde=text, value_serde=text).map_values_async(greet).to("out",
+        ...     value_serde=text)
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.create_input_topic("names", text, text).pipe_input("k", "world")
         ...     driver.create_output_topic("out", text, text).read_key_value()
@@ -412,6 +417,7 @@ class KStream(Described[K, V]):
         key_serde: Serde[K] | None = None,
         value_serde: Serde[V] | None = None,
         other_value_serde: Serde[V2] | None = None,
+        on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     @overload
     def join(
@@ -425,6 +431,7 @@ class KStream(Described[K, V]):
         key_serde: Serde[K] | None = None,
         value_serde: Serde[V] | None = None,
         other_value_serde: Serde[V2] | None = None,
+        on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     @overload
     def join(
@@ -437,6 +444,7 @@ class KStream(Described[K, V]):
         value_serde: Serde[V] | None = None,
         grace: Duration | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     @overload
     def join(
@@ -449,6 +457,7 @@ class KStream(Described[K, V]):
         value_serde: Serde[V] | None = None,
         grace: Duration | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     @overload
     def join(
@@ -459,6 +468,7 @@ class KStream(Described[K, V]):
         with_key: Literal[False] = False,
         key_selector: Callable[[K, V], K2],
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     @overload
     def join(
@@ -469,6 +479,7 @@ class KStream(Described[K, V]):
         with_key: Literal[True],
         key_selector: Callable[[K, V], K2],
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     def join(
         self,
@@ -484,20 +495,27 @@ class KStream(Described[K, V]):
         other_value_serde: Serde[V2] | None = None,
         grace: Duration | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, Any]:
         """Joins each record with matching ones of another stream, or with a row of a table.
 
-        ``joiner(left, right)``, or ``joiner(key, left, right)`` if ``with_key``, makes the result's value. The result keeps the key.
+        ``joiner(left, right)``, or ``joiner(key, left, right)`` if ``with_key``, makes the result's value. The result
+        keeps the key.
 
-        - With a stream: all pairs with the same key that are as close in time as ``windows`` says. The result has the larger
+        - With a stream: all pairs with the same key that are as close in time as ``windows`` says. The result has the
+          larger
           timestamp. Two window stores with changelogs; ``stream_joined`` names the join and its stores.
-        - With a table: the row of the same key when the record is processed. With ``grace``, for versioned tables, records wait that
-          long and are joined with the row as of their timestamp (KIP-923); then records without key are an error. Updates of the table cause no
+        - With a table: the row of the same key when the record is processed. With ``grace`` (for versioned tables,
+          KIP-923), records wait for this time and are joined with the row as of their timestamp. Records without key
+          are then an error. Updates of the table cause no
           results; a result has the record's timestamp.
         - With a global table: the row of ``key_selector(key, value)``; nothing has to be co-partitioned.
 
-        Records without key, value or match are dropped; those without key or value are counted. Where the key may have changed, a
-        repartition topic comes first. Late records: see `JoinedKStream.late_records`. (``KStream.join``)
+        Records without key, value or match are dropped; those without key or value are counted. Where the key may have
+        changed, a repartition topic comes first. Late records: see `JoinedKStream.late_records`. (``KStream.join``)
+
+        ``on_error`` is for what the joiner and the key selector raise. A `Retry` looks the row up again, as it is then; it is for
+        look-ups in tables without grace. Of a join of streams all pairs of the record are left out, and only inner joins answer.
 
         >>> from streamapp import JoinWindows
         >>> from streamapp.testing import try_out
@@ -507,7 +525,8 @@ class KStream(Described[K, V]):
         >>> try_out(pairs, [("ann", "buy", 5), ("bob", "buy", 5)], [("ann", "home", 8), ("bob", "home", 99)])
         [('ann', 'buy on home')]
         >>> def enriched(gates, flights):
-        ...     return flights.join(gates.to_table(), lambda tail, flight, gate: f"{tail}: {flight} at {gate}", with_key=True)
+        ...     return flights.join(gates.to_table(), lambda tail, flight, gate: f"{tail}: {flight} at {gate}",
+        ...     with_key=True)
         >>> try_out(enriched, [("N1", "A4")], [("N1", "UA1"), ("N2", "UA2")])
         [('N1', 'N1: UA1 at A4')]
         """
@@ -523,6 +542,7 @@ class KStream(Described[K, V]):
             other_value_serde=other_value_serde,
             grace=grace,
             name=name,
+            on_error=on_error,
         )
         return joins.joined(self, other, call)
 
@@ -538,6 +558,7 @@ class KStream(Described[K, V]):
         key_serde: Serde[K] | None = None,
         value_serde: Serde[V] | None = None,
         other_value_serde: Serde[V2] | None = None,
+        on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     @overload
     def left_join(
@@ -551,6 +572,7 @@ class KStream(Described[K, V]):
         key_serde: Serde[K] | None = None,
         value_serde: Serde[V] | None = None,
         other_value_serde: Serde[V2] | None = None,
+        on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     @overload
     def left_join(
@@ -563,6 +585,7 @@ class KStream(Described[K, V]):
         value_serde: Serde[V] | None = None,
         grace: Duration | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     @overload
     def left_join(
@@ -575,6 +598,7 @@ class KStream(Described[K, V]):
         value_serde: Serde[V] | None = None,
         grace: Duration | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     @overload
     def left_join(
@@ -585,6 +609,7 @@ class KStream(Described[K, V]):
         with_key: Literal[False] = False,
         key_selector: Callable[[K, V], K2],
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     @overload
     def left_join(
@@ -595,6 +620,7 @@ class KStream(Described[K, V]):
         with_key: Literal[True],
         key_selector: Callable[[K, V], K2],
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     def left_join(
         self,
@@ -610,11 +636,14 @@ class KStream(Described[K, V]):
         other_value_serde: Serde[V2] | None = None,
         grace: Duration | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, Any]:
-        """As `join`, but records without key or match are kept: the joiner gets None for the right side. (``KStream.leftJoin``, KIP-962)
+        """As `join`, but records without key or match are kept: the joiner gets None for the right side.
+        (``KStream.leftJoin``, KIP-962)
 
-        With a stream, a record without match comes out once its window is closed (its timestamp + window + grace is before stream
-        time), with its own timestamp; one without key at once. With a table, at once. Records without value are dropped and counted.
+        With a stream, a record without match comes out when its window is closed (timestamp + window + grace < stream
+        time), with its own timestamp. A record without key comes out at once. With a table, at once. Records without
+        value are dropped and counted.
 
         >>> from streamapp.testing import try_out
         >>> def enriched(gates, flights):
@@ -634,6 +663,7 @@ class KStream(Described[K, V]):
             other_value_serde=other_value_serde,
             grace=grace,
             name=name,
+            on_error=on_error,
         )
         return joins.joined(self, other, call)
 
@@ -646,6 +676,7 @@ class KStream(Described[K, V]):
         *,
         with_key: Literal[False] = False,
         stream_joined: StreamJoined | None = None,
+        on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     @overload
     def outer_join(
@@ -656,6 +687,7 @@ class KStream(Described[K, V]):
         *,
         with_key: Literal[True],
         stream_joined: StreamJoined | None = None,
+        on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     def outer_join(
         self,
@@ -665,10 +697,12 @@ class KStream(Described[K, V]):
         *,
         with_key: bool = False,
         stream_joined: StreamJoined | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, Any]:
         """As `join` with a stream, but the records of both sides are kept. (``KStream.outerJoin``, KIP-962)
 
-        Those without match come out with None for the other side, once their window is closed; those without key at once.
+        Records without match come out with None for the other side when their window is closed. Records without key
+        come out at once.
 
         >>> from streamapp import JoinWindows
         >>> from streamapp.testing import try_out
@@ -678,7 +712,14 @@ class KStream(Described[K, V]):
         >>> try_out(pairs, [("ann", "buy", 5)], [("bob", "home", 8), ("eve", "home", 99)])
         [('ann', 'buy on None'), ('bob', 'None on home')]
         """
-        call = JoinCall("outer", joiner, with_key=with_key, windows=windows, stream_joined=stream_joined)
+        call = JoinCall(
+            "outer",
+            joiner,
+            with_key=with_key,
+            windows=windows,
+            stream_joined=stream_joined,
+            on_error=on_error,
+        )
         return joins.joined(self, other, call)
 
     # ------------------------------------------------------------------ several streams
@@ -686,7 +727,8 @@ class KStream(Described[K, V]):
     def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
         """The records of both streams, in no particular order between them. (``KStream.merge``)
 
-        Serdes are kept if both streams have the same. It repartitions nothing; what follows does if either key may have changed.
+        Serdes are kept if both streams have the same. The merge repartitions nothing; a later step does if either key
+        may have changed.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda one, two: one.merge(two), [("a", 1)], [("b", 2)])
@@ -710,8 +752,10 @@ class KStream(Described[K, V]):
             repartition_required=self.repartition_required or other.repartition_required,
         )
 
-    def split(self, name: str | None = None) -> BranchedKStream[K, V]:
+    def split(self, name: str | None = None, *, on_error: OnError | None = None) -> BranchedKStream[K, V]:
         """Begins to split the stream into branches. (``KStream.split``)
+
+        ``on_error`` is for what the predicates raise.
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> text = StringSerde()
@@ -719,7 +763,7 @@ class KStream(Described[K, V]):
         >>> sorted(flights.split("by-").branch(lambda k, v: v == "late", "late").default_branch("other"))
         ['by-late', 'by-other']
         """
-        return BranchedKStream(self, name)
+        return BranchedKStream(self, name, on_error)
 
     # ------------------------------------------------------------------ topics, tables and groups
 
@@ -735,9 +779,10 @@ class KStream(Described[K, V]):
     ) -> None:
         """Writes the records to a topic, or to the topic that ``topic(key, value, context)`` names for each.
 
-        ``context`` is a `RecordContext`. ``partitioner(topic, key, value, partitions)`` may choose the partition; None leaves it to the key's
-        bytes, as Kafka's default partitioner does. Windowed keys go by the key without its window. A result that the serdes do not take
-        is for ``on_error`` (default: ``production_exception_handler``). The topic has to exist. (``KStream.to``)
+        ``context`` is a `RecordContext`. ``partitioner(topic, key, value, partitions)`` may choose the partition; None
+        leaves it to the key's bytes, as Kafka's default partitioner does. Windowed keys go by the key without its
+        window. A result that the serdes do not take is for ``on_error`` (default: ``production_exception_handler``).
+        The topic has to exist. (``KStream.to``)
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -761,8 +806,9 @@ class KStream(Described[K, V]):
     ) -> KStream[K, V]:
         """Sends the records through an internal topic, ``<application id>-<name>-repartition``, by their key.
 
-        ``partitions``: how many it has (default: as many as its input). What follows is a sub-topology, and a task, of its own. Records
-        without key are dropped unless a left or outer join reads them. (``KStream.repartition``, KIP-221)
+        ``partitions``: how many it has (default: as many as its input). The following operators are a sub-topology, and
+        a task, of their own. Records without key are dropped unless a left or outer join reads them.
+        (``KStream.repartition``, KIP-221)
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> builder, text = StreamsBuilder(), StringSerde()
@@ -783,8 +829,9 @@ class KStream(Described[K, V]):
     ) -> KTable[K, V]:
         """The stream as a table: each record updates the row of its key, None deletes it.
 
-        Records without key are dropped and counted. It has a store, with a changelog, if ``materialized`` names one or a join or
-        grouping needs it; if the key may have changed, a repartition topic comes before it. (``KStream.toTable``, KIP-523)
+        Records without key are dropped and counted. The table has a store with a changelog if ``materialized`` names
+        one, or if a join or grouping needs it. If the key may have changed, a repartition topic comes first.
+        (``KStream.toTable``, KIP-523)
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda gates: gates.to_table(), [("A1", "open"), (None, "lost"), ("A1", None)])
@@ -828,12 +875,14 @@ class KStream(Described[K, V]):
         value_serde: Serde[V] | None = None,
         name: str | None = None,
     ) -> KGroupedStream[K2, V]:
-        """Groups by a new key ``fn(key, value)``, through a repartition topic that ``name`` names. (``KStream.groupBy``)
+        """Groups by a new key ``fn(key, value)``, through a repartition topic that ``name`` names.
+        (``KStream.groupBy``)
 
         Records that get None as their key are dropped.
 
         >>> from streamapp.testing import try_out
-        >>> try_out(lambda words: words.group_by(lambda key, word: word[0]).count(), [("k", "to"), ("k", "the"), ("k", "be")])
+        >>> try_out(lambda words: words.group_by(lambda key, word: word[0]).count(),
+        ...     [("k", "to"), ("k", "the"), ("k", "be")])
         [('t', 1), ('t', 2), ('b', 1)]
         """
         require_function(

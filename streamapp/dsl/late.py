@@ -75,9 +75,10 @@ class WindowedKTable(KTable[Windowed[K], VA], Generic[K, V, VA]):
     def late_records(self, *, name: str | None = None) -> KStream[K, V]:
         """The records that were dropped because a window that they belong to was closed when they came.
 
-        Each comes out once, at once, as it went in (key, value, timestamp, headers), also if only some of its hopping or sliding
-        windows were closed. Records without key (sliding windows: without value) are not late but dropped. The count of
-        ``dropped_records`` is the same as without this stream. Beyond Kafka Streams, where late records are only counted.
+        Each comes out once and unchanged (key, value, timestamp, headers), also if only some of its hopping or sliding
+        windows are closed. Records without key (sliding windows: without value) are not late but dropped. The count of
+        ``dropped_records`` is the same as without this stream. Beyond Kafka Streams, where late records are only
+        counted.
 
         >>> from streamapp import LongSerde, StreamsBuilder, StringSerde, TimeWindows, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()

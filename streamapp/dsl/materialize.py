@@ -35,10 +35,10 @@ _WINDOW_RETENTION = "windows go by their retention; use Materialized(retention=.
 
 @dataclass(frozen=True)
 class Materialized:
-    """How a table is kept: under which name, by which serdes, in which kind of store.
+    """The store of a table: its name, its serdes, its kind.
 
     With a name the store can be queried by it (`KTable.queryable_store_name`); without one the name is
-    generated, and tables that need no store get none. What is not given is taken from the operator and the configuration.
+    generated, and tables that need no store get none. The operator and the configuration give all other settings.
 
     ``store_type``: ``rocksdb``, ``in_memory``, or ``lru``, which keeps ``max_entries`` rows and forgets the
     rest. ``caching``: whether updates go downstream once a commit rather than each (default: yes, while
@@ -47,8 +47,9 @@ class Materialized:
     ``history_retention`` makes the table versioned (KIP-889). ``timestamped=False``: a store that forgets
     the rows' timestamps. (Kafka Streams: ``Materialized``.)
 
-    ``ttl``, beyond Kafka Streams: a row is deleted, with a tombstone in the changelog and downstream, once stream time has
-    passed the row's timestamp by so much. For tables that read a topic or aggregate streams by key; they have no cache.
+    ``ttl``, beyond Kafka Streams: a row is deleted when stream time has passed its timestamp by ``ttl``, with a
+    tombstone in the changelog and downstream. For tables that read a topic or aggregate streams by key; they have no
+    cache.
 
     >>> Materialized("delays", caching=False).name
     'delays'
@@ -100,7 +101,7 @@ class Materialized:
 
     @property
     def versioned(self) -> bool:
-        """Whether the table keeps old versions of its rows."""
+        """True if the table keeps old versions of its rows."""
         return self.history_retention is not None
 
 
@@ -239,14 +240,13 @@ def _retention_ms(m: Materialized, name: str, needed_ms: int, reason: str) -> in
     if retention_ms < needed_ms:
         raise ConfigError(
             f"store {name} has a retention of {retention_ms} ms, but needs at least {needed_ms} ms: "
-            f"{reason}. "
-            "Give Materialized(retention=...) at least that, or leave it out"
+            f"{reason}. Give Materialized(retention=...) at least that, or leave it out"
         )
     return retention_ms
 
 
 def keeps_headers(config: StreamsConfig, store_type: str) -> bool:
-    """Whether a join's own store keeps headers: in memory always, on disk if the configuration says so."""
+    """True if a join's own store keeps headers: in memory always, on disk if the configuration says so."""
     return store_type == "in_memory" or config.dsl_store_format == "headers"
 
 

@@ -1,7 +1,7 @@
-"""What happens to the graph before it is written: duplicate sources merge, optimisations apply.
+"""Changes the graph before it is written: merges duplicate sources, applies optimisations.
 
-All of it works on a copy of the user's graph, in the order in which Kafka Streams does it, because the order
-decides which name survives.
+All steps work on a copy of the user's graph. Their order is that of Kafka Streams, because it decides which name
+survives.
 """
 
 from __future__ import annotations
@@ -57,9 +57,8 @@ def _merge_duplicate_sources(graph: Graph) -> None:
                 continue
             if set(first.topics) != set(node.topics):
                 raise TopologyError(
-                    f"sources {first.name} and {node.name} both read topic {topic}, but not the same "
-                    "topics in "
-                    f"all ({', '.join(first.topics)} and {', '.join(node.topics)}); read each topic in one "
+                    f"sources {first.name} and {node.name} both read topic {topic}, but differ in "
+                    f"their topics ({', '.join(first.topics)} and {', '.join(node.topics)}). Read each topic in one "
                     "stream() and merge() or branch from there"
                 )
             _check_read_alike(first, node, f"topic {topic}")
@@ -118,8 +117,8 @@ def _rename_in_copartitions(graph: Graph, old: str, new: str) -> None:
 def _repartitions_by_key_changer(graph: Graph) -> dict[Node, dict[RepartitionNode, None]]:
     """The repartition nodes that each key-changing operation causes.
 
-    A repartition that has a value-changing operation in between is left alone: one topic for all would have
-    to hold the value from before it, whose serde nobody gave.
+    A repartition behind an operation that changes values stays as it is. One topic for all would have to hold the value
+    before this operation, and nobody gave its serde.
     """
     found: dict[Node, dict[RepartitionNode, None]] = {}
     for node in graph.nodes:
@@ -161,7 +160,7 @@ def _merge_repartitions(graph: Graph, by_changer: dict[Node, dict[RepartitionNod
 
 
 def _move_to_merges(graph: Graph, by_changer: dict[Node, dict[RepartitionNode, None]]) -> None:
-    """Where streams with changed keys are merged, the topic has to come after the merge."""
+    """Finds merges of streams with changed keys: the topic has to come after the merge."""
     moved: dict[Node, dict[RepartitionNode, None]] = {}
     done: set[Node] = set()
     for merge in (node for node in graph.nodes if node.merge):

@@ -28,8 +28,8 @@ def repartition_node(
 ) -> RepartitionNode:
     """The node of the topic ``<prefix>-repartition``.
 
-    Three names are generated with each one (without ``names`` none, for nodes that optimisation makes), but
-    used only where the prefix is a generated name too. ``named``: the user chose the prefix.
+    Each one takes three generated names, used only where the prefix is a generated name, too. Without ``names`` (nodes
+    that optimisation makes) there are none. ``named``: the user chose the prefix.
     """
     topic = prefix if prefix.endswith(REPARTITION_SUFFIX) else prefix + REPARTITION_SUFFIX
     sink, filter_name, source = f"{topic}-sink", f"{topic}-filter", f"{topic}-source"

@@ -26,14 +26,12 @@ def suppress(table: KTable[Any, Any], suppressed: Suppressed) -> KTable[Any, Any
     if not isinstance(suppressed, Suppressed):
         raise TopologyError(
             f"suppress() of {table.name} takes Suppressed.until_window_closes(...) or "
-            "until_time_limit(...), not "
-            f"{suppressed!r}"
+            f"until_time_limit(...), not {suppressed!r}"
         )
     if table._node.is_versioned():
         raise TopologyError(
             f"suppress() does not work on versioned tables, and {table.name} is one, by itself or by what "
-            "it is "
-            "made of; leave history_retention out"
+            "it is made of; leave history_retention out"
         )
     context, buffer = table._context, suppressed.buffer
     until_window_closes = suppressed.until == "window_closes"
@@ -94,7 +92,6 @@ def _window_grace_ms(node: Node, suppression: str) -> int:
     if not node.parents:
         raise TopologyError(
             f"{suppression}: only windows close, so until_window_closes needs a windowed table; use "
-            "until_time_limit for "
-            "others"
+            "until_time_limit for others"
         )
     return max(_window_grace_ms(parent, suppression) for parent in node.parents)

@@ -1,6 +1,6 @@
 """The port of a kind of window, and the three kinds there are.
 
-A kind says all that the DSL has to know: its operator, its store, the serde of its keys, its view, and when a result is final.
+A kind tells the DSL its operator, its store, the serde of its keys, its view, and the time of a final result.
 A new kind is a `WindowKind` in a file of its own, registered for the class of its definition:
 
     @window_kind.register
@@ -80,8 +80,8 @@ class WindowKind(ABC):
 def window_kind(windows: object) -> WindowKind:
     """The kind of a window definition. Raises `TopologyError` for anything else."""
     raise TopologyError(
-        "windowed_by() takes TimeWindows, SlidingWindows, SessionWindows, UnlimitedWindows or a Windows of your own, not "
-        f"{windows!r}"
+        "windowed_by() takes TimeWindows, SlidingWindows, SessionWindows, UnlimitedWindows or a Windows of "
+        f"your own, not {windows!r}"
     )
 
 

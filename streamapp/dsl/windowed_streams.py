@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from streamapp._base.durations import Duration
 from streamapp.dsl.aggregation import COUNT, Aggregation, folding, reducing
+from streamapp.dsl.answers import answer_of_aggregation
 from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.graph_nodes import ProcessorNode
 from streamapp.dsl.late import WindowedKTable
@@ -14,6 +15,7 @@ from streamapp.dsl.materialize import Materialized, named_store
 from streamapp.dsl.steps import AggregateStep
 from streamapp.dsl.window_kinds import WindowKind
 from streamapp.errors import ConfigError, TopologyError
+from streamapp.on_error import OnError
 from streamapp.windows import (
     EmitStrategy,
     idle_timeout_ms,
@@ -39,7 +41,8 @@ class _WindowedKStream(Generic[K, V]):
     ) -> None:
         if not isinstance(emit, EmitStrategy):
             raise TopologyError(
-                f"emit_strategy() of {grouped.name} takes EmitStrategy.ON_WINDOW_UPDATE or ON_WINDOW_CLOSE, not {emit!r}"
+                f"emit_strategy() of {grouped.name} takes EmitStrategy.ON_WINDOW_UPDATE or ON_WINDOW_CLOSE, "
+                f"not {emit!r}"
             )
         self._grouped, self._kind = grouped, kind
         self._emit_final = emit is EmitStrategy.ON_WINDOW_CLOSE
@@ -54,12 +57,18 @@ class _WindowedKStream(Generic[K, V]):
             )
         self._idle_timeout_ms = idle_timeout_ms(idle_timeout)
 
-    def _count(self, materialized: Materialized | None, name: str | None) -> WindowedKTable[Any, Any, int]:
+    def _count(
+        self, materialized: Materialized | None, name: str | None, on_error: OnError | None
+    ) -> WindowedKTable[Any, Any, int]:
         self._grouped._begin_count(materialized, self._kind.count_uses_a_name)
-        return self._aggregate(COUNT, materialized, name)
+        return self._aggregate(COUNT, materialized, name, on_error)
 
     def _aggregate(
-        self, aggregation: Aggregation, materialized: Materialized | None, name: str | None
+        self,
+        aggregation: Aggregation,
+        materialized: Materialized | None,
+        name: str | None,
+        on_error: OnError | None,
     ) -> WindowedKTable[Any, Any, Any]:
         grouped, kind, emit_final = self._grouped, self._kind, self._emit_final
         operator = f"the windowed aggregation of {grouped.name}"
@@ -82,6 +91,7 @@ class _WindowedKStream(Generic[K, V]):
                 send_old=send_old,
             ),
             kind.view(store),
+            answer_of_aggregation(on_error, node_name),
         )
         node = ProcessorNode(node_name, step)
         node.output_versioned, node.grace_ms = False, kind.final_after_ms
@@ -132,9 +142,13 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         return TimeWindowedKStream(self._grouped, self._kind, emit, idle_timeout)
 
     def count(
-        self, *, materialized: Materialized | None = None, name: str | None = None
+        self,
+        *,
+        materialized: Materialized | None = None,
+        name: str | None = None,
+        on_error: OnError | None = None,
     ) -> WindowedKTable[K, V, int]:
-        """How many records each key has in each window. (``TimeWindowedKStream.count``)
+        """Counts the records of each key in each window. (``TimeWindowedKStream.count``)
 
         >>> from streamapp import StreamsBuilder, StringSerde, TimeWindows
         >>> flights = StreamsBuilder().stream("flights", key_serde=StringSerde(), value_serde=StringSerde())
@@ -142,7 +156,7 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         >>> flights.group_by_key().windowed_by(hourly).count(name="hourly")
         <WindowedKTable hourly>
         """
-        return self._count(materialized, name)
+        return self._count(materialized, name, on_error)
 
     def reduce(
         self,
@@ -150,19 +164,23 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> WindowedKTable[K, V, V]:
-        """Combines the values of each key and window by ``reducer(aggregate, value)``; the first value is the first result.
-        (``TimeWindowedKStream.reduce``)
+        """Combines the values of each key and window by ``reducer(aggregate, value)``; the first value is the first
+        result. (``TimeWindowedKStream.reduce``)
 
         >>> from streamapp import TimeWindows
         >>> from streamapp.testing import try_out
         >>> tens = TimeWindows.of_size_with_no_grace(10)
-        >>> worst = try_out(lambda delays: delays.group_by_key().windowed_by(tens).reduce(max), [("UA", 5, 1), ("UA", 9, 2)])
+        >>> worst = try_out(lambda delays: delays.group_by_key().windowed_by(tens).reduce(max),
+        ...     [("UA", 5, 1), ("UA", 9, 2)])
         >>> [(str(window), delay) for window, delay in worst]
         [('[UA@0/10]', 5), ('[UA@0/10]', 9)]
         """
         grouped = self._grouped
-        return self._aggregate(reducing(reducer, grouped.name, grouped.value_serde), materialized, name)
+        return self._aggregate(
+            reducing(reducer, grouped.name, grouped.value_serde), materialized, name, on_error
+        )
 
     def aggregate(
         self,
@@ -171,9 +189,10 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> WindowedKTable[K, V, VA]:
-        """Folds the values of each key and window: ``aggregator(key, value, aggregate)`` from ``initializer()`` on. None deletes
-        the row. (``TimeWindowedKStream.aggregate``)
+        """Folds the values of each key and window: ``aggregator(key, value, aggregate)`` from ``initializer()`` on.
+        None deletes the row. (``TimeWindowedKStream.aggregate``)
 
         >>> from streamapp import TimeWindows
         >>> from streamapp.testing import try_out
@@ -183,7 +202,9 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         >>> [(str(window), sum) for window, sum in try_out(total, [("UA", 5, 1), ("UA", 9, 2)])]
         [('[UA@0/10]', 5), ('[UA@0/10]', 14)]
         """
-        return self._aggregate(folding(initializer, aggregator, self._grouped.name), materialized, name)
+        return self._aggregate(
+            folding(initializer, aggregator, self._grouped.name), materialized, name, on_error
+        )
 
 
 class SessionWindowedKStream(_WindowedKStream[K, V]):
@@ -196,7 +217,8 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
     >>> from streamapp import SessionWindows
     >>> from streamapp.testing import try_out
     >>> sessions = SessionWindows.of_inactivity_gap_with_no_grace(5)
-    >>> counts = try_out(lambda clicks: clicks.group_by_key().windowed_by(sessions).count(), [("ann", "x", 0), ("ann", "y", 9)])
+    >>> counts = try_out(lambda clicks: clicks.group_by_key().windowed_by(sessions).count(),
+    ...     [("ann", "x", 0), ("ann", "y", 9)])
     >>> [(str(window), count) for window, count in counts]
     [('[ann@0/0]', 1), ('[ann@9/9]', 1)]
     """
@@ -221,18 +243,23 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         return SessionWindowedKStream(self._grouped, self._kind, emit, idle_timeout)
 
     def count(
-        self, *, materialized: Materialized | None = None, name: str | None = None
+        self,
+        *,
+        materialized: Materialized | None = None,
+        name: str | None = None,
+        on_error: OnError | None = None,
     ) -> WindowedKTable[K, V, int]:
-        """How many records each session has. (``SessionWindowedKStream.count``)
+        """Counts the records of each session. (``SessionWindowedKStream.count``)
 
         >>> from streamapp import SessionWindows
         >>> from streamapp.testing import try_out
         >>> sessions = SessionWindows.of_inactivity_gap_with_no_grace(5)
-        >>> counts = try_out(lambda clicks: clicks.group_by_key().windowed_by(sessions).count(), [("ann", "x", 0), ("ann", "y", 3)])
+        >>> counts = try_out(lambda clicks: clicks.group_by_key().windowed_by(sessions).count(),
+        ...     [("ann", "x", 0), ("ann", "y", 3)])
         >>> [(str(window), count) for window, count in counts]
         [('[ann@0/0]', 1), ('[ann@0/0]', None), ('[ann@0/3]', 2)]
         """
-        return self._count(materialized, name)
+        return self._count(materialized, name, on_error)
 
     def reduce(
         self,
@@ -240,6 +267,7 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> WindowedKTable[K, V, V]:
         """Combines the values of each session by ``reducer(aggregate, value)``, which also merges sessions.
         (``SessionWindowedKStream.reduce``)
@@ -247,12 +275,15 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         >>> from streamapp import SessionWindows
         >>> from streamapp.testing import try_out
         >>> sessions = SessionWindows.of_inactivity_gap_with_no_grace(5)
-        >>> worst = try_out(lambda delays: delays.group_by_key().windowed_by(sessions).reduce(max), [("UA", 5, 0), ("UA", 9, 3)])
+        >>> worst = try_out(lambda delays: delays.group_by_key().windowed_by(sessions).reduce(max),
+        ...     [("UA", 5, 0), ("UA", 9, 3)])
         >>> [(str(window), delay) for window, delay in worst]
         [('[UA@0/0]', 5), ('[UA@0/0]', None), ('[UA@0/3]', 9)]
         """
         grouped = self._grouped
-        return self._aggregate(reducing(reducer, grouped.name, grouped.value_serde), materialized, name)
+        return self._aggregate(
+            reducing(reducer, grouped.name, grouped.value_serde), materialized, name, on_error
+        )
 
     def aggregate(
         self,
@@ -262,6 +293,7 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> WindowedKTable[K, V, VA]:
         """Folds the values of each session; ``merger(key, first, second)`` makes one aggregate of two sessions.
         (``SessionWindowedKStream.aggregate``)
@@ -277,4 +309,4 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         """
         grouping = self._grouped.name
         fold = folding(initializer, aggregator, grouping).over_sessions(merger, grouping)
-        return self._aggregate(fold, materialized, name)
+        return self._aggregate(fold, materialized, name, on_error)

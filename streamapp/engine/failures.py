@@ -175,7 +175,7 @@ class Failures:
         remedy: str,
         attempt: int = 1,
     ) -> bool:
-        """Whether the record has become a dead letter. Raises `ProcessingFailed` unless the answer is to go on."""
+        """True if the record is now a dead letter. Raises `ProcessingFailed` unless the handler answers to go on."""
         failure = self._message(error, node, what)
         message = f"{failure}; {remedy}"
         answer: object = on_error

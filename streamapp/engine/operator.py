@@ -59,6 +59,8 @@ class TaskContext(Protocol):
     log_each_write: bool
     """True: stores send a changelog record with every write, as Kafka Streams without a cache does (the test
     driver). False: the last value per key and commit (workers and Spark)."""
+    retries_at_once: bool
+    """`TaskRules.retries_at_once`."""
     foreign_key_join_recheck: bool
     """`StreamsConfig.foreign_key_join_recheck`, or True on a runner that always does."""
 
@@ -120,7 +122,7 @@ class Parking(Protocol):
 
     @property
     def room(self) -> int:
-        """How many records the task may take before it asks again; 0: none for now."""
+        """The number of records that the task may take before it asks again; 0: none for now."""
 
     @property
     def parked(self) -> ParkedStatus:
@@ -144,7 +146,7 @@ class ParkedStatus:
 
 
 class OperatorFailures(Protocol):
-    """What an operator with ``on_error`` asks about an exception."""
+    """The task's answer to an exception, for an operator with ``on_error``."""
 
     def operator(self, error: Exception, node: str, on_error: Answer | Chooser) -> None:
         """Drops the record as the answer says. Raises `ProcessingFailed` where the answer is to stop."""

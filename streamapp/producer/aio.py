@@ -24,14 +24,15 @@ V = TypeVar("V")
 class ReliableProducer(ProducerFace[K, V]):
     """Sends records to Kafka from an asyncio application; `SyncReliableProducer` is its twin for threads.
 
-    Every record is confirmed (``acks=all``, idempotent), or has an error as its report. Keys go where Java's and streamapp's
-    clients send them (murmur2); ``partition=`` of a record chooses another. Records without a key stick to one partition
-    for a while.
+    Every record is confirmed (``acks=all``, idempotent), or has an error as its report. Keys go where Java's and
+    streamapp's clients send them (murmur2); ``partition=`` of a record chooses another. Records without a key stick to
+    one partition for a while.
 
     - ``buffer_records``, ``buffer_bytes``: the bound of what waits in memory. ``when_full``: at the bound `send` waits,
       raises `BufferFull` (``"refuse"``), or the buffer goes to the local log (``"spill"``).
     - ``spill_dir``: the folder of the local log, one for each process. Records that brokers have not confirmed after
-      ``spill_after_ms`` go there, and from there to Kafka exactly once, in order, also after a kill of this process.
+      ``spill_after_ms`` go to this log. From the log they go to Kafka exactly once, in order, also after a kill of this
+      process.
     - ``transactions``: records go out in transactions, and `transaction` is allowed. Implied by ``spill_dir``.
     - ``delivery_timeout_ms``: without transactions, a record that is not confirmed by then has an error as its report.
     - ``close_timeout_ms``: at the end of the ``async with`` block, records are waited for so long.
@@ -121,11 +122,13 @@ class Transaction(TransactionFace[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None and self._records:
-            self.reports = await _deliver(self._core, self._core.parcel(self._records))
+            self.reports: tuple[DeliveryReport, ...] = await _deliver(
+                self._core, self._core.parcel(self._records)
+            )
 
 
 def _tell(report: asyncio.Future[DeliveryReport], delivered: Future[tuple[DeliveryReport, ...]]) -> None:
-    """Settles a report on its event loop, in whatever thread this is."""
+    """Settles a report on its event loop, from any thread."""
 
     def settle() -> None:
         if report.done():  # cancelled

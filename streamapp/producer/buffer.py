@@ -12,7 +12,7 @@ __all__ = ["Buffer"]
 
 
 class Buffer:
-    """So many records and bytes have room. Who waits is served in order. Safe to use from several threads.
+    """So many records and bytes have room. Waiting senders are served in order. Safe to use from several threads.
 
     >>> buffer = Buffer(records=1, size=100)
     >>> buffer.reserve(1, 10).done(), (waiting := buffer.reserve(1, 10)).done()

@@ -16,7 +16,8 @@ _SAMPLES = 1_000
 
 
 class ProducerMetrics(NamedTuple):
-    """A producer's account: ``events == confirmed + unconfirmed + failed``, and ``spilled`` is a part of ``unconfirmed``.
+    """A producer's account: ``events == confirmed + unconfirmed + failed``, and ``spilled`` is a part of
+    ``unconfirmed``.
 
     >>> metrics = ProducerMetrics(events=10, confirmed=6, unconfirmed=3, failed=1, spilled=2)
     >>> metrics.events == metrics.confirmed + metrics.unconfirmed + metrics.failed
@@ -42,7 +43,7 @@ class ProducerMetrics(NamedTuple):
     """The sum of the times from the hand-over to the confirmation, of records that did not spill."""
     confirm_seconds_p50: float = 0.0
     confirm_seconds_p99: float = 0.0
-    """Of the last 1,000 such records."""
+    """A quantile of the last 1,000 such records."""
 
 
 class Counts:

@@ -34,8 +34,8 @@ class OutboxRow(NamedTuple):
 class OutboxDatabase(ABC):
     """The outbox table of one database: `PostgresOutbox` or `SqliteOutbox`.
 
-    ``errors`` are those of the database's library. After one of them the next call connects anew. A connection is for one
-    thread at a time.
+    ``errors`` are those of the database's library. After one of them the next call connects anew. A connection is for
+    one thread at a time.
     """
 
     errors: tuple[type[Exception], ...]
@@ -154,7 +154,8 @@ class SqliteOutbox(OutboxDatabase):
     def _tables(self) -> tuple[str, str]:
         return (
             f"CREATE TABLE IF NOT EXISTS {self.table} (id INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, "
-            "key BLOB, value BLOB, timestamp_ms INTEGER NOT NULL, headers BLOB NOT NULL, partition INTEGER, refused TEXT)",
+            "key BLOB, value BLOB, timestamp_ms INTEGER NOT NULL, headers BLOB NOT NULL, partition INTEGER, "
+            "refused TEXT)",
             f"CREATE TABLE IF NOT EXISTS {self.table}_identity (id TEXT NOT NULL)",
         )
 

@@ -1,4 +1,5 @@
-"""The way of single records: librdkafka's idempotent producer, which neither loses, doubles nor swaps what it retries."""
+"""The way of single records: librdkafka's idempotent producer, which neither loses, doubles nor swaps what it
+retries."""
 
 from __future__ import annotations
 

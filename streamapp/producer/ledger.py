@@ -27,7 +27,7 @@ class Difference(NamedTuple):
 
 
 class Ledger:
-    """Counts names: how often each is expected, and how often each was found. The folder is scratch.
+    """Counts names: the expected and the found copies of each. The folder is scratch.
 
     >>> import tempfile
     >>> ledger = Ledger(tempfile.mkdtemp())
@@ -44,7 +44,7 @@ class Ledger:
         self._new: dict[str, list[int]] = {}
         self.expected: int = 0
         self.found: int = 0
-        """How many records each account has."""
+        """The number of records in each account."""
         try:
             self._rows = Rdict(self._path, Options(raw_mode=True))
         except Exception as error:
@@ -57,7 +57,7 @@ class Ledger:
         self._add(name, 0, times)
 
     def is_missing(self, name: str) -> bool:
-        """The name was found less often than it is expected."""
+        """There are fewer found copies than expected ones."""
         self._write()
         row = self._rows.get(name.encode())
         if row is None:

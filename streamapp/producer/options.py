@@ -89,7 +89,7 @@ class ProducerOptions:
             **self.client(),
             "enable.idempotence": True,
             "acks": "all",
-            "partitioner": "murmur2_random",  # the Java client's; records without a key stick to a partition for a while
+            "partitioner": "murmur2_random",  # as in Java; records without a key stay on one partition for a while
             "compression.type": self.compression_type,
             "linger.ms": self.linger_ms,
             "batch.size": self.batch_size,

@@ -12,11 +12,12 @@ from streamapp.records import OutputRecord
 __all__ = ["Channel", "Parcel", "record_bytes"]
 
 _RECORD_BYTES = 64
-"""What a record takes beside its key, value and headers."""
+"""The bytes that a record takes beside its key, value and headers."""
 
 
 class Parcel:
-    """Records that arrive all or none, and the future of their reports. The future cannot be cancelled: the records go out."""
+    """Records that arrive all or none, and the future of their reports. The future cannot be cancelled: the records go
+    out."""
 
     __slots__ = ("born", "future", "number", "records", "size")
 

@@ -32,7 +32,8 @@ Identity = Callable[[Message], str | None]
 
 
 class Reconciliation(NamedTuple):
-    """What two accounts say. Numbers are records; ``ranges`` has the offsets that were read, the end excluded."""
+    """The comparison of two accounts. Numbers are records; ``ranges`` has the offsets that were read, the end
+    excluded."""
 
     topic: str
     ranges: dict[int, tuple[int, int]]
@@ -97,8 +98,8 @@ def reconcile(
 ) -> Reconciliation:
     """Counts the source's names, and those of the topic's committed records, up to its end at this moment.
 
-    ``from_ms`` and ``to_ms`` (ms since the epoch, the end excluded) bound the timestamps of the records that count. Memory
-    is bounded; the ledger is on disk. Raises `BrokerError`.
+    ``from_ms`` and ``to_ms`` (ms since the epoch, the end excluded) bound the timestamps of the records that count.
+    Memory is bounded; the ledger is on disk. Raises `BrokerError`.
     """
     for name, times in expected:
         ledger.expect(name, times)
@@ -198,8 +199,9 @@ def republish(
 ) -> int:
     """Sends the records that the topic lacks, in transactions, at most so many a second. Returns how many were sent.
 
-    The session has to be open before `reconcile` reads the topic: it ends what an earlier republication of its name has
-    left, so that what is missing is known for sure. A run that was killed is run again from the start.
+    The session has to be open before `reconcile` reads the topic. The session then ends the open transaction of an
+    earlier republication of its name, so the missing records are certain. A run that was killed is run again from the
+    start.
     """
     sent = 0
     began = time.monotonic()

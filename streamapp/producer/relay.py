@@ -1,8 +1,8 @@
 """The relay of an outbox: rows of the table go to Kafka in order, once.
 
-Each transaction carries the ids of its rows as the note of its bookmark. Rows are deleted after the transaction. A relay
-that begins asks for the bookmarks of all topics in the table, and deletes the rows that were sent before it sends any. So a
-kill of the relay, the database or the brokers at any moment neither loses nor doubles a row.
+Each transaction carries the ids of its rows as the note of its bookmark. Rows are deleted after the transaction. A
+relay that begins asks for the bookmarks of all topics in the table, and deletes the rows that were sent before it sends
+any. So a kill of the relay, the database or the brokers at any moment neither loses nor doubles a row.
 """
 
 from __future__ import annotations
@@ -46,11 +46,12 @@ class RelayMetrics(NamedTuple):
 
 
 class OutboxRelay:
-    """Sends the rows of an outbox table to Kafka: each once, in the order of their ids, to readers of committed records.
+    """Sends the rows of an outbox table to Kafka: each once, in the order of their ids, to readers of committed
+    records.
 
-    Run a relay as a process (`streamapp outbox relay`), in a thread (``with``), or with `run`. A second relay of the same
-    table waits (PostgreSQL) or fences the first (SQLite). ``name`` must stay the same: brokers know the relay by name and
-    table.
+    Run a relay as a process (`streamapp outbox relay`), in a thread (``with``), or with `run`. A second relay of the
+    same table waits (PostgreSQL) or fences the first (SQLite). ``name`` must stay the same: brokers know the relay by
+    name and table.
 
     >>> from streamapp.producer import SqliteOutbox
     >>> OutboxRelay("orders-service", SqliteOutbox("orders.db")).metrics.relayed
@@ -134,7 +135,7 @@ class OutboxRelay:
         self._database.close()
 
     def _relay(self) -> None:
-        """Relays until something fails. Whatever it was, the next call asks Kafka first for what was sent."""
+        """Relays until something fails. After any error, the next call first asks Kafka for the rows that were sent."""
         database = self._database
         while not database.lead():
             if self._stopping.wait(_PAUSE_SECONDS):

@@ -12,8 +12,8 @@ __all__ = ["BufferFull", "DeliveryError", "DeliveryReport", "UnsentRecords"]
 class DeliveryReport(NamedTuple):
     """The brokers have the record, or, if ``spilled``, the local log has the record until brokers are back.
 
-    ``partition`` and ``offset`` are None for a spilled record, and for a record that was found committed after a
-    connection had broken. ``seconds`` is the time since the application handed the record over.
+    ``partition`` and ``offset`` are None for a spilled record, and for a record whose commit only the next session
+    confirms, after a broken connection. ``seconds`` is the time since the application handed the record over.
 
     >>> DeliveryReport("orders", 2, 81, False, 0.004).offset
     81

@@ -1,9 +1,9 @@
 """Transactions of one name, each with a bookmark, so that nobody is in doubt about what was committed.
 
-A bookmark is a number and a note. The bookmark lies in the group of the same name as the transactions, as the committed
-offset of partition 0 of the first record's topic, and is part of the transaction. A connection that breaks during a commit
-leaves the outcome open. The next session of the name ends the open transaction first (`init_transactions`), then reads the
-bookmark, and so knows the outcome.
+A bookmark is a number and a note. The bookmark is a committed offset, and a part of the transaction. Its group has the
+name of the transactions, its partition is 0 of the first record's topic. A connection that breaks during a commit
+leaves the outcome open. The next session of the name ends the open transaction first (`init_transactions`), then reads
+the bookmark, and so knows the outcome.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from streamapp.records import OutputRecord, TopicPartition, create_time
 __all__ = ["CLIENT_LOGGER", "Bookmark", "RecordsRefused", "TransactionSession", "UnknownTopics", "Unsettled"]
 
 CLIENT_LOGGER = logging.getLogger("streamapp.kafka")
-"""Where librdkafka logs to."""
+"""The logger of librdkafka."""
 _STEP_SECONDS = 0.05
 _UNKNOWN_TOPIC_MS = 4_000
 """So long an attempt waits for a topic that brokers do not know."""
@@ -42,7 +42,7 @@ _UNKNOWN = (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 
 class Bookmark(NamedTuple):
-    """How far the transactions of a name have come."""
+    """The progress of the transactions of a name."""
 
     number: int
     note: str = ""
@@ -53,7 +53,8 @@ class Unsettled(BrokerError):
 
 
 class RecordsRefused(BrokerError):
-    """Brokers refused records for good, and the transaction was rolled back. ``errors`` has their places in the batch."""
+    """Brokers refused records for good, and the transaction was rolled back. ``errors`` has their places in the
+    batch."""
 
     def __init__(self, errors: Mapping[int, KafkaError]) -> None:
         super().__init__(f"brokers refused {len(errors)} records: {next(iter(errors.values())).str()}")
@@ -61,7 +62,7 @@ class RecordsRefused(BrokerError):
 
 
 class UnknownTopics:
-    """How long topics are unknown to brokers, over all sessions of a name.
+    """The time for which topics are unknown to brokers, over all sessions of a name.
 
     A broker that has just started knows no topic for a moment, and librdkafka then believes that there is none.
     """
@@ -80,10 +81,10 @@ class UnknownTopics:
 
 
 class TransactionSession:
-    """A client for the transactions of a name. It fences every other one of the name. For one thread.
+    """A client for the transactions of a name. A new session fences every other session of the name. For one thread.
 
-    ``settings`` are those of a producer, ``group_settings`` those of any client. Waits at most ``seconds`` for the brokers,
-    and raises `BrokerError`.
+    ``settings`` are those of a producer, ``group_settings`` those of any client. Waits at most ``seconds`` for the
+    brokers, and raises `BrokerError`.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The way of parcels in transactions, in order and exactly once, through memory or the local log.
 
-Each parcel has a number. A transaction takes the first parcels and commits them with the last number as its bookmark. Two
-threads share the work: the sender waits for brokers, and the spiller moves parcels from memory into the log when the sender
-takes too long. Where a parcel lies does not matter to a transaction under way: its outcome is a number.
+Each parcel has a number. A transaction takes the first parcels and commits them with the last number as its bookmark.
+Two threads share the work. The sender waits for brokers. The spiller moves parcels from memory into the log when the
+sender takes too long. Where a parcel lies does not matter to a transaction under way: its outcome is a number.
 """
 
 from __future__ import annotations
@@ -137,7 +137,8 @@ class TransactionalChannel:
                 self._spill(log, everything=True)
             if log.records:
                 logger.warning(
-                    "%s stopped with %s records in %s, which no broker has confirmed: the next producer of that spill_dir "
+                    "%s stopped with %s records in %s, which no broker has confirmed: the next producer of "
+                    "that spill_dir "
                     "sends them", self._options.name, f"{log.records:,}", log.path,
                 )  # fmt: skip
             log.close()
@@ -276,7 +277,8 @@ class TransactionalChannel:
             parcel.future.set_result(reports)
 
     def _blame(self, batch: Sequence[_Batched], refused: RecordsRefused) -> None:
-        """A refusal of one parcel is final. Of several, each has to meet the brokers alone: an error tells of a whole request."""
+        """A refusal of one parcel is final. Each of several parcels has to meet the brokers alone, because an error
+        concerns a whole request."""
         if len(batch) > 1:
             self._alone_through = batch[-1].number
             return

@@ -1,4 +1,4 @@
-"""How much an application has left to do, seen from outside: by what its group has committed."""
+"""The remaining work of an application, seen from outside by the commits of its group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Backlog:
             done, total = backlog.progress()
             finished = backlog.empty()
 
-    It joins no group, so the workers don't notice. Raises `BrokerError` if Kafka does not answer.
+    The backlog joins no group, so the workers do not notice. Raises `BrokerError` if Kafka does not answer.
     """
 
     def __init__(self, plan: Plan, kafka: KafkaSettings, *, timeout: float = 30.0) -> None:
@@ -55,7 +55,7 @@ class Backlog:
         return sum(self._committed(ends).values()), sum(ends.values())
 
     def empty(self) -> bool:
-        """Whether no record is left that has not been processed and committed, and no transaction is open."""
+        """True if every record is processed and committed, and no transaction is open."""
         ends = self._ends()
         stable = self._admin.log_end_offsets(ends, read_committed=True)
         if not ends or stable != ends:
@@ -90,7 +90,7 @@ class Backlog:
         return {TopicPartition(tp.topic, tp.partition): max(0, tp.offset) for tp in found}
 
     def _has_records(self, starts: dict[TopicPartition, int]) -> bool:
-        """Whether any record lies behind these offsets, and not only markers of transactions."""
+        """True if a record lies behind these offsets, and not only markers of transactions."""
         self._consumer.assign([KafkaPartition(*tp, offset) for tp, offset in starts.items()])
         try:
             waiting = set(starts)

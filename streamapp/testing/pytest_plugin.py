@@ -57,8 +57,8 @@ def streams_driver() -> Iterator[Callable[..., TopologyTestDriver]]:
 def streams_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """A real Kafka on a free port, one for the session: ``streams_broker.bootstrap_servers``.
 
-    Tests keep apart by the names of their topics and applications. Needs Java and the extra ``spark``; raises `BrokerError`
-    with the way out.
+    Tests keep apart by the names of their topics and applications. Needs Java and the extra ``spark``; raises
+    `BrokerError` with the way out.
     """
     from streamapp.broker import LocalKafka
 

@@ -18,9 +18,9 @@ def try_out(
 ) -> list[Any]:
     """The (key, value) pairs that come out of what ``describe`` makes of its streams, in order.
 
-    Each input is a list of (key, value) or (key, value, timestamp in ms) records and becomes one stream; they are written one
-    after the other. Keys are text, values whatever JSON can hold; serdes need not be given. A table's changes come out,
-    None for a deletion.
+    Each input is a list of (key, value) or (key, value, timestamp in ms) records, and becomes one stream. The records
+    are written one after the other. Keys are text, and values are JSON; serdes need not be given. A table's changes
+    come out, None for a deletion.
 
     >>> try_out(lambda words: words.map_values(str.upper), [("a", "to"), ("b", "be")])
     [('a', 'TO'), ('b', 'BE')]

@@ -27,8 +27,8 @@ _TAIL_LINES = 15
 class WorkerProcess:
     """One worker of ``application`` (as ``faust -A`` takes it), which ends with this process, however that ends.
 
-    ``environ`` is added to this process's environment; the worker's output goes to the file ``log``. The worker serves its
-    views at ``web_port``. ``datadir`` has its state (default: where the application says).
+    ``environ`` is added to this process's environment; the worker's output goes to the file ``log``. The worker serves
+    its views at ``web_port``. ``datadir`` has its state (default: where the application says).
 
         with WorkerProcess("agents", web_port=6066, log=Path("worker.log")) as worker:
             worker.wait_until_ready()

@@ -1,4 +1,4 @@
-"""What a deployment of a changed topology needs: nothing, a migration, or a reset; and why, store by store.
+"""The need of a deployment of a changed topology: nothing, a migration, or a reset; with reasons, store by store.
 
 Kafka Streams has no such check: a changed topology is started, and meets the state and the topics of the old one.
 """
@@ -28,19 +28,20 @@ _SUPPLIERS = {"ABCMeta", "builtin_function_or_method", "function", "method", "pa
 
 
 class Need(IntEnum):
-    """What a deployment needs; the larger, the more."""
+    """The need of a deployment; a larger value needs more."""
 
     NOTHING = 0
     """Start the new version: state, internal topics and positions go on."""
     MIGRATION = 1
     """Nothing is wrong for good, but something has to be done or accepted; the finding says what."""
     RESET = 2
-    """State contradicts the new topology. Reset the application, rebuild the state by a backfill, or take a new application id."""
+    """State contradicts the new topology. Reset the application, rebuild the state by a backfill, or take a new
+    application id."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one change means. ``subject`` is what changed: a store, a topic, the application."""
+    """One change and its meaning. ``subject`` is what changed: a store, a topic, the application."""
 
     need: Need
     subject: str
@@ -60,7 +61,7 @@ class Compatibility:
 
     @property
     def need(self) -> Need:
-        """What the deployment needs in all."""
+        """The largest need of all findings."""
         return max((finding.need for finding in self.findings), default=Need.NOTHING)
 
     def __str__(self) -> str:
@@ -70,8 +71,8 @@ class Compatibility:
 def compare_topologies(old: Topology | Plan | Snapshot, new: Topology | Plan | Snapshot) -> Compatibility:
     """Compares two versions of a topology, each as it is or as `snapshot` gave it.
 
-    What is compared is what lasts from one start to the next: stores with their changelogs, repartition topics, source topics.
-    Functions and lambdas are not: what they compute may change without a word here. Raises `ConfigError` for what is no topology.
+    The comparison covers the lasting parts: stores with their changelogs, repartition topics, source topics. Functions
+    and lambdas are not: what they compute may change without a word here. Raises `ConfigError` for what is no topology.
 
     >>> from streamapp import Materialized, StreamsBuilder, StringSerde
     >>> def version(store: str) -> Topology:
@@ -106,7 +107,8 @@ def _data(topology: Topology | Plan | Snapshot) -> Snapshot:
         return snapshot(topology)
     if not isinstance(topology, Mapping) or topology.get("format") != FORMAT:
         raise ConfigError(
-            f"this is no description of a topology in format {FORMAT}; make one with `streamapp describe APPLICATION --json`"
+            f"this is no description of a topology in format {FORMAT}; make one with `streamapp describe "
+            "APPLICATION --json`"
         )
     return {**topology, "stores": {name: _of_today(store) for name, store in topology["stores"].items()}}
 
@@ -135,7 +137,8 @@ def _local_state(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
             Need.MIGRATION,
             "local state",
             "workers refuse the state folder of the old topology, and tasks are numbered anew",
-            "Stop all workers, delete their state folders, then start the new version: state is restored from the changelogs",
+            "Stop all workers, delete their state folders, then start the new version: state is restored from "
+            "the changelogs",
         )
 
 
@@ -284,7 +287,8 @@ def _kept(old: Snapshot, new: Snapshot) -> Iterator[tuple[Need, str, str]]:
         elif new["changelog"].endswith("-changelog"):
             yield (
                 Need.RESET,
-                f"its changelog was the source topic {old['changelog']}, and {new['changelog']} would lack the rows of before",
+                f"its changelog was the source topic {old['changelog']}, and {new['changelog']} would lack the "
+                "rows of before",
                 "Keep reuse.ktable.source.topics, or run `streamapp reset`",
             )
     if not old["persistent"] and new["persistent"] and old["changelog"] is None:

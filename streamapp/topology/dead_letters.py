@@ -19,8 +19,9 @@ def check_dead_letters(nodes: Iterable[Node], config: StreamsConfig) -> None:
     for node in nodes:
         if "dead_letter" in _answers(node):
             raise ConfigError(
-                f"{node.name} sends records to the dead letters, and there is no topic for them: set "
-                "dead_letter_queue_topic in the StreamsConfig, or give on_error (of a Retry: then and when_full) another answer"
+                f"{node.name} sends records to the dead letters, and there is no topic for them. Set "
+                "dead_letter_queue_topic in the StreamsConfig, or give on_error (of a Retry: then and "
+                "when_full) another answer"
             )
 
 

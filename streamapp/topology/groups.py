@@ -1,4 +1,4 @@
-"""Which nodes belong together: each connected group becomes a sub-topology."""
+"""Groups of connected nodes: each group becomes a sub-topology."""
 
 from __future__ import annotations
 

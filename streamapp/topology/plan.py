@@ -1,4 +1,4 @@
-"""What a topology needs to run: sub-topologies, internal topics, stores. Immutable, and picklable for Spark."""
+"""The plan of a topology: sub-topologies, internal topics, stores. Immutable, and picklable for Spark."""
 
 from __future__ import annotations
 
@@ -145,7 +145,8 @@ class Plan:
         return tuple(source for sub in self.subtopologies for source in sub.sources if source.pattern)
 
     def check_patterns(self, topics: Iterable[str]) -> None:
-        """Raises `TopologyError` for a topic that the patterns of two sources match: its records would belong to either."""
+        """Raises `TopologyError` for a topic that the patterns of two sources match: its records would belong to
+        either."""
         if len(self._pattern_sources) < 2:
             return
         internal = {topic.name for topic in self.internal_topics}
@@ -154,15 +155,16 @@ class Plan:
             if len(found) > 1 and topic not in internal:
                 listed = " and ".join(f"{s.pattern.pattern} of source {s.name}" for s in found if s.pattern)
                 raise TopologyError(
-                    f"topic {topic} matches the patterns {listed}, but a topic has one source at most: change the patterns so "
-                    "that they exclude each other, or read both by one pattern and split() the stream"
+                    f"topic {topic} matches the patterns {listed}, but a topic has one source at most. "
+                    "Change the patterns so that they exclude each other, or read both by one pattern and "
+                    "split() the stream"
                 )
 
     def partition_counts(self, external: Mapping[str, int]) -> dict[str, int]:
         """Partition counts of all internal topics, given those of the external source topics.
 
-        A repartition topic has the count that was asked for, or the largest count among the sources of the
-        sub-topologies that write to it; a changelog has as many as its sub-topology has tasks.
+        A repartition topic has the requested count, or the largest count among the sources of the writing
+        sub-topologies. A changelog has as many partitions as its sub-topology has tasks.
 
         Raises `CopartitionError` where topics that are joined have different counts, `TopologyError` for a
         source topic that has no count.

@@ -15,7 +15,7 @@ __all__ = ["Planner", "bound_to", "changelog_config", "repartition_topic"]
 
 @dataclass(frozen=True)
 class Planner:
-    """What sub-topologies are planned by. Topics and sources have the names that they have in the topology."""
+    """The inputs of the planner. Topics and sources have the names that they have in the topology."""
 
     config: StreamsConfig
     stores: Mapping[str, StoreSpec]
@@ -53,7 +53,7 @@ class Planner:
         )
 
     def _bound(self, spec: StoreSpec, changelog: InternalTopic | None) -> StoreSpec:
-        """The store with serdes that know their topic: whoever reads or writes its rows gets them from the plan."""
+        """The store with serdes that know their topic: each reader or writer of its rows gets them from the plan."""
         if spec.serde_topic is not None:
             return bound_to(self._full_name(spec.serde_topic), spec)
         return bound_to(self._changelog_name(spec) if changelog is None else changelog.name, spec)

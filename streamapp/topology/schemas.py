@@ -30,7 +30,7 @@ class PlannedSchema:
 
 
 def planned_schemas(plan: Plan) -> list[PlannedSchema]:
-    """What sources read, and what sinks and stores write, once for each subject and schema, in the plan's order.
+    """The schemas of sources, sinks and stores, once for each subject and schema, in the plan's order.
 
     Left out are topics that a function or a pattern names, and serdes inside operators (foreign-key joins).
     """

@@ -20,7 +20,7 @@ USER_PROCESSOR = "ProcessorOperator"
 
 
 def snapshot(plan: Plan) -> dict[str, Any]:
-    """What of a plan decides whether state, topics and positions fit it; lists, dicts, strings and numbers only.
+    """The part of a plan that state, topics and positions have to fit; lists, dicts, strings and numbers only.
 
     >>> from streamapp import StreamsBuilder, StringSerde
     >>> builder = StreamsBuilder()
@@ -77,7 +77,9 @@ def _node(node: Node) -> dict[str, Any]:
 
 
 def _operator_name(node: ProcessorNode) -> str:
-    operator = getattr(node.operator, "operator", node.operator)  # what a table with ttl wraps
+    operator = node.operator
+    while hasattr(operator, "operator"):  # a ttl, or an answer to exceptions
+        operator = operator.operator
     return persistent_name(operator) if hasattr(operator, "persistent_name") else USER_PROCESSOR
 
 

@@ -86,8 +86,8 @@ class Topology:
 
         ``on_error`` decides about records that cannot be decoded (default: ``deserialization_exception_handler``).
 
-        ``timestamp_extractor(record, partition_time)`` gives timestamps in ms (default: the records' own). Raises `TopologyError`
-        for a doubled name or topic. (``Topology.addSource``)
+        ``timestamp_extractor(record, partition_time)`` gives timestamps in ms (default: the records' own). Raises
+        `TopologyError` for a doubled name or topic. (``Topology.addSource``)
 
         >>> list(Topology().add_source("in", "flights", "charters", **text).nodes)
         ['in']
@@ -116,8 +116,8 @@ class Topology:
     def add_processor(self, name: str, supplier: Any, *parents: str) -> Topology:
         """Adds a step. ``supplier`` is called once a task and returns a `Processor` (the DSL gives operators).
 
-        A supplier, or the processor that it gives, with an attribute ``stores`` (a list of `StoreSpec`) brings its stores with it. Raises `TopologyError` for a doubled name or an
-        unknown parent. (``Topology.addProcessor``)
+        A supplier, or the processor that it gives, with an attribute ``stores`` (a list of `StoreSpec`) brings its
+        stores with it. Raises `TopologyError` for a doubled name or an unknown parent. (``Topology.addProcessor``)
 
         >>> list(Topology().add_source("in", "flights", **text).add_processor("pass", Pass, "in").nodes)
         ['in', 'pass']
@@ -142,11 +142,12 @@ class Topology:
         partitioner: Callable[..., int | None] | None = None,
         on_error: Answer | Chooser | None = None,
     ) -> Topology:
-        """Adds a sink that writes to a topic, or to what ``topic(key, value, record_context)`` says. (``Topology.addSink``)
+        """Adds a sink that writes to a topic, or to what ``topic(key, value, record_context)`` says.
+        (``Topology.addSink``)
 
-        ``partitioner(topic, key, value, partition_count)`` may choose the partition; without it, or when it
-        returns None, Kafka's default partitioner decides by the key's bytes. ``on_error`` decides about results that cannot
-        be serialized, or that brokers refuse (default: ``production_exception_handler``).
+        ``partitioner(topic, key, value, partition_count)`` may choose the partition; without it, or when it returns
+        None, Kafka's default partitioner decides by the key's bytes. ``on_error`` decides about results that cannot be
+        serialized, or that brokers refuse (default: ``production_exception_handler``).
 
         >>> topology = Topology().add_source("in", "flights", **text)
         >>> list(topology.add_sink("out", lambda key, value, context: f"copy-of-{context.topic}", "in", **text).nodes)
@@ -335,8 +336,8 @@ class Topology:
     def plan(self, config: StreamsConfig | None = None) -> Plan:
         """Makes the topology ready to run as one application.
 
-        The settings of ``config`` go before those of the builder's configuration, which has the others. Raises `TopologyError` if there is
-        nothing to run, `ConfigError` for a setting that the builder would have needed.
+        The settings of ``config`` go before those of the builder's configuration, which has the others. Raises
+        `TopologyError` if there is nothing to run, `ConfigError` for a setting that the builder would have needed.
 
         >>> from streamapp import StreamsConfig
         >>> Topology().add_source("in", "flights", **text).plan(StreamsConfig("copies")).source_topics
@@ -400,7 +401,8 @@ class Topology:
         of_one = f" by {' and '.join(owners)}" if owners else ""
         of_other = f", and {' and '.join(processors)} brings another" if processors else ""
         return TopologyError(
-            f"a different state store has already been added with the name {name}{of_one}{of_other}; give one of the two another name"
+            f"a different state store has already been added with the name {name}{of_one}{of_other}; give one "
+            "of the two another name"
         )
 
     def _check_parents(self, name: str, parents: tuple[str, ...]) -> None:
@@ -423,7 +425,8 @@ class Topology:
             if isinstance(node, SourceNode):
                 if topic in node.topics:
                     raise TopologyError(
-                        f"topic {topic} has already been registered by source {node.name}; read it once and use that stream or table twice"
+                        f"topic {topic} has already been registered by source {node.name}; read it once and "
+                        "use that stream or table twice"
                     )
                 if node.pattern is not None and node.pattern.fullmatch(topic):
                     raise TopologyError(
@@ -441,7 +444,8 @@ class Topology:
                 for topic in node.topics:
                     if pattern.fullmatch(topic):
                         raise TopologyError(
-                            f"pattern {pattern.pattern} will match topic {topic}, which source {node.name} has already registered"
+                            f"pattern {pattern.pattern} will match topic {topic}, which source {node.name} has "
+                            "already registered"
                         )
 
 
@@ -463,5 +467,11 @@ def _check_serdes(node: str, key_serde: Any, value_serde: Any) -> None:
 def _without_answer(node: Node) -> Node:
     if not isinstance(node, ProcessorNode):
         return replace(node, on_error=None)
-    answers = hasattr(node.operator, "on_error") or hasattr(node.operator, "retry")
-    return replace(node, operator=node.operator.operator) if answers else node
+    operator = node.operator
+    if hasattr(operator, "raises"):  # its children stay: some of them are retry topics
+        return replace(node, operator=replace(operator, raises=True))
+    if hasattr(operator, "operator") and (hasattr(operator, "on_error") or hasattr(operator, "retry")):
+        return replace(node, operator=operator.operator)
+    if getattr(operator, "on_error", None) is not None:
+        return replace(node, operator=replace(operator, on_error=None))
+    return node

@@ -1,4 +1,5 @@
-"""The event loop for asynchronous steps in the test driver: in a thread of its own, since a test may have one running."""
+"""The event loop for asynchronous steps in the test driver: in a thread of its own, since a test may have one
+running."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """`TopologyTestDriver`: runs a topology in the test's own process, record by record, with a clock that the test moves.
 
-It drives the tasks that workers and Spark drive; there is no second implementation. Everything is one task with one
-partition of each topic, and each record is handled completely, through all repartition topics, before the
-next one: as Kafka Streams' TopologyTestDriver does.
+The driver drives the tasks of workers and Spark; there is no second implementation. One task has one partition of each
+topic. Each record is handled completely, through all repartition topics, before the next, as in Kafka Streams'
+TopologyTestDriver.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _RULES = TaskRules(any_partition=True, log_each_write=True)
 class TopologyTestDriver:
     """Feeds records into a topology and reads what comes out. No broker; a test takes milliseconds.
 
-    Times are ms. ``produced`` has every record that was written by topic, internal topics and changelogs included. The examples
-    of the methods go on from this one.
+    Times are ms. ``produced`` has every record that was written by topic, internal topics and changelogs included. The
+    examples of the methods go on from this one.
 
     >>> from streamapp import Materialized, StreamsBuilder, StringSerde
     >>> text, builder = StringSerde(), StreamsBuilder()
@@ -131,8 +131,8 @@ class TopologyTestDriver:
         start_ms: int | None = None,
         auto_advance_ms: Duration = 0,
     ) -> TestInputTopic[K, V]:
-        """A topic to write to. Records without a timestamp get ``start_ms`` (default: the wall clock), which moves on by
-        ``auto_advance_ms`` with each of them.
+        """A topic to write to. Records without a timestamp get ``start_ms`` (default: the wall clock), which moves on
+        by ``auto_advance_ms`` with each of them.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     words = driver.create_input_topic("words", text, text, start_ms=100, auto_advance_ms=10)
@@ -170,8 +170,8 @@ class TopologyTestDriver:
         timestamp: int,
         headers: Headers = NO_HEADERS,
     ) -> None:
-        """Writes one record as bytes and processes it completely. Raises `StreamsError` if the topology does not read the topic,
-        `TypeError` for a timestamp that is no int of ms, or headers that are no pairs.
+        """Writes one record as bytes and processes it completely. Raises `StreamsError` if the topology does not read
+        the topic. Raises `TypeError` for a timestamp that is no int of ms, or headers that are no pairs.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.pipe_raw("words", b"a", b"to", timestamp=5)
@@ -241,7 +241,7 @@ class TopologyTestDriver:
 
     @property
     def dropped_records(self) -> int:
-        """How many records were dropped: null keys, late ... (Kafka Streams' ``dropped-records-total``).
+        """The number of dropped records: null keys, late ... (Kafka Streams' ``dropped-records-total``).
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.create_input_topic("words", text, text).pipe_input(None, "lost")
@@ -273,7 +273,7 @@ class TopologyTestDriver:
 
     @property
     def buffered(self) -> dict[str, int]:
-        """How many records each topic has that the topology does not take for now: a retry holds them back.
+        """The number of records in each topic that wait because a retry holds them back.
 
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     driver.create_input_topic("words", text, text).pipe_input("a", "to")
@@ -339,8 +339,8 @@ class TopologyTestDriver:
             self._redeliver()
 
     def _redeliver(self) -> None:
-        """Shows what a step wrote, now that it is through, and gives the topology what it reads back: repartition topics, or
-        a sink's topic that is a source too."""
+        """Shows the output of a finished step. Gives the topology the records that it reads back: repartition topics,
+        or a sink's topic that is also a source."""
         while self._fresh:
             record = self._fresh.popleft()
             self.produced.setdefault(record.topic, []).append(record)

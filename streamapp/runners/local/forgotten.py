@@ -35,8 +35,8 @@ class Watch:
         if self._calls and not self._gave:
             code = self._function.__code__
             warnings.warn(
-                f"{self._node}: {self._function.__name__} ({code.co_filename}:{code.co_firstlineno}) gave None for each of {self._calls} "
-                f"records, which {self._effect}; is a return missing?",
+                f"{self._node}: {self._function.__name__} ({code.co_filename}:{code.co_firstlineno}) gave "
+                f"None for each of {self._calls} records, which {self._effect}; is a return missing?",
                 stacklevel=3,
             )
 

@@ -102,8 +102,8 @@ class TestInputTopic(Generic[K, V]):
 
 
 class TestOutputTopic(Generic[K, V]):
-    """Reads typed records of a topic, each once; made by `TopologyTestDriver.create_output_topic`. The examples of its methods
-    go on from this one.
+    """Reads typed records of a topic, each once; made by `TopologyTestDriver.create_output_topic`. The examples of its
+    methods go on from this one.
 
     >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
     >>> text, builder = StringSerde(), StreamsBuilder()
@@ -132,7 +132,7 @@ class TestOutputTopic(Generic[K, V]):
 
     @property
     def queue_size(self) -> int:
-        """How many records have not been read.
+        """The number of unread records.
 
         >>> read.queue_size
         0
@@ -141,7 +141,7 @@ class TestOutputTopic(Generic[K, V]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything has been read.
+        """True if all records have been read.
 
         >>> read.is_empty
         True

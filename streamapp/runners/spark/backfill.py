@@ -1,18 +1,18 @@
 """`Backfill`: history through Spark, and then live workers that go on exactly where it ends.
 
-What happens, and what a kill at any time leaves:
+The steps, and the remains of a kill at any time:
 
 1. *Survey.* Nothing is changed.
 2. *Compute.* Every sub-topology runs as a stage of a batch, from where the group stands up to the cut; results
    lie in Spark. A kill leaves nothing.
-3. *Begin.* One commit writes into the metadata of the group's offsets, which stay where they are, that a
-   backfill is under way and where it will end. From here on workers refuse to start.
+3. *Begin.* One commit notes the backfill and its cut in the metadata of the group's offsets, which do not move. From
+  here on workers refuse to start.
 4. *Write.* Task by task, outputs and changelogs go to Kafka in transactions that also note how far the task
    is. A kill leaves whole transactions; the same command again computes the same rows and goes on behind them.
 5. *End.* One commit moves all offsets of the group to the cut. Workers start there, with the state written.
 
-The offsets of a task are not part of its own transaction: with a repartition topic in between, half of the
-tasks at the cut and half before it would be wrong. The whole group moves at once.
+The offsets of a task are not part of its own transaction. With a repartition topic in between, half of the tasks at the
+cut and half before it would be wrong. The whole group moves at once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = ["Backfill", "BackfillReport"]
 
 @dataclass(frozen=True)
 class BackfillReport:
-    """What a backfill did."""
+    """The result of a backfill."""
 
     processed: int
     """Records that tasks processed; one that passed through a repartition topic counts twice."""
@@ -61,7 +61,7 @@ class BackfillReport:
     rows: int
     """Outputs and changelog records in Kafka."""
     written: int
-    """Of them, those that this run wrote: the others were there from one that was interrupted."""
+    """The rows that this run wrote; an interrupted run had written the others."""
     seconds: dict[str, float]
     """By phase: compute, write."""
 
@@ -69,13 +69,12 @@ class BackfillReport:
 class Backfill:
     """Brings one application from where it stands to a cut.
 
-    ``until`` is a time in ms (of each partition everything before the first record with at least that
-    timestamp), offsets by partition, or None: everything there is now. A backfill that was interrupted is
-    continued, up to its own cut.
+    ``until`` is a time in ms, offsets by partition, or None for all present records. A time takes everything before the
+    first record with at least this timestamp, in each partition. A backfill that was interrupted is continued, up to
+    its own cut.
 
-    ``files`` has folders of Parquet files by topic, for history that Kafka does not keep any more: as
-    `ParquetSource` takes them, and with the offsets that the records have, or had, in the topic. Behind their
-    last offset Kafka is read.
+    ``files`` has folders of Parquet files by topic, as ``ParquetSource`` takes them, for history that Kafka does not
+    keep any more. Their offsets are those of the topic, present or past. Behind their last offset Kafka is read.
 
     >>> backfill = Backfill(topology, config, until=1_385_874_000_000)                     # doctest: +SKIP
     >>> backfill.survey.records                                                            # doctest: +SKIP
@@ -101,7 +100,7 @@ class Backfill:
         counts = KafkaAdmin(settings_of(config)).partition_counts(self._files)
         archived, spans = archives(self._files, counts)
         self.survey: Survey = survey(self._runner.plan, until, spans)
-        """What will be done."""
+        """The plan of the backfill."""
         self.first_times: dict[TopicPartition, int] = first_times(config, self.survey.external, archived)
         """The timestamp of the first record of each partition that is read."""
         if self.first_times:
@@ -175,7 +174,7 @@ class Backfill:
         return {**everything, **kafka, **files}
 
     def _check_results(self, run: Run, admin: KafkaAdmin) -> None:
-        """What only the results show: topics that were chosen for each record, and how old they are."""
+        """Checks the results: topics chosen for each record, and the age of records."""
         from pyspark.sql import functions as F
 
         oldest: dict[str, int] = {}

@@ -1,8 +1,7 @@
 """`Replay`: one table or output computed again, beside the application that runs, and compared with it.
 
-Nothing of the application is touched: its topics are read, no group is joined, no offset is committed. So a new
-version of a topology can be proved on the history that the old one has seen, and a fault in history be found
-and mended.
+Nothing of the application is touched: its topics are read, no group is joined, no offset is committed. So a new version
+of a topology can be checked on the history of the old version, and a fault in history can be found.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ ATTEMPTS = 20
 
 @dataclass(frozen=True)
 class Difference:
-    """How the replayed and the live version compare. Rows are counted once; ``examples`` are a few that differ,
+    """The comparison of the replayed and the live version. Rows are counted once; ``examples`` are a few that differ,
     as (key, window start, replayed, live) with None where a side has nothing."""
 
     equal: int
@@ -49,8 +48,8 @@ class Difference:
     only_live: int
     examples: tuple[tuple[Any, Any, Any, Any], ...]
     under_way: int = 0
-    """Records in the application's repartition topics that it had not processed yet. They are in what was replayed, and make
-    differences that are none: compare again when the input rests."""
+    """Records in the application's repartition topics that it had not processed yet. They are in what was replayed, and
+    make differences that are none: compare again when the input rests."""
 
     @property
     def none(self) -> bool:
@@ -61,19 +60,19 @@ class _Standing(NamedTuple):
     """An application at one moment."""
 
     offsets: dict[TopicPartition, int]
-    """What it has committed of its source topics."""
+    """Its committed offsets of the source topics."""
     tables: Mapping[str, OutputTable]
     output: Ranges
-    """What is in the output topic that is computed again."""
+    """The contents of the output topic that is computed again."""
     inside: Ranges
-    """What it had not processed of its repartition topics."""
+    """The records of its repartition topics that it has not processed."""
     still: bool
     """Nothing was committed while the others were looked up: they belong together."""
 
 
 class Replay:
-    """Computes ``name``, a table or an output topic, from ``since`` (default: the first records) to ``until``
-    (default: where the application stands, or the ends of the topics if it has never run).
+    """Computes ``name``, a table or an output topic, from ``since`` to ``until``. The default of ``since`` is the first
+    records. The default of ``until`` is the position of the application, or the ends of the topics if it has never run.
 
     >>> with Replay(topology, config, "airport-delays", spark=spark) as replay:            # doctest: +SKIP
     ...     replay.write_parquet("delays")
@@ -115,7 +114,7 @@ class Replay:
 
     @property
     def frame(self) -> DataFrame:
-        """What was computed: rows of the table, or records of the topic."""
+        """The computed rows of the table, or records of the topic."""
         if self._result is None:
             sources = self._sources(KafkaSource(self._since, self.until))
             self._result = self._runner.batch(sources, progress=self._progress)
@@ -129,8 +128,8 @@ class Replay:
     def write_topic(self, topic: str) -> int:
         """Writes a new topic with as many partitions as the original, and returns how many records it has.
 
-        A table becomes records with its timestamps; the key of a window is followed by its start, that of a
-        session by its end and start, as in changelogs. Each partition is one transaction.
+        A table becomes records with its timestamps. As in changelogs, the key of a window ends with its start, and the
+        key of a session with its end and start. Each partition is one transaction.
         """
         from pyspark.sql import functions as F
 
@@ -164,22 +163,24 @@ class Replay:
     def diff(self, examples: int = 5) -> Difference:
         """Compares with what the application has: a table by key, an output record by record.
 
-        Table and output are compared as they were when this was made, which belongs to the offsets that were committed then. With
-        ``since``, what is older is left out on both sides. Raises `StreamsError` if the application committed faster than it
-        could be looked at.
+        Table and output are compared as they were when this was made, which belongs to the offsets that were committed
+        then. With ``since``, what is older is left out on both sides. Raises `StreamsError` if the application
+        committed faster than it could be looked at.
         """
         if not self._stands.still:
             raise StreamsError(
-                f"{self._config.application_id} has committed again each time that its offsets and tables were looked at, so they are not of "
-                "one moment and cannot be compared. Pause it while the replay starts: streamapp pause http://<a worker>, and "
-                "streamapp resume once stages are under way"
+                f"{self._config.application_id} has committed again each time that its offsets and tables "
+                "were looked at, so they are not of one moment and cannot be compared. Pause it while the "
+                "replay starts: streamapp pause http://<a worker>, and streamapp resume once stages are "
+                "under way"
             )
         replayed = self._within(self.frame)
         if self.name in self._stores:
             live = self._stands.tables.get(self.name)
             if live is None:
                 raise ConfigError(
-                    f"the table {self.name} has no changelog to compare with: the application has not run, or it is not logged"
+                    f"the table {self.name} has no changelog to compare with: the application has not run, or "
+                    "it is not logged"
                 )
             found = self._diff_rows(replayed, self._within(live.frame), examples)
         else:
@@ -202,7 +203,7 @@ class Replay:
         self.close()
 
     def _look(self) -> _Standing:
-        """Where the application stands. While workers run, looks until nothing was committed in between."""
+        """The position of the application. While workers run, looks until nothing was committed in between."""
         plan, group, kafka = self._runner.plan, Group(self._config), KafkaRange(client_of(self._config))
         existing = kafka.partition_counts()
         inside = {topic.name for topic in plan.internal_topics}
@@ -226,7 +227,7 @@ class Replay:
         return _Standing(offsets, tables, output, left, still)
 
     def _count(self, ranges: Ranges) -> int:
-        """How many records there are, which offsets do not say where transactions ended."""
+        """Counts the records; offsets would also count the markers of transactions."""
         found, client = 0, client_of(self._config)
         for tp, (start, end) in ranges.items():
             reader = KafkaReader(client, tp, start, end)

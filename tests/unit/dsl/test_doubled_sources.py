@@ -26,7 +26,7 @@ TEXT = StringSerde()
 TEXTS: dict[str, Any] = {"key_serde": TEXT, "value_serde": TEXT}
 OVERLAP = (
     r"topic ab matches the patterns a\.\* of source KSTREAM-SOURCE-0000000000 and \.\*b of source KSTREAM-SOURCE-0000000001, "
-    "but a topic has one source at most: change the patterns"
+    "but a topic has one source at most. Change the patterns"
 )
 
 

@@ -287,7 +287,7 @@ TOGETHER = {
     ),
     "no key serde": (
         lambda d: d.stream.group_by(lambda k, v: v).count(),
-        "knows no serde for them; give key_serde",
+        "knows no serde for them. Give key_serde",
     ),
     "no value serde": (lambda d: d.grouped.aggregate(int, lambda k, v, a: a), "Materialized.value_serde=..."),
     "explicit names": (
