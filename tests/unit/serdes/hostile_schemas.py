@@ -104,8 +104,11 @@ def outcome(action: Callable[..., Any], *arguments: Any) -> str:
     try:
         action(*arguments)
     except (StreamsError, ValueError) as error:
-        return "refused" if len(str(error)) < 4_000 else f"an error of {len(str(error))} characters"
-    return "taken"
+        said = str(error)
+    else:
+        return "taken"
+    assert len(said) < 4_000, len(said)
+    return "refused"
 
 
 def write_json(schema: Any, value: Any) -> bytes:
