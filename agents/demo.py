@@ -14,14 +14,16 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 from rich.console import Console
+from rich.table import Table
 
 import agents
 from agents.comparison import batch_tables, compare, report, worker_tables
@@ -119,12 +121,17 @@ def _run(
         if once:
             return _compare(kafka, worker)
         command = os.path.relpath(Path(sys.executable).with_name("streamapp"))
-        start = f"STREAMAPP_BOOTSTRAP_SERVERS={kafka.bootstrap_servers} {REGISTRY_URL}={registry} {command} worker agents"
-        _show_addresses(worker.url, f"{start} --web-port {web_port + 1} --datadir {data / 'worker-2'}")
+        command = f"STREAMAPP_BOOTSTRAP_SERVERS={kafka.bootstrap_servers} {REGISTRY_URL}={registry} {command}"
+        start = f"{command} worker agents"
+        second = f"{start} --web-port {web_port + 1} --datadir {data / 'worker-2'}"
+        _show_addresses(worker.url, second, f"{command} dlq list agents")
         try:
-            while True:
-                worker.check()
-                time.sleep(0.5)
+            with console.status("") as line:
+                while True:
+                    worker.check()
+                    with suppress(StreamsError, OSError):  # it may be busy
+                        line.update(failed_records(worker.get("/status")["tasks"]))
+                    time.sleep(0.5)
         except StreamsError as error:
             console.print(f"[red]Error:[/red] {error}")
         console.print(
@@ -144,12 +151,13 @@ def _compare(kafka: KafkaSettings, worker: WorkerProcess) -> bool:
         progress_bar() as bar,
     ):
         line = bar.add_task("  events are processed", total=None)
-        while not backlog.empty():
+        while not backlog.empty() or waiting(worker.get("/status")["tasks"]):
             worker.check()
             done, total = backlog.progress()
             bar.update(line, completed=done, total=total)
             time.sleep(0.5)
         tell("every event is processed and committed")
+    show_letters(worker.get("/dlq", timeout=60.0)["groups"])
     config = agents.app.config.replace(
         bootstrap_servers=kafka.bootstrap_servers, client_properties=kafka.librdkafka()
     )
@@ -161,7 +169,32 @@ def _compare(kafka: KafkaSettings, worker: WorkerProcess) -> bool:
     return not any(each.differences for each in comparisons)
 
 
-def _show_addresses(url: str, second_worker: str) -> None:
+def waiting(tasks: list[dict[str, Any]]) -> int:
+    """How many records wait for a retry, by the tasks of a worker's status."""
+    return sum(each["records"] for task in tasks for each in task["parked"])
+
+
+def failed_records(tasks: list[dict[str, Any]]) -> str:
+    """What became of records that failed since the worker's start, in one line."""
+    letters: Counter[str] = Counter()
+    for task in tasks:
+        for operator, drops in task["drops"].items():
+            letters[operator] += drops.get("dead_letter", 0)
+    dead = ", ".join(f"{count:,} of {operator}" for operator, count in sorted(letters.items()) if count)
+    return f"Records that failed: {waiting(tasks):,} wait for a retry; dead letters: {dead or 'none'}"
+
+
+def show_letters(groups: list[dict[str, Any]]) -> None:
+    """The dead letters by operator and cause."""
+    table = Table(
+        "letters", "operator", "cause", "the last one", title="Records that failed", title_justify="left"
+    )
+    for group in groups:
+        table.add_row(f"{group['count']:,}", group["operator"], group["cause"], group["message"])
+    console.print(table)
+
+
+def _show_addresses(url: str, second_worker: str, letters: str) -> None:
     console.print(
         f"""
   The page              {url}/
@@ -170,6 +203,7 @@ def _show_addresses(url: str, second_worker: str) -> None:
   The hours of a day    curl '{url}/tables/airport-delays/JFK?from=2013-07-01&to=2013-07-02'
   Delays by weather     curl '{url}/tables/weather-delays/?limit=10'
   The schemas           {REGISTRY_URL}={os.environ[REGISTRY_URL]} streamapp schema list
+  What has failed       {letters}
   A second worker       {second_worker}
 
 Ctrl-C stops everything."""

@@ -27,6 +27,8 @@ from rich.table import Table
 
 from agents.cleaning import clean, raw_table, unpack
 from agents.late_departures import TOPIC as LATE_DEPARTURES
+from agents.maintenance import TOPIC as TICKETS
+from agents.topology import DEAD_LETTERS
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import StreamsError
@@ -116,8 +118,13 @@ def ingest(
     else:
         kafka = KafkaSettings.from_env(bootstrap_servers=bootstrap_servers)
     topics = [TopicSpec(d.topic, d.partitions, _topic_config(d)) for d in DATASETS.values()]
-    results = TopicSpec(LATE_DEPARTURES, 4, KEEP)  # the application's: Kafka does not make topics by itself
-    KafkaAdmin(kafka).ensure_topics([TopicSpec(REJECTED, 1, KEEP), results, *topics])
+    # The application's own: Kafka does not make topics by itself.
+    results = [
+        TopicSpec(LATE_DEPARTURES, 4, KEEP),
+        TopicSpec(TICKETS, 4, KEEP),
+        TopicSpec(DEAD_LETTERS, 1, KEEP),
+    ]
+    KafkaAdmin(kafka).ensure_topics([TopicSpec(REJECTED, 1, KEEP), *results, *topics])
     folder = Path(tempfile.mkdtemp(prefix="flights-")) if raw is None else raw
     try:
         if raw is None:

@@ -20,7 +20,7 @@ def summary(flight: Flight) -> LateDeparture:
     return LateDeparture(flight.carrier, flight.flight, flight.origin, flight.dest, flight.dep_delay)
 
 
-def late_departures(flights: KStream[str, Flight]) -> None:
-    flights.filter(is_late, name="late").map_values(summary, name="late-summary").to(
-        TOPIC, key_serde=KEY, value_serde=LATE_DEPARTURE, name="late-departures-sink"
-    )
+def late_departures(flights: KStream[str, Flight]) -> KStream[str, LateDeparture]:
+    late = flights.filter(is_late, name="late").map_values(summary, name="late-summary")
+    late.to(TOPIC, key_serde=KEY, value_serde=LATE_DEPARTURE, name="late-departures-sink")
+    return late

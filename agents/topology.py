@@ -6,11 +6,14 @@ from agents.airport_delays import airport_delays
 from agents.carrier_flights import carrier_flights
 from agents.destination_flights import destination_flights
 from agents.late_departures import late_departures
+from agents.maintenance import maintenance
 from agents.manufacturer_delays import manufacturer_delays
 from agents.weather_delays import weather_delays
 from streamapp import StreamsBuilder
 from tables.events import FLIGHT, KEY
 from tables.stores import airports_table, planes_table, weather_table
+
+DEAD_LETTERS = "flights-dead"
 
 
 def describe(builder: StreamsBuilder) -> None:
@@ -19,7 +22,8 @@ def describe(builder: StreamsBuilder) -> None:
     planes = planes_table(builder)
     airports = airports_table(builder)
 
-    late_departures(flights)
+    late = late_departures(flights)
+    maintenance(late)
     carrier_flights(flights)
     airport_delays(flights)
     weather_delays(flights, weather)

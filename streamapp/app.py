@@ -128,10 +128,11 @@ class App(faust.App):  # type: ignore[misc]
                 self, _build(topology, self.config), self.config, shutdown_timeout=shutdown_timeout
             )
             register(self, self.streams.plan)
-            if importlib.util.find_spec("streamapp.web") is not None:
-                from streamapp import web
+        if importlib.util.find_spec("streamapp.web") is not None:
+            from streamapp import web
 
-                web.install(self, allowed_hosts=web_allowed_hosts)
+            install = web.install if topology is not None else web.install_guard
+            install(self, allowed_hosts=web_allowed_hosts)
 
     def consume(
         self, *topics: str, name: str | None = None, **settings: Unpack[ConsumeSettings]
@@ -178,6 +179,8 @@ class App(faust.App):  # type: ignore[misc]
         await super().on_start()
         if self.client_only or self.producer_only:
             return
+        if hasattr(self.web, "prepare"):
+            self.web.prepare()  # refuses an open web server before the worker joins the group
         if self._runs_topology:
             await self.streams.start()
         check_agents(
@@ -225,6 +228,7 @@ _AGENT_SETTINGS: dict[str, Any] = {
     "Topic": WatchedTopic,
     "TableManager": AgentTableManager,
     "PartitionAssignor": AgentAssignor,
+    "HttpClient": "streamapp.web.cluster.open_session",
     "stream_wait_empty": False,  # the consumer waits, and not for ever
 }
 
@@ -335,6 +339,7 @@ def _faust_settings(config: StreamsConfig) -> dict[str, Any]:
     return settings | {
         "broker_client_id": client_id(config),
         "worker_redirect_stdouts": False,  # a print is no warning
+        "web_bind": "127.0.0.1",
         "broker_session_timeout": session,
         "broker_heartbeat_interval": min(3.0, session / 3),
         "broker_request_timeout": max(90.0, session),

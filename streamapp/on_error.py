@@ -132,7 +132,7 @@ class Backoff:
 
 @dataclass(frozen=True, kw_only=True)
 class Retry:
-    """Tries a record again later; made by `Retry.by_key` and `Retry.in_place`, which say what waits meanwhile.
+    """Tries a record again later; made by `Retry.by_key`, `Retry.in_place` and `Retry.topics`, which say what waits meanwhile.
 
     The record waits in a store with a changelog, so that an attempt is counted once and survives a crash. After ``times``
     attempts again, or once the record has waited for ``max_age``, ``then`` answers. ``times=None`` goes on for ever.
@@ -143,13 +143,14 @@ class Retry:
 
     At ``max_records`` or ``max_bytes`` (each for one task) ``when_full`` decides. ``wait``: the task takes no further record
     until there is room. The other answers are for the record that finds no room. ``key_serde`` and ``value_serde`` write the
-    records that wait; default: those of the stream, then those of the configuration. Raises `ConfigError`.
+    records that wait; default: those of the stream, then those of the configuration. On Spark nothing waits: the attempts follow
+    each other at once. Raises `ConfigError`.
 
     >>> Retry.by_key(times=3).then
     'dead_letter'
     """
 
-    by: Literal["key", "partition"]
+    by: Literal["key", "partition", "topic"]
     times: int | None = 5
     backoff: Backoff = field(default_factory=Backoff)
     then: Literal["fail", "skip", "dead_letter"] = "dead_letter"
@@ -161,6 +162,7 @@ class Retry:
     when_full: Literal["wait", "fail", "skip", "dead_letter"] = "wait"
     key_serde: Serde[Any] | None = None
     value_serde: Serde[Any] | None = None
+    delays: tuple[Duration, ...] = ()
 
     def __post_init__(self) -> None:
         if self.times is not None and (
@@ -198,6 +200,36 @@ class Retry:
     def in_place(cls, **options: Any) -> Retry:
         """The task takes no further record until this one is done, so that the order of the partition stays."""
         return cls(by="partition", **options)
+
+    @classmethod
+    def topics(cls, *delays: Duration, **options: Any) -> Retry:
+        """The failed record goes to an internal topic for each delay, and comes back; all other records go on.
+
+        The order of the key is given up. There is one attempt behind each delay, then ``then`` answers. A failure of a service
+        uses up no attempt: the record waits for the same delay again. Durations are timedelta or ms. Options are ``then``,
+        ``failures``, ``choose``, ``key_serde`` and ``value_serde``. Raises `ConfigError`.
+
+        >>> Retry.topics(5_000, 60_000, 600_000).times
+        3
+        """
+        if not delays:
+            raise ConfigError(
+                "Retry.topics() needs a delay for each attempt, such as Retry.topics(5_000, 60_000)"
+            )
+        for delay in delays:
+            if to_ms(delay, "a delay of Retry.topics()") < 1:
+                raise ConfigError(f"a delay of Retry.topics() is too short: {delay}")
+        unknown = options.keys() - {"then", "failures", "choose", "key_serde", "value_serde"}
+        if unknown:
+            raise ConfigError(
+                f"Retry.topics() takes no {', '.join(sorted(unknown))}: the delays say how often and when, and topics have no bound"
+            )
+        return cls(by="topic", delays=delays, times=len(delays), **options)
+
+    @property
+    def delays_ms(self) -> tuple[int, ...]:
+        """``delays`` in ms."""
+        return tuple(to_ms(delay, "a delay") for delay in self.delays)
 
     @property
     def max_age_ms(self) -> int | None:

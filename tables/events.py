@@ -1,9 +1,10 @@
-"""How the events of the application are read and written: Avro for what comes in, JSON for what it makes itself."""
+"""How the events of the application are read and written: Avro for what comes in and for the tables of delays, whose schema
+grows with the application; JSON for what passes."""
 
 from __future__ import annotations
 
 from streamapp import AvroSerde, JsonSerde, Serde, StringSerde
-from tables.results import Delays, Departure, LateDeparture
+from tables.results import Delays, Departure, LateDeparture, Ticket
 from tables.schemas import (
     AIRPORT_SCHEMA,
     FLIGHT_SCHEMA,
@@ -15,7 +16,7 @@ from tables.schemas import (
     Weather,
 )
 
-__all__ = ["AIRPORT", "DELAYS", "DEPARTURE", "FLIGHT", "KEY", "LATE_DEPARTURE", "PLANE", "WEATHER"]
+__all__ = ["AIRPORT", "DELAYS", "DEPARTURE", "FLIGHT", "KEY", "LATE_DEPARTURE", "PLANE", "TICKET", "WEATHER"]
 
 KEY = StringSerde()
 FLIGHT: Serde[Flight] = AvroSerde(FLIGHT_SCHEMA, type=Flight)
@@ -24,4 +25,5 @@ PLANE: Serde[Plane] = AvroSerde(PLANE_SCHEMA, type=Plane)
 AIRPORT: Serde[Airport] = AvroSerde(AIRPORT_SCHEMA, type=Airport)
 DEPARTURE: Serde[Departure] = JsonSerde(Departure)
 LATE_DEPARTURE: Serde[LateDeparture] = JsonSerde(LateDeparture)
-DELAYS: Serde[Delays] = JsonSerde(Delays)
+TICKET: Serde[Ticket] = JsonSerde(Ticket)
+DELAYS: Serde[Delays] = AvroSerde(type=Delays)

@@ -6,7 +6,7 @@ import msgspec
 
 from tables.schemas import Flight
 
-__all__ = ["Delays", "Departure", "LateDeparture", "add_departure", "departure"]
+__all__ = ["Delays", "Departure", "LateDeparture", "Ticket", "add_departure", "departure"]
 
 
 class Departure(msgspec.Struct, frozen=True):
@@ -24,6 +24,14 @@ class LateDeparture(msgspec.Struct, frozen=True):
     origin: str
     dest: str
     delay: int
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """A late departure as the maintenance has noted it."""
+
+    tailnum: str
+    carrier: str
+    flight: int
 
 
 class Delays(msgspec.Struct, frozen=True):

@@ -37,6 +37,8 @@ POINTS = (
     "producer-sent",  # brokers have the records of a producer's transaction; its bookmark is not sent
     "producer-bookmarked",  # the bookmark is part of that transaction, which is still open
     "producer-committed",  # that transaction is committed; the log, or the outbox, still has its records
+    "desk-written",  # letters of a replay and their marks are in a transaction, which is still open
+    "desk-committed",  # that transaction is committed; the desk has not said so
     "spill-written",  # records of a producer are in the local log; nobody was told
     "spill-removed",  # the local log no longer has the records of a committed transaction; nobody was told
     "outbox-deleted",  # the outbox no longer has the rows of a committed transaction

@@ -149,6 +149,8 @@ def edit(application: str, letter: str, key: str | None, value: str | None, null
     with clear_errors():
         desk = FailureDesk(load(application, topology=False).config)
         found, _ = desk.letter(letter)
+        if key is None or (value is None and not null):
+            found = desk.whole(found)
         new_value = found.value
         if null:
             new_value = None
@@ -168,7 +170,7 @@ def try_letter(application: str, letter: str, debug: bool) -> None:
     with clear_errors():
         desk = FailureDesk(app.config)
         found, _ = desk.letter(letter)
-        record = found.replayed(desk.topic)
+        record = desk.whole(found).replayed(desk.topic)
     show_trial(
         lambda raises: try_record(
             app.streams.topology,
@@ -214,7 +216,7 @@ def replay(
         if dry_run:
             for letter in chosen:
                 if force or letter not in done:
-                    record = letter.replayed(desk.topic)
+                    record = desk.whole(letter).replayed(desk.topic)
                     click.echo(
                         f"{letter.id} -> {record.topic}-{record.partition}\t{shown(record.key)}\t{shown(record.value)}"
                     )

@@ -15,6 +15,7 @@ from streamapp.registry import ConfluentSchemaRegistry
 from streamapp.registry.subjects import Change, Subjects
 from streamapp.runners.connection import registry_of, settings_of
 from streamapp.runners.last_records import last_records
+from streamapp.serdes.framing import Framing
 from streamapp.serdes.schema_diff import difference
 from streamapp.serdes.schema_registry import SchemaVersion
 from streamapp.topology.schemas import PlannedSchema, planned_schemas
@@ -92,7 +93,13 @@ def check(application: str, records: int) -> None:
         subjects = Subjects(registry)
         for planned in planned_schemas(app.streams.plan):
             registered = planned.registered
-            change = subjects.change(planned.subject, registered.schema, registered.format)
+            change = subjects.change(
+                planned.subject,
+                registered.schema,
+                registered.format,
+                registered.references,
+                registered.whole,
+            )
             # A source reads what others write: their newer schema need not be the one that is read with.
             failed |= planned.writes and change.kind == "incompatible"
             _tell(change, planned)
@@ -110,8 +117,9 @@ def register(application: str) -> None:
         registry = _registry(app)
         for planned in planned_schemas(app.streams.plan):
             if planned.writes and planned.registered.version is None:
+                registered = planned.registered
                 schema_id = registry.register(
-                    planned.subject, planned.registered.schema, planned.registered.format
+                    planned.subject, registered.schema, registered.format, registered.references
                 )
                 click.echo(f"{planned.subject}: id {schema_id}")
 
@@ -140,8 +148,10 @@ def _tell(change: Change, planned: PlannedSchema) -> None:
 
 def _unreadable(app: Any, planned: PlannedSchema, count: int) -> bool:
     read = bad = 0
+    framing = Framing(planned.serde, None) if planned.is_key else Framing(None, planned.serde)
     for record in last_records(settings_of(app.config), planned.topic, count):
-        data = record.key if planned.subject.endswith("-key") else record.value
+        key, value, _ = framing.joined(record.key, record.value, record.headers)
+        data = key if planned.is_key else value
         if data is None:
             continue
         read += 1

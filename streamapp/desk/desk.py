@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from streamapp._base import failpoints
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.config import StreamsConfig
 from streamapp.desk.letters import Letter
@@ -58,6 +60,23 @@ class FailureDesk:
         record = read_record(self._config, self.topic, int(partition), int(offset))
         return next(self._edited(marks, iter([record]))), marks
 
+    def whole(self, letter: Letter) -> Letter:
+        """The letter with its record. A record that failed after a wait in an operator's buffer is looked up where it came from.
+
+        Raises `StreamsError` where the record is not there any more.
+        """
+        if not letter.lacks_record:
+            return letter
+        where = letter.said("topic"), int(letter.said("partition")), int(letter.said("offset"))
+        try:
+            record = read_record(self._config, *where)
+        except StreamsError as error:
+            raise StreamsError(
+                f"letter {letter.id} has no record, because it had waited in a buffer, and its source cannot be read: {error}. "
+                "Give it a record with edit, or discard it"
+            ) from error
+        return replace(letter, key=record.key, value=record.value)
+
     def _edited(self, marks: Marks, letters: Iterator[Letter]) -> Iterator[Letter]:
         for letter in letters:
             edit = marks.edit_of(letter.id)
@@ -88,7 +107,7 @@ class FailureDesk:
         with _Transactions(self._config, self.topic, self._marks_topic) as transactions:
             letters, marks = self.letters()  # after earlier desks were fenced
             chosen = [each for each in letters if matches(each) and (force or marks.state(each.id) == "open")]
-            back = [(each, each.replayed(self.topic)) for each in chosen]
+            back = [(each, self.whole(each).replayed(self.topic)) for each in chosen]
             self._check_targets({record.topic for _, record in back})
             batches = iter(back)
             size = _BATCH if rate is None else max(1, min(_BATCH, round(rate)))
@@ -188,7 +207,9 @@ class _Transactions:
                     **where,
                 )
                 self._producer.poll(0)
+            failpoints.hit("desk-written")
             self._ask("commit_transaction", _PATIENCE_SECONDS)
+            failpoints.hit("desk-committed")
         except BaseException:
             with suppress(KafkaException):  # of a fenced or lost producer: brokers abort by themselves
                 self._producer.abort_transaction(_PATIENCE_SECONDS)

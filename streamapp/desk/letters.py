@@ -53,6 +53,12 @@ class Letter:
         return f"{self.said('topic')}-{self.said('partition')} at {self.said('offset')}"
 
     @property
+    def lacks_record(self) -> bool:
+        """Whether the letter names the source of a record and has no record, as after a wait in an operator's buffer."""
+        known = self.said("topic") not in ("", "null") and self.said("offset").isdecimal()
+        return self.key is None and self.value is None and not self.edited and known
+
+    @property
     def own_headers(self) -> Headers:
         """The headers that the record had before it failed."""
         return tuple(each for each in self.headers if not each[0].startswith((_KAFKA, LETTER)))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from streamapp._base.names import check_name
 from streamapp.dsl.context import Context
 from streamapp.dsl.steps import Fixed
 from streamapp.engine.operator import Operator
 from streamapp.engine.operators.guarded import Guarded
 from streamapp.engine.operators.parking import Parking
 from streamapp.engine.operators.processor import ProcessorOperator
+from streamapp.engine.operators.staged import Staged
 from streamapp.errors import TopologyError
 from streamapp.on_error import Answer, Chooser, OnError, Retry, check_on_error
 from streamapp.serdes import BytesSerde
@@ -17,7 +19,15 @@ from streamapp.serdes.base import Serde
 from streamapp.state.kinds import KeyValue
 from streamapp.state.spec import StoreSpec
 
-__all__ = ["answer_of_edge", "answered"]
+__all__ = [
+    "answer_of_aggregation",
+    "answer_of_edge",
+    "answer_of_table",
+    "answered",
+    "refuse_answers",
+    "refuse_retry",
+    "staged",
+]
 
 
 def answered(
@@ -40,16 +50,12 @@ def answered(
             f"{name} is a processor, and what it has written and forwarded before it raises cannot be taken back: it cannot have "
             'on_error=Retry. Put the call that may fail into map_values(on_error=Retry...) in front of it, or use "skip" or "dead_letter"'
         )
-    keys = on_error.key_serde or key_serde or context.config.default_key_serde
-    values = on_error.value_serde or value_serde or context.config.default_value_serde
-    for part, serde in (("key", keys), ("value", values)):
-        if serde is None:
-            raise TopologyError(
-                f"records of {name} wait in a store for their retry, and there is no serde for their {part}s: give "
-                f"Retry.by_key({part}_serde=...), or set default_{part}_serde in the StreamsConfig that StreamsBuilder gets"
-            )
-    assert keys is not None
-    assert values is not None
+    if on_error.by == "topic":
+        raise TopologyError(
+            f"{name} looks rows up and cannot have retry topics: use Retry.by_key(), or put a map_values(on_error=Retry.topics(...)) "
+            "behind it"
+        )
+    keys, values = _serdes_of(on_error, context, name, key_serde, value_serde)
     store = f"{name}-parked"
     spec = StoreSpec[Any](
         name=store,
@@ -59,6 +65,38 @@ def answered(
         persistent=context.config.dsl_store_type == "rocksdb",
     )
     return Fixed(Parking(operator, on_error, store, keys, values), spec)
+
+
+def staged(
+    context: Context,
+    operator: Operator,
+    on_error: OnError | None,
+    name: str,
+    key_serde: Serde[Any] | None,
+    value_serde: Serde[Any] | None,
+) -> Staged | None:
+    """The operator with retry topics, if the answer is that."""
+    if not isinstance(on_error, Retry) or on_error.by != "topic" or isinstance(operator, ProcessorOperator):
+        return None
+    keys, values = _serdes_of(on_error, context, name, key_serde, value_serde)
+    sinks = tuple(f"{name}-retry-{stage}-sink" for stage in range(1, len(on_error.delays) + 1))
+    return Staged(operator, on_error, check_name(name), sinks, keys, values)
+
+
+def _serdes_of(
+    retry: Retry, context: Context, name: str, key_serde: Serde[Any] | None, value_serde: Serde[Any] | None
+) -> tuple[Serde[Any], Serde[Any]]:
+    keys = retry.key_serde or key_serde or context.config.default_key_serde
+    values = retry.value_serde or value_serde or context.config.default_value_serde
+    for part, serde in (("key", keys), ("value", values)):
+        if serde is None:
+            raise TopologyError(
+                f"records of {name} wait for their retry, and there is no serde for their {part}s: give the Retry a {part}_serde, "
+                f"or set default_{part}_serde in the StreamsConfig that StreamsBuilder gets"
+            )
+    assert keys is not None
+    assert values is not None
+    return keys, values
 
 
 def answer_of_edge(on_error: OnError | None, where: str, what: str) -> Answer | Chooser | None:
@@ -71,3 +109,42 @@ def answer_of_edge(on_error: OnError | None, where: str, what: str) -> Answer | 
             f'{where}: {what} gets no better by a retry; on_error is "fail", "skip", "dead_letter" or a function here'
         )
     return on_error
+
+
+def refuse_retry(on_error: OnError | None, where: str, why: str, instead: str) -> Answer | Chooser | None:
+    """The answer of an operator that cannot let records wait. Raises `TopologyError` for a `Retry`."""
+    if on_error is None:
+        return None
+    check_on_error(on_error, where)
+    if isinstance(on_error, Retry):
+        raise TopologyError(f"{where} cannot have on_error=Retry: {why}. {instead}")
+    return on_error
+
+
+def answer_of_table(on_error: OnError | None, where: str) -> Answer | Chooser | None:
+    """The answer of an operator of tables, which leaves out the row whose function raises."""
+    return refuse_retry(
+        on_error,
+        where,
+        "a change of a table that waits would be missed by all that read the table meanwhile",
+        "Try again in front of the table: stream.map_values(on_error=Retry...).to_table()",
+    )
+
+
+def answer_of_aggregation(on_error: OnError | None, where: str) -> Answer | Chooser | None:
+    """The answer of an aggregation of a stream, which leaves out the record for which a function raises."""
+    return refuse_retry(
+        on_error,
+        where,
+        "its function changes the aggregate, and windows close while a record waits",
+        "Put the call that may fail into map_values(on_error=Retry...) in front of it",
+    )
+
+
+def refuse_answers(on_error: OnError | None, where: str) -> None:
+    """Raises `TopologyError` for an answer of an aggregation of a table, which takes old values back."""
+    if on_error is not None:
+        raise TopologyError(
+            f"{where} cannot have on_error: a change that is left out would be taken back later, though it never went in. "
+            "Check the rows in front of it: group_by(on_error=...) leaves out the row for which it raises"
+        )

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from streamapp._base.callables import require_function
 from streamapp._base.names import check_name
+from streamapp.dsl.answers import refuse_retry
 from streamapp.dsl.graph_nodes import ProcessorNode
 from streamapp.dsl.steps import Fixed, Step
 from streamapp.engine.operator import Operator
+from streamapp.engine.operators.guarded import guarded
 from streamapp.engine.operators.stateless import Branch, PassThrough
 from streamapp.errors import TopologyError
+from streamapp.on_error import Answer, Chooser, OnError
 
 if TYPE_CHECKING:
     from streamapp.dsl.kstream import KStream
@@ -23,12 +26,14 @@ V = TypeVar("V")
 
 
 class _BranchStep(Step):
-    def __init__(self) -> None:
+    def __init__(self, on_error: Answer | Chooser | None) -> None:
         self.predicates: list[Callable[[Any, Any], bool]] = []
         self.children: list[str] = []
+        self._on_error = on_error
 
     def operator(self, versioned: bool) -> Operator:
-        return Branch(tuple(self.predicates), tuple(self.children))
+        branch = Branch(tuple(self.predicates), tuple(self.children))
+        return guarded(branch, self._on_error, holds=True)
 
 
 class _Branches(dict[str, "KStream[K, V]"], Generic[K, V]):
@@ -59,10 +64,17 @@ class BranchedKStream(Generic[K, V]):
     [('N2', 20)]
     """
 
-    def __init__(self, source: KStream[K, V], name: str | None) -> None:
+    def __init__(self, source: KStream[K, V], name: str | None, on_error: OnError | None = None) -> None:
         self._source = source
-        self._step = _BranchStep()
         self._name = source._context.names.given_or_new(name, "KSTREAM-BRANCH-")
+        self._step = _BranchStep(
+            refuse_retry(
+                on_error,
+                self._name,
+                "its predicates say where a record goes and are not tried again",
+                "Put the call that may fail into map_values(on_error=Retry...) in front of it",
+            )
+        )
         self._node = ProcessorNode(self._name, self._step)
         self._branches: dict[str, KStream[K, V]] = {}
         self._closed = False

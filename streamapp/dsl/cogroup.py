@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
 from streamapp.dsl.aggregation import Aggregator, check_adder, check_initializer, check_merger
+from streamapp.dsl.answers import answer_of_aggregation
 from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.graph import Node
 from streamapp.dsl.graph_nodes import ProcessorNode
@@ -18,6 +19,7 @@ from streamapp.engine.operator import Operator
 from streamapp.engine.operators.aggregate import StreamAggregate
 from streamapp.engine.operators.views import StoreView, TableView
 from streamapp.errors import TopologyError
+from streamapp.on_error import OnError
 from streamapp.serdes.base import Serde
 from streamapp.state.spec import StoreSpec
 from streamapp.windows import SessionWindows, SlidingWindows, Windows
@@ -81,6 +83,7 @@ class CogroupedKStream(Generic[K, VA]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KTable[K, VA]:
         """The table of the aggregates, from ``initializer()`` on; None deletes a row. (``CogroupedKStream.aggregate``)
 
@@ -100,7 +103,7 @@ class CogroupedKStream(Generic[K, VA]):
                 store=store, initializer=initializer, aggregator=aggregator, send_old=send_old
             )
 
-        merged = self._build(spec, make_operator, StoreView(store), name, m.name, None, m.versioned)
+        merged = self._build(spec, make_operator, StoreView(store), name, m.name, None, m.versioned, on_error)
         node, step = merged.node, merged.step
         return KTable(self._context, node.name, node, merged.sources, key_serde, value_serde, step, m.name)
 
@@ -135,6 +138,7 @@ class CogroupedKStream(Generic[K, VA]):
         merger: Callable[[Any, Any, Any], Any] | None,
         materialized: Materialized | None,
         name: str | None,
+        on_error: OnError | None,
     ) -> WindowedKTable[Any, Any, Any]:
         check_initializer(initializer, f"aggregate() of {self._first.name}")
         check_materialized(materialized, f"the co-grouped aggregation of {self._first.name}")
@@ -148,7 +152,9 @@ class CogroupedKStream(Generic[K, VA]):
                 merger, store=store, initializer=initializer, aggregator=aggregator, send_old=send_old
             )
 
-        merged = self._build(spec, make_operator, kind.view(store), name, m.name, kind.final_after_ms, None)
+        merged = self._build(
+            spec, make_operator, kind.view(store), name, m.name, kind.final_after_ms, None, on_error
+        )
         table: WindowedKTable[Any, Any, Any] = WindowedKTable(
             self._context,
             merged.node.name,
@@ -178,6 +184,7 @@ class CogroupedKStream(Generic[K, VA]):
         queryable: str | None,
         grace_ms: int | None,
         versioned: bool | None,
+        on_error: OnError | None,
     ) -> _Merged:
         """One aggregation for each stream, all on one store, and a node where they come together."""
         context, names = self._context, self._context.names
@@ -185,7 +192,8 @@ class CogroupedKStream(Generic[K, VA]):
         aggregations: list[tuple[Node, AggregateStep]] = []
         for number, (grouped, aggregator) in enumerate(self._groups.items()):
             node_name = names.suffixed_or_new(name, f"-cogroup-agg-{number}", "COGROUPKSTREAM-AGGREGATE-")
-            step = AggregateStep(spec, _Bound(make_operator, spec.name, aggregator), view)
+            answer = answer_of_aggregation(on_error, node_name)
+            step = AggregateStep(spec, _Bound(make_operator, spec.name, aggregator), view, answer)
             node = ProcessorNode(node_name, step)
             node.grace_ms, node.output_versioned = grace_ms, versioned
             context.graph.add(node, self._parents[grouped])
@@ -255,6 +263,7 @@ class TimeWindowedCogroupedKStream(Generic[K, VA]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> WindowedKTable[K, Any, VA]:
         """The table of the aggregates by key and window. (``TimeWindowedCogroupedKStream.aggregate``)
 
@@ -268,7 +277,7 @@ class TimeWindowedCogroupedKStream(Generic[K, VA]):
         >>> [(str(window), count) for window, count in try_out(counted, [("ann", "x", 12)])]
         [('[ann@10/20]', 1)]
         """
-        return self._cogrouped._windowed(self._kind, initializer, None, materialized, name)
+        return self._cogrouped._windowed(self._kind, initializer, None, materialized, name, on_error)
 
 
 class SessionWindowedCogroupedKStream(Generic[K, VA]):
@@ -294,6 +303,7 @@ class SessionWindowedCogroupedKStream(Generic[K, VA]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> WindowedKTable[K, Any, VA]:
         """The table of the aggregates by key and session; ``merger(key, first, second)`` makes one of two.
         (``SessionWindowedCogroupedKStream.aggregate``)
@@ -308,4 +318,4 @@ class SessionWindowedCogroupedKStream(Generic[K, VA]):
         [('[ann@12/12]', 1)]
         """
         check_merger(merger, f"aggregate() of {self._cogrouped._first.name}")
-        return self._cogrouped._windowed(self._kind, initializer, merger, materialized, name)
+        return self._cogrouped._windowed(self._kind, initializer, merger, materialized, name, on_error)

@@ -31,6 +31,7 @@ from streamapp.engine.operators.foreign_key import (
     SubscriptionSerde,
     response_partition,
 )
+from streamapp.on_error import Answer, Chooser
 from streamapp.serdes import BytesSerde
 from streamapp.state import operator_kinds
 from streamapp.state.spec import StoreSpec
@@ -58,6 +59,7 @@ def join_on_foreign_key(
     is_left_join: bool,
     materialized: Materialized | None,
     name: str | None,
+    on_error: Answer | Chooser | None,
 ) -> KTable[Any, Any]:
     """The nodes of a foreign-key join, named and ordered as in ``KTableImpl.doJoinOnForeignKey``."""
     context, names, graph = left._context, left._context.names, left._context.graph
@@ -80,7 +82,13 @@ def join_on_foreign_key(
         named("-subscription-registration-processor", _REGISTRATION),
         _VersionedStep(
             lambda versioned: SubscriptionSend(
-                extractor, is_left_join, registration_topic, foreign_key_serde, value_serde, versioned
+                extractor,
+                is_left_join,
+                registration_topic,
+                foreign_key_serde,
+                value_serde,
+                versioned,
+                on_error,
             )
         ),
         checks_versions=True,
@@ -159,7 +167,7 @@ def join_on_foreign_key(
     left_view = left._step.view()
     resolve = ProcessorNode(
         named("-subscription-response-resolver", _RESOLVER),
-        Fixed(ResponseJoin(left_view, joiner, is_left_join, registration_topic, value_serde)),
+        Fixed(ResponseJoin(left_view, joiner, is_left_join, registration_topic, value_serde, on_error)),
         left_view.store_names,
     )
     graph.add(resolve, response_source)

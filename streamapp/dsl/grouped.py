@@ -17,6 +17,7 @@ from streamapp.dsl.aggregation import (
     subtract_one,
     zero,
 )
+from streamapp.dsl.answers import answer_of_aggregation, refuse_answers
 from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.cogroup import CogroupedKStream
 from streamapp.dsl.context import Context
@@ -32,6 +33,7 @@ from streamapp.dsl.windowed_streams import SessionWindowedKStream, TimeWindowedK
 from streamapp.engine.operator import Operator
 from streamapp.engine.operators.table import TableAggregate, TableReduce
 from streamapp.engine.operators.views import StoreView
+from streamapp.on_error import OnError
 from streamapp.serdes import LongSerde
 from streamapp.serdes.base import Serde
 from streamapp.windows import SessionWindows, SlidingWindows, Windows
@@ -49,6 +51,9 @@ class KGroupedStream(Described[K, V]):
     Aggregations without windows drop, and count, records whose key or value is None. A result's timestamp is the
     largest of the records that went in; records that come out of order go in like all others. Each aggregation has a
     store with a changelog, and a repartition topic before it if the key may have changed.
+
+    ``on_error`` decides about a record for which a function raises (see `OnError`, docs/failures.md): the aggregate stays as it was.
+    Records of an aggregation do not wait for a `Retry`.
 
     >>> from streamapp.testing import try_out
     >>> try_out(lambda delays: delays.group_by_key().reduce(max), [("UA", 5), ("UA", 20), ("UA", 10)])
@@ -72,7 +77,13 @@ class KGroupedStream(Described[K, V]):
         self.repartition_name = repartition_name
         self._repartitioned: RepartitionNode | None = None
 
-    def count(self, *, materialized: Materialized | None = None, name: str | None = None) -> KTable[K, int]:
+    def count(
+        self,
+        *,
+        materialized: Materialized | None = None,
+        name: str | None = None,
+        on_error: OnError | None = None,
+    ) -> KTable[K, int]:
         """Counts the records of each key. (``KGroupedStream.count``)
 
         >>> from streamapp import StreamsBuilder, StringSerde
@@ -81,7 +92,7 @@ class KGroupedStream(Described[K, V]):
         <KTable by-plane>
         """
         self._begin_count(materialized)
-        return self._aggregate(COUNT, materialized, name)
+        return self._aggregate(COUNT, materialized, name, on_error)
 
     def reduce(
         self,
@@ -89,6 +100,7 @@ class KGroupedStream(Described[K, V]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KTable[K, V]:
         """Combines the values of each key by ``reducer(aggregate, value)``; the first value is the first result. None
         deletes the row. (``KGroupedStream.reduce``)
@@ -98,7 +110,7 @@ class KGroupedStream(Described[K, V]):
         ...     [("a", "to"), ("a", "be")])
         [('a', 'to'), ('a', 'to be')]
         """
-        return self._aggregate(reducing(reducer, self.name, self.value_serde), materialized, name)
+        return self._aggregate(reducing(reducer, self.name, self.value_serde), materialized, name, on_error)
 
     def aggregate(
         self,
@@ -107,6 +119,7 @@ class KGroupedStream(Described[K, V]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KTable[K, VA]:
         """Folds the values of each key: ``aggregator(key, value, aggregate)`` from ``initializer()`` on. None deletes
         the row.
@@ -118,7 +131,7 @@ class KGroupedStream(Described[K, V]):
         ...     [("a", "to"), ("a", "be")])
         [('a', 2), ('a', 4)]
         """
-        return self._aggregate(folding(initializer, aggregator, self.name), materialized, name)
+        return self._aggregate(folding(initializer, aggregator, self.name), materialized, name, on_error)
 
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
@@ -159,7 +172,11 @@ class KGroupedStream(Described[K, V]):
             self._context.names.new_store(COUNT.prefix)
 
     def _aggregate(
-        self, aggregation: Aggregation, materialized: Materialized | None, name: str | None
+        self,
+        aggregation: Aggregation,
+        materialized: Materialized | None,
+        name: str | None,
+        on_error: OnError | None,
     ) -> KTable[Any, Any]:
         operator = f"the aggregation of {self.name}"
         check_materialized(materialized, operator, self.key_serde, aggregation.value_serde)
@@ -170,7 +187,10 @@ class KGroupedStream(Described[K, V]):
         key_serde = context.key_serde(m.key_serde or self.key_serde, node_name)
         value_serde = context.value_serde(m.value_serde or aggregation.value_serde, node_name)
         spec = key_value_spec(context, store, materialized, key_serde, value_serde)
-        step = AggregateStep(spec, lambda send_old: aggregation.by_key(store, send_old), StoreView(store))
+        answer = answer_of_aggregation(on_error, node_name)
+        step = AggregateStep(
+            spec, lambda send_old: aggregation.by_key(store, send_old), StoreView(store), answer
+        )
         node = ProcessorNode(node_name, step)
         node.output_versioned = m.versioned
         sources = self._add_aggregation(node, store, m.name is not None)
@@ -207,6 +227,8 @@ class KGroupedTable(Described[K, V]):
     When a row changes, its old value is taken out of its group's aggregate, then the new one is put in. Rows
     whose new key or value is None do not take part. A result's timestamp is the largest of the rows that went in. Each
     aggregation has a store with a changelog, and a repartition topic before it.
+
+    No ``on_error`` is possible: a change that is left out would be taken back later, though it never went in.
 
     >>> from streamapp.testing import try_out
     >>> seats = [("ann", "window"), ("ann", "aisle")]
@@ -252,6 +274,7 @@ class KGroupedTable(Described[K, V]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KTable[K, V]:
         """Combines the values of each group: ``subtractor(aggregate, old)``, then ``adder(aggregate, new)``. None
         deletes the row. (``KGroupedTable.reduce``)
@@ -262,6 +285,7 @@ class KGroupedTable(Described[K, V]):
         >>> try_out(lambda stream: stream.to_table().group_by(lambda who, n: ("all", n)).reduce(add, sub), points)
         [('all', 3), ('all', 7), ('all', 9)]
         """
+        refuse_answers(on_error, f"reduce() of {self.name}")
         require_function(adder, f"reduce() of {self.name}", "an adder of aggregate and value", 2)
         require_function(subtractor, f"reduce() of {self.name}", "a subtractor of aggregate and value", 2)
         return self._aggregate(
@@ -280,6 +304,7 @@ class KGroupedTable(Described[K, V]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KTable[K, VA]:
         """Folds the rows of each group: ``subtractor(key, old, aggregate)``, then ``adder(key, new, aggregate)``, from
         ``initializer()`` on. None deletes the row. (``KGroupedTable.aggregate``)
@@ -293,6 +318,7 @@ class KGroupedTable(Described[K, V]):
         [('aisle', ['ann']), ('aisle', ['ann', 'bob']), ('aisle', ['bob'])]
         """
         operator = f"aggregate() of {self.name}"
+        refuse_answers(on_error, operator)
         check_initializer(initializer, operator)
         check_adder(adder, operator, "an adder")
         check_adder(subtractor, operator, "a subtractor")

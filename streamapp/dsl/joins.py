@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamapp._base.callables import require_function
 from streamapp._base.durations import Duration, to_ms
 from streamapp._base.names import check_name
+from streamapp.dsl.answers import answered, refuse_retry
 from streamapp.dsl.global_ktable import GlobalKTable
 from streamapp.dsl.graph_nodes import ProcessorNode
 from streamapp.dsl.steps import Fixed
@@ -18,6 +19,7 @@ from streamapp.dsl.stream_topics import repartitioned_for_join
 from streamapp.engine.operators.stream_table_join import StreamGlobalTableJoin, StreamTableJoin
 from streamapp.engine.operators.views import StoreView
 from streamapp.errors import ConfigError, TopologyError
+from streamapp.on_error import OnError
 from streamapp.serdes.base import Serde
 from streamapp.state import operator_kinds
 from streamapp.state.spec import StoreSpec
@@ -46,6 +48,7 @@ class JoinCall:
     other_value_serde: Serde[Any] | None = None
     grace: Duration | None = None
     name: str | None = None
+    on_error: OnError | None = None
 
     def check(self, stream: str) -> None:
         """Raises `TopologyError` for arguments that no join takes."""
@@ -92,7 +95,20 @@ def _join_stream(stream: KStream[Any, Any], other: KStream[Any, Any], call: Join
     given = call.stream_joined or StreamJoined(
         key_serde=call.key_serde, value_serde=call.value_serde, other_value_serde=call.other_value_serde
     )
-    return join_streams(stream, other, call.joiner, call.windows, call.with_key, given, call.kind)
+    where = f"the join of {stream.name} and {other.name}"
+    on_error = refuse_retry(
+        call.on_error,
+        where,
+        "the other stream would join the record, or miss it, while it waits",
+        "Let the joiner give both values, and put the function behind it: map_values(on_error=Retry...)",
+    )
+    if on_error is not None and call.kind != "inner":
+        raise TopologyError(
+            f"{where} is a {call.kind} join, whose joiner also gets records that have waited for a match, and their source is "
+            "not known any more: it cannot have on_error. Let the joiner give both values, and put the function behind it: "
+            "map_values(on_error=...)"
+        )
+    return join_streams(stream, other, call.joiner, call.windows, call.with_key, given, call.kind, on_error)
 
 
 def _join_table(stream: KStream[Any, Any], table: KTable[Any, Any], call: JoinCall) -> KStream[Any, Any]:
@@ -122,14 +138,21 @@ def _join_table(stream: KStream[Any, Any], table: KTable[Any, Any], call: JoinCa
         context.stores[buffer.name] = buffer
         if name is None:
             context.names.note_generated(store=buffer.name, changelog=f"{buffer.name}-changelog")
-    operator = StreamTableJoin(
-        table=view,
-        joiner=with_key_joiner(call.joiner, call.with_key),
-        left=left,
-        grace_ms=grace_ms,
-        buffer_store=None if buffer is None else buffer.name,
-    )
-    node = ProcessorNode(node_name, Fixed(operator, *(() if buffer is None else (buffer,))), view.store_names)
+    operator = StreamTableJoin(table=view, joiner=with_key_joiner(call.joiner, call.with_key), left=left)
+    if buffer is None:
+        step = answered(
+            context, operator, call.on_error, node_name, key_serde, value_serde or stream.value_serde
+        )
+    else:
+        on_error = refuse_retry(
+            call.on_error,
+            node_name,
+            "its records wait in a buffer already, in the order of time",
+            "Put the function behind it: map_values(on_error=Retry...)",
+        )
+        buffered = replace(operator, grace_ms=grace_ms, buffer_store=buffer.name, on_error=on_error)
+        step = Fixed(buffered, buffer)
+    node = ProcessorNode(node_name, step, view.store_names)
     node.relaxed_null_keys = left
     context.graph.add(node, stream._node)
     return context.faces.stream(context, node_name, node, sources, key_serde, None)
@@ -175,6 +198,7 @@ def _join_global_table(
         joiner=with_key_joiner(call.joiner, call.with_key),
         left=call.kind == "left",
     )
-    node = ProcessorNode(node_name, Fixed(operator))
+    step = answered(context, operator, call.on_error, node_name, stream.key_serde, stream.value_serde)
+    node = ProcessorNode(node_name, step)
     node.relaxed_null_keys = call.kind == "left"
     return next_stream(stream, node, stream.key_serde, None, repartition_required=stream.repartition_required)

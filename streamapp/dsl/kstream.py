@@ -417,6 +417,7 @@ class KStream(Described[K, V]):
         key_serde: Serde[K] | None = None,
         value_serde: Serde[V] | None = None,
         other_value_serde: Serde[V2] | None = None,
+        on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     @overload
     def join(
@@ -430,6 +431,7 @@ class KStream(Described[K, V]):
         key_serde: Serde[K] | None = None,
         value_serde: Serde[V] | None = None,
         other_value_serde: Serde[V2] | None = None,
+        on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     @overload
     def join(
@@ -442,6 +444,7 @@ class KStream(Described[K, V]):
         value_serde: Serde[V] | None = None,
         grace: Duration | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     @overload
     def join(
@@ -454,6 +457,7 @@ class KStream(Described[K, V]):
         value_serde: Serde[V] | None = None,
         grace: Duration | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     @overload
     def join(
@@ -464,6 +468,7 @@ class KStream(Described[K, V]):
         with_key: Literal[False] = False,
         key_selector: Callable[[K, V], K2],
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     @overload
     def join(
@@ -474,6 +479,7 @@ class KStream(Described[K, V]):
         with_key: Literal[True],
         key_selector: Callable[[K, V], K2],
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     def join(
         self,
@@ -489,6 +495,7 @@ class KStream(Described[K, V]):
         other_value_serde: Serde[V2] | None = None,
         grace: Duration | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, Any]:
         """Joins each record with matching ones of another stream, or with a row of a table.
 
@@ -506,6 +513,9 @@ class KStream(Described[K, V]):
 
         Records without key, value or match are dropped; those without key or value are counted. Where the key may have
         changed, a repartition topic comes first. Late records: see `JoinedKStream.late_records`. (``KStream.join``)
+
+        ``on_error`` is for what the joiner and the key selector raise. A `Retry` looks the row up again, as it is then; it is for
+        look-ups in tables without grace. Of a join of streams all pairs of the record are left out, and only inner joins answer.
 
         >>> from streamapp import JoinWindows
         >>> from streamapp.testing import try_out
@@ -532,6 +542,7 @@ class KStream(Described[K, V]):
             other_value_serde=other_value_serde,
             grace=grace,
             name=name,
+            on_error=on_error,
         )
         return joins.joined(self, other, call)
 
@@ -547,6 +558,7 @@ class KStream(Described[K, V]):
         key_serde: Serde[K] | None = None,
         value_serde: Serde[V] | None = None,
         other_value_serde: Serde[V2] | None = None,
+        on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     @overload
     def left_join(
@@ -560,6 +572,7 @@ class KStream(Described[K, V]):
         key_serde: Serde[K] | None = None,
         value_serde: Serde[V] | None = None,
         other_value_serde: Serde[V2] | None = None,
+        on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     @overload
     def left_join(
@@ -572,6 +585,7 @@ class KStream(Described[K, V]):
         value_serde: Serde[V] | None = None,
         grace: Duration | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     @overload
     def left_join(
@@ -584,6 +598,7 @@ class KStream(Described[K, V]):
         value_serde: Serde[V] | None = None,
         grace: Duration | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     @overload
     def left_join(
@@ -594,6 +609,7 @@ class KStream(Described[K, V]):
         with_key: Literal[False] = False,
         key_selector: Callable[[K, V], K2],
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     @overload
     def left_join(
@@ -604,6 +620,7 @@ class KStream(Described[K, V]):
         with_key: Literal[True],
         key_selector: Callable[[K, V], K2],
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, VR]: ...
     def left_join(
         self,
@@ -619,6 +636,7 @@ class KStream(Described[K, V]):
         other_value_serde: Serde[V2] | None = None,
         grace: Duration | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, Any]:
         """As `join`, but records without key or match are kept: the joiner gets None for the right side.
         (``KStream.leftJoin``, KIP-962)
@@ -645,6 +663,7 @@ class KStream(Described[K, V]):
             other_value_serde=other_value_serde,
             grace=grace,
             name=name,
+            on_error=on_error,
         )
         return joins.joined(self, other, call)
 
@@ -657,6 +676,7 @@ class KStream(Described[K, V]):
         *,
         with_key: Literal[False] = False,
         stream_joined: StreamJoined | None = None,
+        on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     @overload
     def outer_join(
@@ -667,6 +687,7 @@ class KStream(Described[K, V]):
         *,
         with_key: Literal[True],
         stream_joined: StreamJoined | None = None,
+        on_error: OnError | None = None,
     ) -> JoinedKStream[K, VR, V, V2]: ...
     def outer_join(
         self,
@@ -676,6 +697,7 @@ class KStream(Described[K, V]):
         *,
         with_key: bool = False,
         stream_joined: StreamJoined | None = None,
+        on_error: OnError | None = None,
     ) -> KStream[K, Any]:
         """As `join` with a stream, but the records of both sides are kept. (``KStream.outerJoin``, KIP-962)
 
@@ -690,7 +712,14 @@ class KStream(Described[K, V]):
         >>> try_out(pairs, [("ann", "buy", 5)], [("bob", "home", 8), ("eve", "home", 99)])
         [('ann', 'buy on None'), ('bob', 'None on home')]
         """
-        call = JoinCall("outer", joiner, with_key=with_key, windows=windows, stream_joined=stream_joined)
+        call = JoinCall(
+            "outer",
+            joiner,
+            with_key=with_key,
+            windows=windows,
+            stream_joined=stream_joined,
+            on_error=on_error,
+        )
         return joins.joined(self, other, call)
 
     # ------------------------------------------------------------------ several streams
@@ -723,8 +752,10 @@ class KStream(Described[K, V]):
             repartition_required=self.repartition_required or other.repartition_required,
         )
 
-    def split(self, name: str | None = None) -> BranchedKStream[K, V]:
+    def split(self, name: str | None = None, *, on_error: OnError | None = None) -> BranchedKStream[K, V]:
         """Begins to split the stream into branches. (``KStream.split``)
+
+        ``on_error`` is for what the predicates raise.
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> text = StringSerde()
@@ -732,7 +763,7 @@ class KStream(Described[K, V]):
         >>> sorted(flights.split("by-").branch(lambda k, v: v == "late", "late").default_branch("other"))
         ['by-late', 'by-other']
         """
-        return BranchedKStream(self, name)
+        return BranchedKStream(self, name, on_error)
 
     # ------------------------------------------------------------------ topics, tables and groups
 

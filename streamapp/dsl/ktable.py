@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
 
 from streamapp._base.callables import check_supplier, require_function
+from streamapp.dsl.answers import answer_of_table
 from streamapp.dsl.arguments import check_materialized, check_stores
 from streamapp.dsl.context import Context
 from streamapp.dsl.graph import Node
@@ -21,8 +22,10 @@ from streamapp.engine.operators.table import (
     TableMapValues,
     TableTransformValues,
 )
+from streamapp.engine.operators.table_answers import or_none
 from streamapp.engine.operators.transformer import ValueTransformer
 from streamapp.engine.operators.views import FilterView, MapView, TransformView
+from streamapp.on_error import OnError
 from streamapp.serdes.base import Serde
 from streamapp.state.spec import StoreSpec
 from streamapp.suppressed import Suppressed
@@ -46,6 +49,9 @@ class KTable(Described[K, V]):
     Methods return new tables, which follow the changes of this one. A derived table is kept in a store of its own only
     if ``materialized`` names it; otherwise its rows are computed when a join asks. An update that comes late overwrites
     the row, unless the table is versioned. (Kafka Streams: ``KTable``.)
+
+    ``on_error`` decides about a row for which the function of a method raises (see `OnError`, docs/failures.md). Where the answer is
+    to go on, the row is not in the result, as if the function had returned None. Records of tables do not wait for a `Retry`.
 
     >>> from streamapp.testing import try_out
     >>> gates = [("A1", "open"), ("A1", "closed"), ("B2", "open")]
@@ -86,6 +92,7 @@ class KTable(Described[K, V]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KTable[K, V]:
         """The rows for which ``predicate(key, value)`` holds; a row that stops matching is deleted. (``KTable.filter``)
 
@@ -96,7 +103,7 @@ class KTable(Described[K, V]):
         >>> try_out(lambda delays: delays.to_table().filter(lambda k, v: v > 15), [("UA1", 20), ("UA1", 5)])
         [('UA1', 20), ('UA1', None)]
         """
-        return self._filter(predicate, False, materialized, name)
+        return self._filter(predicate, False, materialized, name, on_error)
 
     def filter_not(
         self,
@@ -104,6 +111,7 @@ class KTable(Described[K, V]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KTable[K, V]:
         """The rows for which ``predicate(key, value)`` does not hold. (``KTable.filterNot``)
 
@@ -111,7 +119,7 @@ class KTable(Described[K, V]):
         >>> try_out(lambda delays: delays.to_table().filter_not(lambda k, v: v > 15), [("UA1", 5), ("UA1", 20)])
         [('UA1', 5), ('UA1', None)]
         """
-        return self._filter(predicate, True, materialized, name)
+        return self._filter(predicate, True, materialized, name, on_error)
 
     @overload
     def map_values(
@@ -121,6 +129,7 @@ class KTable(Described[K, V]):
         with_key: Literal[False] = False,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KTable[K, V2]: ...
     @overload
     def map_values(
@@ -130,6 +139,7 @@ class KTable(Described[K, V]):
         with_key: Literal[True],
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KTable[K, V2]: ...
     def map_values(
         self,
@@ -138,6 +148,7 @@ class KTable(Described[K, V]):
         with_key: bool = False,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KTable[K, V2]:
         """Rows with new values: ``fn(value)``, or ``fn(key, value)``. (``KTable.mapValues``)
 
@@ -157,11 +168,12 @@ class KTable(Described[K, V]):
         )
         spec = self._spec(materialized, "KTABLE-MAPVALUES-", None)
         node_name = self._context.names.given_or_new(name, "KTABLE-MAPVALUES-")
+        answer = answer_of_table(on_error, node_name)
         step = DerivedStep(
             self._step,
             spec,
-            lambda store, send_old, versioned: TableMapValues(fn, with_key, store, send_old),
-            lambda parent: MapView(parent, fn, with_key),
+            lambda store, send_old, versioned: TableMapValues(fn, with_key, store, send_old, answer),
+            lambda parent: MapView(parent, or_none(fn, answer), with_key),
         )
         return self._derived(ProcessorNode(node_name, step), step, materialized, None)
 
@@ -171,6 +183,7 @@ class KTable(Described[K, V]):
         *store_names: str,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KTable[K, Any]:
         """Rows with values from a `ValueTransformer` of its own for each task, which may use the named stores.
 
@@ -190,11 +203,12 @@ class KTable(Described[K, V]):
         check_supplier(supplier, node_name, "transform", 2)
         check_stores(store_names, node_name)
         spec = self._spec(materialized, None, None)
+        answer = answer_of_table(on_error, node_name)
         step = DerivedStep(
             self._step,
             spec,
-            lambda store, send_old, versioned: TableTransformValues(supplier, store, send_old),
-            lambda parent: TransformView(parent, supplier),
+            lambda store, send_old, versioned: TableTransformValues(supplier, store, send_old, answer),
+            lambda parent: TransformView(parent, supplier, answer),
         )
         return self._derived(ProcessorNode(node_name, step, store_names), step, materialized, None)
 
@@ -230,6 +244,7 @@ class KTable(Described[K, V]):
         key_serde: Serde[K2] | None = None,
         value_serde: Serde[V2] | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KGroupedTable[K2, V2]:
         """Groups the rows by ``fn(key, value) -> (group, value)``. (``KTable.groupBy``)
 
@@ -246,7 +261,8 @@ class KTable(Described[K, V]):
             fn, f"group_by() of {self.name}", "a function of key and value that returns (key, value)", 2
         )
         node_name = self._context.names.given_or_new(name, "KTABLE-SELECT-")
-        node = ProcessorNode(node_name, GroupStep(fn), checks_versions=True)
+        step = GroupStep(fn, answer_of_table(on_error, node_name))
+        node = ProcessorNode(node_name, step, checks_versions=True)
         self._context.graph.add(node, self._node)
         self._step.enable_old_values(True)
         return self._context.faces.grouped_table(
@@ -276,6 +292,7 @@ class KTable(Described[K, V]):
         foreign_key_with_key: bool = False,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KTable[K, VR]:
         """Joins rows with the other table's: ``joiner(left, right)`` where both sides have a row.
 
@@ -291,7 +308,7 @@ class KTable(Described[K, V]):
         [('u1', 'Ann is 30'), ('u1', None)]
         """
         return join_tables(
-            "inner", self, other, joiner, foreign_key, foreign_key_with_key, materialized, name
+            "inner", self, other, joiner, foreign_key, foreign_key_with_key, materialized, name, on_error
         )
 
     def left_join(
@@ -303,6 +320,7 @@ class KTable(Described[K, V]):
         foreign_key_with_key: bool = False,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KTable[K, VR]:
         """As `join`, but all rows of this table are in the result, without a match with None. (``KTable.leftJoin``)
 
@@ -314,7 +332,9 @@ class KTable(Described[K, V]):
         >>> try_out(described, [("u1", "Ann")], [("u1", 30)])
         [('u1', 'Ann is None'), ('u1', 'Ann is 30')]
         """
-        return join_tables("left", self, other, joiner, foreign_key, foreign_key_with_key, materialized, name)
+        return join_tables(
+            "left", self, other, joiner, foreign_key, foreign_key_with_key, materialized, name, on_error
+        )
 
     def outer_join(
         self,
@@ -323,6 +343,7 @@ class KTable(Described[K, V]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KTable[K, VR]:
         """As `join`, but all rows of both tables are in the result, without a match with None. (``KTable.outerJoin``)
 
@@ -332,7 +353,7 @@ class KTable(Described[K, V]):
         >>> try_out(described, [("u1", "Ann")], [("u2", 30)])
         [('u1', 'Ann is None'), ('u2', 'None is 30')]
         """
-        return join_tables("outer", self, other, joiner, None, False, materialized, name)
+        return join_tables("outer", self, other, joiner, None, False, materialized, name, on_error)
 
     # ------------------------------------------------------------------ inside
 
@@ -342,15 +363,19 @@ class KTable(Described[K, V]):
         negate: bool,
         materialized: Materialized | None,
         name: str | None,
+        on_error: OnError | None,
     ) -> KTable[K, V]:
         require_function(predicate, f"filter() of {self.name}", "a predicate of key and value", 2)
         spec = self._spec(materialized, "KTABLE-FILTER-", self.value_serde)
         node_name = self._context.names.given_or_new(name, "KTABLE-FILTER-")
+        answer = answer_of_table(on_error, node_name)
         step = DerivedStep(
             self._step,
             spec,
-            lambda store, send_old, versioned: TableFilter(predicate, negate, store, send_old, versioned),
-            lambda parent: FilterView(parent, predicate, negate),
+            lambda store, send_old, versioned: TableFilter(
+                predicate, negate, store, send_old, versioned, answer
+            ),
+            lambda parent: FilterView(parent, predicate, negate, answer),
             wants_old=True,
         )
         node = ProcessorNode(node_name, step, checks_versions=True)

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from streamapp._base.callables import check_supplier, require_function
 from streamapp._base.names import check_name
-from streamapp.dsl.answers import answered
+from streamapp.dsl.answers import answered, staged
 from streamapp.dsl.arguments import check_stores
+from streamapp.dsl.graph import Node
 from streamapp.dsl.graph_nodes import ProcessorNode
-from streamapp.dsl.steps import Fixed
-from streamapp.dsl.stream import next_stream
+from streamapp.dsl.retry_topics import behind_retry_topics
+from streamapp.dsl.steps import Fixed, Step
+from streamapp.dsl.stream import next_stream, stream_behind
 from streamapp.engine.operator import Operator
 from streamapp.engine.operators.processor import ProcessorOperator
 from streamapp.engine.operators.stateless import (
@@ -156,8 +158,10 @@ def change_value(
 ) -> KStream[Any, Any]:
     """Appends an operator that changes values and keeps keys."""
     node_name = stream._context.names.given_or_new(name, prefix)
-    node = ProcessorNode(node_name, _answered(stream, operator, on_error, node_name), value_changing=True)
-    return next_stream(stream, node, stream.key_serde, None, repartition_required=stream.repartition_required)
+    node = _appended(stream, operator, on_error, node_name, value_changing=True)
+    return stream_behind(
+        stream, node, stream.key_serde, None, repartition_required=stream.repartition_required
+    )
 
 
 def change_key(
@@ -170,16 +174,16 @@ def change_key(
 ) -> KStream[Any, Any]:
     """Appends an operator that may change keys."""
     node_name = stream._context.names.given_or_new(name, prefix)
-    node = ProcessorNode(node_name, _answered(stream, operator, on_error, node_name), key_changing=True)
-    return next_stream(stream, node, None, value_serde, repartition_required=True)
+    node = _appended(stream, operator, on_error, node_name, key_changing=True)
+    return stream_behind(stream, node, None, value_serde, repartition_required=True)
 
 
 def _keep(
     stream: KStream[Any, Any], operator: Operator, prefix: str, name: str | None, on_error: OnError | None
 ) -> KStream[Any, Any]:
     node_name = stream._context.names.given_or_new(name, prefix)
-    node = ProcessorNode(node_name, _answered(stream, operator, on_error, node_name))
-    return next_stream(
+    node = _appended(stream, operator, on_error, node_name)
+    return stream_behind(
         stream,
         node,
         stream.key_serde,
@@ -203,6 +207,28 @@ def _processor(
     check_stores(stores, node_name)
     operator = ProcessorOperator(supplier, fixed_key=fixed_key)
     return ProcessorNode(node_name, _answered(stream, operator, on_error, node_name), stores)
+
+
+def _appended(
+    stream: KStream[Any, Any],
+    operator: Operator,
+    on_error: OnError | None,
+    name: str,
+    *,
+    key_changing: bool = False,
+    value_changing: bool = False,
+) -> Node:
+    """The node that has the results of an operator, which is appended to the stream."""
+
+    def node_of(name: str, step: Step) -> ProcessorNode:
+        return ProcessorNode(name, step, key_changing=key_changing, value_changing=value_changing)
+
+    in_stages = staged(stream._context, operator, on_error, name, stream.key_serde, stream.value_serde)
+    if in_stages is not None:
+        return behind_retry_topics(stream, in_stages, node_of)
+    node = node_of(name, _answered(stream, operator, on_error, name))
+    stream._context.graph.add(node, stream._node)
+    return node
 
 
 def _answered(stream: KStream[Any, Any], operator: Operator, on_error: OnError | None, name: str) -> Fixed:

@@ -13,11 +13,13 @@ from typing import Any
 from streamapp.engine.operator import Operator
 from streamapp.engine.operators.closing import LateOutput
 from streamapp.engine.operators.expiry import Expiring
+from streamapp.engine.operators.guarded import guarded
 from streamapp.engine.operators.stateless import PassThrough
 from streamapp.engine.operators.table import TableRepartitionMap, TableSource
 from streamapp.engine.operators.table_join import TableJoin, TableJoinMerger
 from streamapp.engine.operators.views import JoinView, StoreView, TableView
 from streamapp.engine.operators.window_aggregate import WindowedAggregate
+from streamapp.on_error import Answer, Chooser
 from streamapp.state.spec import StoreSpec
 
 __all__ = [
@@ -66,22 +68,27 @@ class StreamJoinStep(Fixed):
 
     late: str | None = None
     """The child that gets late records."""
+    on_error: Answer | Chooser | None = None
 
     def operator(self, versioned: bool) -> Operator:
         operator = super().operator(versioned)
         assert isinstance(operator, LateOutput)
-        return operator if self.late is None else replace(operator, late=self.late)
+        if self.late is not None:
+            operator = replace(operator, late=self.late)
+        return guarded(operator, self.on_error, holds=True)
 
 
 class GroupStep(Fixed):
     """Rows of a table on their way to where their group is."""
 
-    def __init__(self, fn: Callable[[Any, Any], tuple[Any, Any] | None]) -> None:
+    def __init__(
+        self, fn: Callable[[Any, Any], tuple[Any, Any] | None], on_error: Answer | Chooser | None
+    ) -> None:
         super().__init__(None)
-        self._fn = fn
+        self._fn, self._on_error = fn, on_error
 
     def operator(self, versioned: bool) -> TableRepartitionMap:
-        return TableRepartitionMap(self._fn, versioned)
+        return TableRepartitionMap(self._fn, versioned, self._on_error)
 
 
 class TableStep(Step):
@@ -163,9 +170,16 @@ class DerivedStep(TableStep):
 class AggregateStep(TableStep):
     """An aggregation; always materialized."""
 
-    def __init__(self, spec: StoreSpec, make_operator: Callable[[bool], Operator], view: TableView) -> None:
+    def __init__(
+        self,
+        spec: StoreSpec,
+        make_operator: Callable[[bool], Operator],
+        view: TableView,
+        on_error: Answer | Chooser | None = None,
+    ) -> None:
         super().__init__()
         self._spec, self._make_operator, self._view = spec, make_operator, view
+        self._on_error = on_error
         self.late: str | None = None
         """The child that gets late records."""
         self.idle_timeout_ms: int | None = None
@@ -183,10 +197,15 @@ class AggregateStep(TableStep):
 
     def operator(self, versioned: bool) -> Operator:
         operator = self._make_operator(self.send_old)
+        if self._on_error is not None and isinstance(operator, WindowedAggregate):
+            operator = replace(operator, all_or_none=True)
         if self.late is None and self.idle_timeout_ms is None:
-            return _expiring(operator, self._spec, self.send_old)
-        assert isinstance(operator, WindowedAggregate)
-        return replace(operator, late=self.late, idle_timeout_ms=self.idle_timeout_ms)
+            operator = _expiring(operator, self._spec, self.send_old)
+        else:
+            assert isinstance(operator, WindowedAggregate)
+            operator = replace(operator, late=self.late, idle_timeout_ms=self.idle_timeout_ms)
+        # The record cache hands results on later, when nobody would release held ones.
+        return guarded(operator, self._on_error, holds=False)
 
     def stores(self) -> Sequence[StoreSpec]:
         return (self._spec,)
@@ -226,7 +245,9 @@ class JoinSideStep(Step):
         joiner: Callable[[Any, Any], Any],
         alone: bool,
         other_alone: bool,
+        on_error: Answer | Chooser | None = None,
     ) -> None:
+        self._on_error = on_error
         self.table: TableStep = this
         self.reads: TableView = other
         self._joiner = joiner
@@ -238,7 +259,15 @@ class JoinSideStep(Step):
         self.send_old = True
 
     def operator(self, versioned: bool) -> Operator:
-        return TableJoin(self.reads, self._joiner, self._alone, self._other_alone, self.send_old, versioned)
+        return TableJoin(
+            self.reads,
+            self._joiner,
+            self._alone,
+            self._other_alone,
+            self.send_old,
+            versioned,
+            self._on_error,
+        )
 
 
 class JoinStep(TableStep):

@@ -14,7 +14,7 @@ from streamapp.serdes.base import Serde
 if TYPE_CHECKING:
     from streamapp.dsl.kstream import KStream
 
-__all__ = ["Described", "next_stream", "with_key_joiner"]
+__all__ = ["Described", "next_stream", "stream_behind", "with_key_joiner"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -73,8 +73,20 @@ def next_stream(
     repartition_required: bool,
 ) -> KStream[Any, Any]:
     """Appends a node to a stream and returns the stream behind the node."""
+    stream._context.graph.add(node, stream._node)
+    return stream_behind(stream, node, key_serde, value_serde, repartition_required=repartition_required)
+
+
+def stream_behind(
+    stream: KStream[Any, Any],
+    node: Node,
+    key_serde: Serde[Any] | None,
+    value_serde: Serde[Any] | None,
+    *,
+    repartition_required: bool,
+) -> KStream[Any, Any]:
+    """The stream behind a node that was appended to another stream."""
     context = stream._context
-    context.graph.add(node, stream._node)
     return context.faces.stream(
         context,
         node.name,

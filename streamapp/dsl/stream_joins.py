@@ -12,8 +12,10 @@ from streamapp.dsl.materialize import check_serdes, keeps_headers
 from streamapp.dsl.steps import Fixed, StreamJoinStep
 from streamapp.dsl.stream import with_key_joiner
 from streamapp.dsl.stream_topics import repartitioned_for_join
+from streamapp.engine.operators.guarded import guarded
 from streamapp.engine.operators.stream_join import StreamJoinWindow, StreamStreamJoin, StreamStreamSelfJoin
 from streamapp.errors import ConfigError, TopologyError
+from streamapp.on_error import Answer, Chooser
 from streamapp.serdes.base import Serde
 from streamapp.state import kinds, operator_kinds
 from streamapp.state.formats import LeftOrRightSerde
@@ -71,6 +73,7 @@ def join_streams(
     with_key: bool,
     given: StreamJoined,
     kind: Literal["inner", "left", "outer"],
+    on_error: Answer | Chooser | None = None,
 ) -> JoinedKStream[Any, Any, Any, Any]:
     """Two window stores, a join on each side of them, and a merger (``KStreamImplJoin``)."""
     if not isinstance(windows, JoinWindows):
@@ -152,13 +155,15 @@ def join_streams(
     )
     this_step = StreamJoinStep(this, other_store, *outer_stores)
     other_step = StreamJoinStep(other, this_store, *outer_stores)
+    this_step.on_error = other_step.on_error = on_error
+    self_join = guarded(StreamStreamSelfJoin(window_store=this_store.name, **common), on_error, holds=True)
     node = StreamJoinNode(
         merge_name,
         this_window,
         other_window,
         (this_name, this_step),
         (other_name, other_step),
-        Fixed(StreamStreamSelfJoin(window_store=this_store.name, **common), this_store),
+        Fixed(self_join, this_store),
     )
     node.relaxed_null_keys = left_outer
     context.graph.add(node, left._node, right._node)

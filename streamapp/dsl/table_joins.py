@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamapp._base.callables import require_function
+from streamapp.dsl.answers import answer_of_table
 from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.foreign_key import join_on_foreign_key
 from streamapp.dsl.graph_nodes import TableJoinNode
@@ -17,8 +18,10 @@ from streamapp.dsl.materialize import (
     refuse_ttl,
 )
 from streamapp.dsl.steps import JoinSideStep, JoinStep
+from streamapp.engine.operators.table_answers import or_none
 from streamapp.engine.operators.views import JoinView
 from streamapp.errors import TopologyError
+from streamapp.on_error import Answer, Chooser, OnError
 
 if TYPE_CHECKING:
     from streamapp.dsl.ktable import KTable
@@ -38,6 +41,7 @@ def join_tables(
     foreign_key_with_key: bool,
     materialized: Materialized | None,
     name: str | None,
+    on_error: OnError | None,
 ) -> KTable[Any, Any]:
     """The table of a join; without ``foreign_key`` by the same key. Raises `TopologyError` for wrong arguments."""
     operator = f"the join of {this.name}"
@@ -48,12 +52,13 @@ def join_tables(
     require_function(joiner, operator, "a joiner of left and right value", 2)
     check_materialized(materialized, operator)
     refuse_ttl(materialized, operator, DERIVED_TTL)
+    answer = answer_of_table(on_error, operator)
     if foreign_key is None:
-        return _join_by_key(kind, this, other, joiner, materialized, name)
+        return _join_by_key(kind, this, other, joiner, materialized, name, answer)
     takes = 2 if foreign_key_with_key else 1
     require_function(foreign_key, operator, "a function that extracts the foreign key", takes)
     return join_on_foreign_key(
-        this, other, foreign_key, foreign_key_with_key, joiner, kind == "left", materialized, name
+        this, other, foreign_key, foreign_key_with_key, joiner, kind == "left", materialized, name, answer
     )
 
 
@@ -64,6 +69,7 @@ def _join_by_key(
     joiner: Callable[[Any, Any], Any],
     materialized: Materialized | None,
     name: str | None,
+    answer: Answer | Chooser | None,
 ) -> KTable[Any, Any]:
     """Both sides look each other up, a merger brings the results together (``KTableImpl.doJoin``)."""
     context, names = this._context, this._context.names
@@ -82,11 +88,11 @@ def _join_by_key(
         value_serde = context.value_serde(m.value_serde, merge_name)
         spec = key_value_spec(context, store, m, key_serde, value_serde)
     this_view, other_view = this._step.view(), other._step.view()
-    this_side = JoinSideStep(this._step, other_view, joiner, left_alone, right_alone)
-    other_side = JoinSideStep(other._step, this_view, _Swapped(joiner), right_alone, left_alone)
+    this_side = JoinSideStep(this._step, other_view, joiner, left_alone, right_alone, answer)
+    other_side = JoinSideStep(other._step, this_view, _Swapped(joiner), right_alone, left_alone, answer)
     this_name = names.suffixed_or_new(name, "-join-this", "KTABLE-JOINTHIS-")
     other_name = names.suffixed_or_new(name, "-join-other", "KTABLE-JOINOTHER-")
-    view = JoinView(this_view, other_view, joiner, left_alone, right_alone)
+    view = JoinView(this_view, other_view, or_none(joiner, answer), left_alone, right_alone)
     step = JoinStep(this_side, other_side, spec, view)
     node = TableJoinNode(
         merge_name, this_name, other_name, step, (this.name, this._node), (other.name, other._node)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from streamapp._base.durations import Duration
 from streamapp.dsl.aggregation import COUNT, Aggregation, folding, reducing
+from streamapp.dsl.answers import answer_of_aggregation
 from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.graph_nodes import ProcessorNode
 from streamapp.dsl.late import WindowedKTable
@@ -14,6 +15,7 @@ from streamapp.dsl.materialize import Materialized, named_store
 from streamapp.dsl.steps import AggregateStep
 from streamapp.dsl.window_kinds import WindowKind
 from streamapp.errors import ConfigError, TopologyError
+from streamapp.on_error import OnError
 from streamapp.windows import (
     EmitStrategy,
     idle_timeout_ms,
@@ -55,12 +57,18 @@ class _WindowedKStream(Generic[K, V]):
             )
         self._idle_timeout_ms = idle_timeout_ms(idle_timeout)
 
-    def _count(self, materialized: Materialized | None, name: str | None) -> WindowedKTable[Any, Any, int]:
+    def _count(
+        self, materialized: Materialized | None, name: str | None, on_error: OnError | None
+    ) -> WindowedKTable[Any, Any, int]:
         self._grouped._begin_count(materialized, self._kind.count_uses_a_name)
-        return self._aggregate(COUNT, materialized, name)
+        return self._aggregate(COUNT, materialized, name, on_error)
 
     def _aggregate(
-        self, aggregation: Aggregation, materialized: Materialized | None, name: str | None
+        self,
+        aggregation: Aggregation,
+        materialized: Materialized | None,
+        name: str | None,
+        on_error: OnError | None,
     ) -> WindowedKTable[Any, Any, Any]:
         grouped, kind, emit_final = self._grouped, self._kind, self._emit_final
         operator = f"the windowed aggregation of {grouped.name}"
@@ -83,6 +91,7 @@ class _WindowedKStream(Generic[K, V]):
                 send_old=send_old,
             ),
             kind.view(store),
+            answer_of_aggregation(on_error, node_name),
         )
         node = ProcessorNode(node_name, step)
         node.output_versioned, node.grace_ms = False, kind.final_after_ms
@@ -133,7 +142,11 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         return TimeWindowedKStream(self._grouped, self._kind, emit, idle_timeout)
 
     def count(
-        self, *, materialized: Materialized | None = None, name: str | None = None
+        self,
+        *,
+        materialized: Materialized | None = None,
+        name: str | None = None,
+        on_error: OnError | None = None,
     ) -> WindowedKTable[K, V, int]:
         """Counts the records of each key in each window. (``TimeWindowedKStream.count``)
 
@@ -143,7 +156,7 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         >>> flights.group_by_key().windowed_by(hourly).count(name="hourly")
         <WindowedKTable hourly>
         """
-        return self._count(materialized, name)
+        return self._count(materialized, name, on_error)
 
     def reduce(
         self,
@@ -151,6 +164,7 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> WindowedKTable[K, V, V]:
         """Combines the values of each key and window by ``reducer(aggregate, value)``; the first value is the first
         result. (``TimeWindowedKStream.reduce``)
@@ -164,7 +178,9 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         [('[UA@0/10]', 5), ('[UA@0/10]', 9)]
         """
         grouped = self._grouped
-        return self._aggregate(reducing(reducer, grouped.name, grouped.value_serde), materialized, name)
+        return self._aggregate(
+            reducing(reducer, grouped.name, grouped.value_serde), materialized, name, on_error
+        )
 
     def aggregate(
         self,
@@ -173,6 +189,7 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> WindowedKTable[K, V, VA]:
         """Folds the values of each key and window: ``aggregator(key, value, aggregate)`` from ``initializer()`` on.
         None deletes the row. (``TimeWindowedKStream.aggregate``)
@@ -185,7 +202,9 @@ class TimeWindowedKStream(_WindowedKStream[K, V]):
         >>> [(str(window), sum) for window, sum in try_out(total, [("UA", 5, 1), ("UA", 9, 2)])]
         [('[UA@0/10]', 5), ('[UA@0/10]', 14)]
         """
-        return self._aggregate(folding(initializer, aggregator, self._grouped.name), materialized, name)
+        return self._aggregate(
+            folding(initializer, aggregator, self._grouped.name), materialized, name, on_error
+        )
 
 
 class SessionWindowedKStream(_WindowedKStream[K, V]):
@@ -224,7 +243,11 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         return SessionWindowedKStream(self._grouped, self._kind, emit, idle_timeout)
 
     def count(
-        self, *, materialized: Materialized | None = None, name: str | None = None
+        self,
+        *,
+        materialized: Materialized | None = None,
+        name: str | None = None,
+        on_error: OnError | None = None,
     ) -> WindowedKTable[K, V, int]:
         """Counts the records of each session. (``SessionWindowedKStream.count``)
 
@@ -236,7 +259,7 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         >>> [(str(window), count) for window, count in counts]
         [('[ann@0/0]', 1), ('[ann@0/0]', None), ('[ann@0/3]', 2)]
         """
-        return self._count(materialized, name)
+        return self._count(materialized, name, on_error)
 
     def reduce(
         self,
@@ -244,6 +267,7 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> WindowedKTable[K, V, V]:
         """Combines the values of each session by ``reducer(aggregate, value)``, which also merges sessions.
         (``SessionWindowedKStream.reduce``)
@@ -257,7 +281,9 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         [('[UA@0/0]', 5), ('[UA@0/0]', None), ('[UA@0/3]', 9)]
         """
         grouped = self._grouped
-        return self._aggregate(reducing(reducer, grouped.name, grouped.value_serde), materialized, name)
+        return self._aggregate(
+            reducing(reducer, grouped.name, grouped.value_serde), materialized, name, on_error
+        )
 
     def aggregate(
         self,
@@ -267,6 +293,7 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         *,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> WindowedKTable[K, V, VA]:
         """Folds the values of each session; ``merger(key, first, second)`` makes one aggregate of two sessions.
         (``SessionWindowedKStream.aggregate``)
@@ -282,4 +309,4 @@ class SessionWindowedKStream(_WindowedKStream[K, V]):
         """
         grouping = self._grouped.name
         fold = folding(initializer, aggregator, grouping).over_sessions(merger, grouping)
-        return self._aggregate(fold, materialized, name)
+        return self._aggregate(fold, materialized, name, on_error)

@@ -59,6 +59,8 @@ class TaskContext(Protocol):
     log_each_write: bool
     """True: stores send a changelog record with every write, as Kafka Streams without a cache does (the test
     driver). False: the last value per key and commit (workers and Spark)."""
+    retries_at_once: bool
+    """`TaskRules.retries_at_once`."""
     foreign_key_join_recheck: bool
     """`StreamsConfig.foreign_key_join_recheck`, or True on a runner that always does."""
 

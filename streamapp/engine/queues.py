@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streamapp.records import NO_HEADERS, Headers, RecordBatch, TopicPartition
+from streamapp.serdes.framing import Framing
 from streamapp.topology.nodes import SourceNode
 
 __all__ = ["ConsumedRecord", "DecodedRecord", "RecordQueue"]
@@ -74,6 +75,7 @@ class RecordQueue:
         "bytes",
         "decodable",
         "extractor",
+        "framing",
         "head",
         "idle_deadline",
         "key_of",
@@ -100,6 +102,7 @@ class RecordQueue:
         self.source: SourceNode = source
         self._key_serde = source.key_serde.bind(partition.topic, True)
         self._value_serde = source.value_serde.bind(partition.topic, False)
+        self.framing: Framing = Framing(self._key_serde, self._value_serde)
         self.keys: _Remembered = _Remembered(self._key_serde.decoder())
         self.key_of: Callable[[bytes], Any] = (
             self.keys.__getitem__ if source.key_serde.immutable else self.keys.decode
@@ -124,6 +127,8 @@ class RecordQueue:
         count = len(batch.offsets)
         if not count:
             return
+        if batch.headers is not None and self.framing.joins:
+            batch = self.framing.join(batch)
         self.size += count
         self.bytes += size
         self.sizes.append(size)

@@ -60,6 +60,8 @@ class TaskRules:
     the last value of each key and commit."""
     always_recheck: bool = False
     """True: foreign-key joins ask again, whatever `StreamsConfig.foreign_key_join_recheck` says."""
+    retries_at_once: bool = False
+    """True: no record waits for a retry. The attempts of `Retry` follow each other at once."""
     refuse_wall_clock: Callable[[str], UnsupportedOperation] | None = None
     """Gives the error for a node that schedules a wall-clock punctuator; None: wall-clock punctuators are called."""
 

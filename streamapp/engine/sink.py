@@ -13,14 +13,15 @@ from streamapp.engine.operator import ProcessFn
 from streamapp.engine.running_task import RunningTask
 from streamapp.records import Headers
 from streamapp.serdes.base import Serde
+from streamapp.serdes.framing import Framing
 from streamapp.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamapp.topology.nodes import SinkNode
 
 __all__ = ["bind_sink"]
 
 Partitioner = Callable[[str, Any, Any, int], "int | None"]
-Bound = tuple[Callable[[Any], bytes], Callable[[Any], bytes], Partitioner | None]
-"""Bytes of keys and of values, and the partitioner, for one topic."""
+Bound = tuple[Callable[[Any], bytes], Callable[[Any], bytes], Partitioner | None, Framing]
+"""Bytes of keys and of values, the partitioner, and what becomes of the ids of schemas, for one topic."""
 
 
 def bind_sink(node: SinkNode, task: RunningTask, failures: Failures) -> ProcessFn:
@@ -30,16 +31,17 @@ def bind_sink(node: SinkNode, task: RunningTask, failures: Failures) -> ProcessF
     bound: dict[str, Bound] = {}
 
     def bind_to(topic: str) -> Bound:
-        key_serde = node.key_serde.bind(topic, True)
+        key_serde, value_serde = node.key_serde.bind(topic, True), node.value_serde.bind(topic, False)
         partitioner = node.partitioner or _windowed_partitioner(key_serde)
-        bound[topic] = key_serde.serialize, node.value_serde.bind(topic, False).serialize, partitioner
+        framing = Framing(key_serde, value_serde)
+        bound[topic] = key_serde.serialize, value_serde.serialize, partitioner, framing
         return bound[topic]
 
     if isinstance(target, str):
-        key_bytes, value_bytes, partitioner = bind_to(target)
+        key_bytes, value_bytes, partitioner, framing = bind_to(target)
         bound_to = target
 
-    if isinstance(target, str) and partitioner is None:
+    if isinstance(target, str) and partitioner is None and not framing.parts:
 
         def sink(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             try:
@@ -67,9 +69,11 @@ def bind_sink(node: SinkNode, task: RunningTask, failures: Failures) -> ProcessF
                     f"the topic function of {name} gave {topic!r}: it has to give the name of a topic"
                 )
         try:
-            key_bytes, value_bytes, partitioner = bound.get(topic) or bind_to(topic)
+            key_bytes, value_bytes, partitioner, framing = bound.get(topic) or bind_to(topic)
             raw_key = None if key is None else key_bytes(key)
             raw_value = None if value is None else value_bytes(value)
+            if framing.parts:
+                raw_key, raw_value, headers = framing.parted(raw_key, raw_value, headers)
         except Exception as error:
             failures.production(error, name, topic)
             return

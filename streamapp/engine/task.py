@@ -61,6 +61,7 @@ class Task(CurrentRecord):
         self.global_stores: Mapping[str, Any] = environment.global_stores
         self.wall_clock_ms: Callable[[], int] = environment.wall_clock_ms
         self.log_each_write: bool = rules.log_each_write
+        self.retries_at_once: bool = rules.retries_at_once
         self.any_partition: bool = rules.any_partition
         self.foreign_key_join_recheck: bool = rules.always_recheck or plan.config.foreign_key_join_recheck
         self.metrics: TaskMetrics = TaskMetrics()
@@ -292,7 +293,6 @@ class Task(CurrentRecord):
             self._failures.dropped(where, reason)
 
     def add_parking(self, name: str, parking: Parking) -> None:
-        self._punctuators.require_wall_clock(name)
         self.parkings[name] = parking
 
     def remember(self, name: str, read: Callable[[], int]) -> int:

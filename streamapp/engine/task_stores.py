@@ -9,6 +9,7 @@ from typing import Any
 from streamapp.engine.collector import Collector
 from streamapp.errors import ProcessorStateError, SerializationError
 from streamapp.records import Headers, RecordBatch, TopicPartition
+from streamapp.serdes.framing import Framing
 from streamapp.state.backend import MemoryBackend, StateBackend, WriteSet
 from streamapp.state.cache import RecordCache
 from streamapp.state.open import open_store
@@ -50,6 +51,8 @@ class TaskStores:
         if not batch.offsets:
             return
         store = self.by_name[name]
+        if batch.headers is not None:  # a source topic may have the ids of schemas in headers
+            batch = Framing(store.spec.key_serde, store.spec.value_serde).join(batch)
         writes = WriteSet()
         try:
             store.restore(batch, writes)

@@ -122,7 +122,9 @@ class Transaction(TransactionFace[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None and self._records:
-            self.reports = await _deliver(self._core, self._core.parcel(self._records))
+            self.reports: tuple[DeliveryReport, ...] = await _deliver(
+                self._core, self._core.parcel(self._records)
+            )
 
 
 def _tell(report: asyncio.Future[DeliveryReport], delivered: Future[tuple[DeliveryReport, ...]]) -> None:

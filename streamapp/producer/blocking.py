@@ -110,7 +110,9 @@ class SyncTransaction(TransactionFace[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None and self._records:
-            self.reports = _deliver(self._core, self._core.parcel(self._records)).result()
+            self.reports: tuple[DeliveryReport, ...] = _deliver(
+                self._core, self._core.parcel(self._records)
+            ).result()
 
 
 def _deliver(core: Core, parcel: Parcel) -> Future[tuple[DeliveryReport, ...]]:

@@ -25,6 +25,7 @@ from streamapp.producer.transactional import TransactionalChannel
 from streamapp.records import NO_HEADERS, Headers, OutputRecord, check_headers, check_timestamp
 from streamapp.serdes import BytesSerde, Serde
 from streamapp.serdes.base import check_serde
+from streamapp.serdes.framing import Framing
 
 __all__ = ["Core"]
 
@@ -39,7 +40,7 @@ class Core:
         self._serdes = (key_serde or BytesSerde(), value_serde or BytesSerde())
         for serde, what in zip(self._serdes, ("key_serde", "value_serde"), strict=True):
             check_serde(serde, what)
-        self._bound: dict[str, tuple[Callable[[Any], bytes], Callable[[Any], bytes]]] = {}
+        self._bound: dict[str, tuple[Callable[[Any], bytes], Callable[[Any], bytes], Framing]] = {}
         self._counts = Counts()
         self._buffer = Buffer(options.buffer_records, options.buffer_bytes)
         self._log: SpillLog | None = None
@@ -76,8 +77,8 @@ class Core:
         serialize = self._bound.get(topic)
         if serialize is None:
             check_topic_name(topic, "the topic")
-            of_key, of_value = self._serdes
-            serialize = of_key.bind(topic, True).serialize, of_value.bind(topic, False).serialize
+            of_key, of_value = self._serdes[0].bind(topic, True), self._serdes[1].bind(topic, False)
+            serialize = of_key.serialize, of_value.serialize, Framing(of_key, of_value)
             self._bound[topic] = serialize
         if headers is not NO_HEADERS:
             check_headers(headers)
@@ -85,14 +86,11 @@ class Core:
             timestamp = time.time_ns() // 1_000_000
         else:
             check_timestamp(timestamp)
-        return OutputRecord(
-            topic,
-            None if key is None else serialize[0](key),
-            None if value is None else serialize[1](value),
-            timestamp,
-            headers,
-            partition,
-        )
+        raw_key = None if key is None else serialize[0](key)
+        raw_value = None if value is None else serialize[1](value)
+        if serialize[2].parts:
+            raw_key, raw_value, headers = serialize[2].parted(raw_key, raw_value, headers)
+        return OutputRecord(topic, raw_key, raw_value, timestamp, headers, partition)
 
     def parcel(self, records: Sequence[OutputRecord]) -> Parcel:
         return Parcel(tuple(records), sum(map(record_bytes, records)))

@@ -12,6 +12,7 @@ from streamapp.producer.databases import OutboxDatabase
 from streamapp.records import NO_HEADERS, Headers, check_headers
 from streamapp.serdes import BytesSerde, Serde
 from streamapp.serdes.base import check_serde
+from streamapp.serdes.framing import Framing
 
 __all__ = ["Outbox"]
 
@@ -89,10 +90,14 @@ class Outbox(Generic[K, V]):
         """The statement of `add` and its parameters, for asynchronous connections and other libraries."""
         check_topic_name(topic, "the topic")
         check_headers(headers)
+        of_key, of_value = self._key_serde.bind(topic, True), self._value_serde.bind(topic, False)
+        raw_key = None if key is None else of_key.serialize(key)
+        raw_value = None if value is None else of_value.serialize(value)
+        raw_key, raw_value, headers = Framing(of_key, of_value).parted(raw_key, raw_value, headers)
         return self._database.insert, (
             topic,
-            None if key is None else self._key_serde.bind(topic, True).serialize(key),
-            None if value is None else self._value_serde.bind(topic, False).serialize(value),
+            raw_key,
+            raw_value,
             time.time_ns() // 1_000_000 if timestamp is None else timestamp,
             msgspec.msgpack.encode(headers),
             partition,

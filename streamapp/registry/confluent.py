@@ -7,16 +7,26 @@ import logging
 import os
 import threading
 from typing import Any, Literal
+from uuid import UUID
 
 from streamapp.errors import ConfigError, SchemaRegistryError, SerializationError
+from streamapp.registry.answers import (
+    field_of,
+    guid_from,
+    plain_references,
+    question_of,
+    read_schema,
+    schema_text,
+)
 from streamapp.registry.known_schemas import KnownSchemas
-from streamapp.registry.references import whole_avro
 from streamapp.registry.registry_settings import RegistrySettings
-from streamapp.registry.rest import RegistryAway, RegistryRefusal, RestClient, path_of
+from streamapp.registry.rest import ForeignAnswer, RegistryAway, RegistryRefusal, RestClient, path_of
 from streamapp.serdes.schema_diff import summary
-from streamapp.serdes.schema_registry import Schema, SchemaFormat, SchemaVersion
+from streamapp.serdes.schema_registry import Schema, SchemaFormat, SchemaReference, SchemaVersion
 
-__all__ = ["ConfluentSchemaRegistry", "schema_text"]
+__all__ = ["ConfluentSchemaRegistry"]
+
+References = tuple[SchemaReference, ...]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -64,40 +74,69 @@ class ConfluentSchemaRegistry:
         self.settings: RegistrySettings = client.settings
         self._cache_folder = None if cache is None else os.fspath(cache)
         self._known = None if cache is None else KnownSchemas(cache, self.settings.urls[0])
-        self._ids: dict[tuple[str, str, str], int] = {}
-        self._schemas: dict[int, tuple[SchemaFormat, Schema]] = {}
-        self._unknown: dict[int, float] = {}
+        self._ids: dict[tuple[Any, ...], int] = {}
+        self._guids: dict[tuple[Any, ...], UUID] = {}
+        self._versions: dict[tuple[Any, ...], int] = {}
+        self._schemas: dict[int | UUID, tuple[SchemaFormat, Schema]] = {}
+        self._unknown: dict[int | UUID, float] = {}
         self._lock = threading.RLock()
 
-    def id_of(self, subject: str, schema: Schema, format: SchemaFormat = "AVRO") -> int:
+    def id_of(
+        self, subject: str, schema: Schema, format: SchemaFormat = "AVRO", references: References = ()
+    ) -> int:
         """The id of a schema under a subject; a new schema is registered, unless ``auto_register_schemas`` is off."""
         text = schema_text(schema, format)
-        key = (subject, format, text)
+        key = (subject, format, text, plain_references(references))
         known = self._ids.get(key)
         if known is not None:
             return known
-        question = f"id of {format} {text} under {subject}"
         with self._lock:
-            schema_id = int(
-                self._answered(question, lambda patient: self._found(subject, text, format, patient))
-            )
-            self._ids[key] = schema_id
-            self._schemas.setdefault(schema_id, (format, schema))
+            schema_id = self._ids[key] = int(self._told("id", subject, text, format, references))
+            if not references:
+                self._schemas.setdefault(schema_id, (format, schema))
         return schema_id
 
-    def register(self, subject: str, schema: Schema, format: SchemaFormat = "AVRO") -> int:
+    def guid_of(
+        self, subject: str, schema: Schema, format: SchemaFormat = "AVRO", references: References = ()
+    ) -> UUID:
+        """The GUID of a schema under a subject, which is registered as `id_of` does.
+
+        Raises `SchemaRegistryError` where the registry gives no GUIDs (Confluent's does since 8.0).
+        """
+        text = schema_text(schema, format)
+        key = (subject, format, text, plain_references(references))
+        known = self._guids.get(key)
+        if known is not None:
+            return known
+        with self._lock:
+            guid = self._guids[key] = guid_from(self._told("guid", subject, text, format, references))
+            if not references:
+                self._schemas.setdefault(guid, (format, schema))
+        return guid
+
+    def register(
+        self, subject: str, schema: Schema, format: SchemaFormat = "AVRO", references: References = ()
+    ) -> int:
         """The id of a schema, which is registered if it is new, whatever ``auto_register_schemas`` says."""
-        return self._found(subject, schema_text(schema, format), format, patient=True, register=True)
+        text = schema_text(schema, format)
+        return int(self._found("id", subject, text, format, references, patient=True, register=True))
 
     def schema_of(self, schema_id: int, format: SchemaFormat = "AVRO") -> Schema:
         """The schema with that id, references resolved (Avro); `SerializationError` if there is none."""
-        known = self._schemas.get(schema_id)
+        return self._schema(schema_id, path_of("schemas", "ids", schema_id), format)
+
+    def schema_of_guid(self, guid: UUID, format: SchemaFormat = "AVRO") -> Schema:
+        """The schema with that GUID, references resolved (Avro); `SerializationError` if there is none."""
+        return self._schema(guid, path_of("schemas", "guids", str(guid)), format)
+
+    def _schema(self, number: int | UUID, path: str, format: SchemaFormat) -> Schema:
+        known = self._schemas.get(number)
         if known is None:
             with self._lock:
-                known = self._schemas[schema_id] = self._asked(schema_id)
+                known = self._schemas[number] = self._asked(number, path)
         if known[0] != format:
             raise SerializationError(
-                f"the schema with id {schema_id} is {known[0]}, not {format}: does another serde write this topic?"
+                f"the schema with {_shown(number)} is {known[0]}, not {format}: does another serde write this topic?"
             )
         return known[1]
 
@@ -107,8 +146,16 @@ class ConfluentSchemaRegistry:
         found = self._answered(
             f"version {version} of {subject}", lambda patient: self._described(subject, path, patient)
         )
-        format, schema = _read(found, self._referenced)
-        return SchemaVersion(subject, int(found["version"]), int(found["id"]), schema, format)
+        format, schema = read_schema(found, self._referenced)
+        guid = found.get("guid")
+        return SchemaVersion(
+            subject,
+            int(found["version"]),
+            int(found["id"]),
+            schema,
+            format,
+            None if guid is None else guid_from(guid),
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remade, (self.settings, self._cache_folder)
@@ -136,16 +183,39 @@ class ConfluentSchemaRegistry:
             self._known.write(question, answer)
         return answer
 
+    def _told(self, what: str, subject: str, text: str, format: SchemaFormat, references: References) -> Any:
+        """What the registry says of a schema: its ``id``, ``guid`` or ``version`` under the subject."""
+        behind = f" with {plain_references(references)}" if references else ""
+        question = f"{what} of {format} {text} under {subject}{behind}"
+        return self._answered(
+            question, lambda patient: self._found(what, subject, text, format, references, patient)
+        )
+
     def _found(
-        self, subject: str, text: str, format: SchemaFormat, patient: bool, register: bool | None = None
-    ) -> int:
-        """The id under the subject. The registry is asked to look before it is asked to register."""
+        self,
+        what: str,
+        subject: str,
+        text: str,
+        format: SchemaFormat,
+        references: References,
+        patient: bool,
+        register: bool | None = None,
+    ) -> Any:
+        """One field of the schema's version. The registry is asked to look before it is asked to register."""
         normal = "?normalize=true" if self.settings.normalize_schemas else ""
-        body = {"schema": text} if format == "AVRO" else {"schema": text, "schemaType": format}
+        others = [
+            {
+                "name": each.name,
+                "subject": each.subject,
+                "version": self._version(each, format, patient, register),
+            }
+            for each in references
+        ]
+        body = question_of(text, format, others)
         path = path_of("subjects", subject)
         try:
             try:
-                return int(self.client.ask("POST", path + normal, body, patient=patient)["id"])
+                return field_of(self.client.ask("POST", path + normal, body, patient=patient), what)
             except RegistryRefusal as refusal:
                 if refusal.status != 404:
                     raise
@@ -154,7 +224,10 @@ class ConfluentSchemaRegistry:
                         f"{subject} has no version with the schema that this application writes, and auto.register.schemas "
                         f"is off: register it first (streamapp schema register). {self._difference(subject, text, format)}"
                     ) from refusal
-            return int(self.client.ask("POST", f"{path}/versions{normal}", body, patient=patient)["id"])
+            answer = self.client.ask("POST", f"{path}/versions{normal}", body, patient=patient)
+            if what not in answer:  # registries tell the id alone
+                answer = self.client.ask("POST", path + normal, body, patient=patient)
+            return field_of(answer, what)
         except RegistryRefusal as refusal:
             if refusal.status == 409:
                 raise SchemaRegistryError(
@@ -167,6 +240,21 @@ class ConfluentSchemaRegistry:
                 ) from refusal
             raise
 
+    def _version(
+        self, reference: SchemaReference, format: SchemaFormat, patient: bool, register: bool | None
+    ) -> int:
+        """The version under which the registry has a schema that another one refers to."""
+        text = schema_text(reference.schema, format)
+        key = (reference.subject, format, text, plain_references(reference.references))
+        known = self._versions.get(key)
+        if known is None:
+            known = self._versions[key] = int(
+                self._found(
+                    "version", reference.subject, text, format, reference.references, patient, register
+                )
+            )
+        return known
+
     def _difference(self, subject: str, text: str, format: SchemaFormat) -> str:
         """The latest version beside the schema that is refused."""
         try:
@@ -176,27 +264,27 @@ class ConfluentSchemaRegistry:
         new = text if format == "PROTOBUF" else json.loads(text)
         return f"Version {latest.version} (id {latest.id}) and the new schema differ: {summary(latest.schema, new)}"
 
-    def _asked(self, schema_id: int) -> tuple[SchemaFormat, Schema]:
+    def _asked(self, number: int | UUID, path: str) -> tuple[SchemaFormat, Schema]:
         now = self.client.clock()
-        if self._unknown.get(schema_id, now) > now:
-            raise _no_schema(schema_id, self.settings.url)
-        self._unknown = {number: until for number, until in self._unknown.items() if until > now}
-        path = path_of("schemas", "ids", schema_id)
+        if self._unknown.get(number, now) > now:
+            raise _no_schema(number, self.settings.url)
+        self._unknown = {each: until for each, until in self._unknown.items() if until > now}
         for again in (True, False) if len(self._unknown) < _MOST_ASKED_AGAIN else (False,):
             try:
                 found = self._answered(
-                    f"schema {schema_id}", lambda patient: self.client.ask("GET", path, patient=patient)
+                    f"schema {number}", lambda patient: self.client.ask("GET", path, patient=patient)
                 )
-                return _read(found, self._referenced)
-            except RegistryRefusal as refusal:
-                if refusal.status != 404:
+                return read_schema(found, self._referenced)
+            except (RegistryRefusal, ForeignAnswer) as refusal:
+                # A registry without GUIDs has no such path: no fault of the registry, but of a record that has one.
+                if refusal.status != 404 or (isinstance(refusal, ForeignAnswer) and isinstance(number, int)):
                     raise
                 if again:
                     self.client.sleep(_ASKED_AGAIN_SECONDS)
         if len(self._unknown) >= _MOST_UNKNOWN:
             self._unknown.clear()
-        self._unknown[schema_id] = self.client.clock() + _UNKNOWN_SECONDS
-        raise _no_schema(schema_id, self.settings.url)
+        self._unknown[number] = self.client.clock() + _UNKNOWN_SECONDS
+        raise _no_schema(number, self.settings.url)
 
     def _described(self, subject: str, path: str, patient: bool) -> Any:
         try:
@@ -226,34 +314,12 @@ class ConfluentSchemaRegistry:
         return whole
 
 
-def schema_text(schema: Schema, format: SchemaFormat) -> str:
-    """The schema as registries keep it.
-
-    >>> schema_text({"type": "array", "items": "long"}, "AVRO")
-    '{"type":"array","items":"long"}'
-    """
-    if format == "PROTOBUF":
-        return str(schema)
-    return json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
+def _shown(number: int | UUID) -> str:
+    return f"id {number}" if isinstance(number, int) else f"GUID {number}"
 
 
-def _read(found: Any, referenced: Any) -> tuple[SchemaFormat, Schema]:
-    try:
-        format: SchemaFormat = found.get("schemaType") or "AVRO"
-        text: str = found["schema"]
-        if format == "PROTOBUF":
-            return format, text
-        schema: Schema = json.loads(text)
-        references = found.get("references") or []
-        if format == "AVRO" and references:
-            schema = whole_avro(schema, referenced(references))
-        return format, schema
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise SerializationError(f"the schema registry's answer is no schema: {error!r}") from error
-
-
-def _no_schema(schema_id: int, url: str) -> SerializationError:
-    return SerializationError(f"the schema registry {url} has no schema with id {schema_id}")
+def _no_schema(number: int | UUID, url: str) -> SerializationError:
+    return SerializationError(f"the schema registry {url} has no schema with {_shown(number)}")
 
 
 def _remade(settings: RegistrySettings, cache: str | None) -> ConfluentSchemaRegistry:

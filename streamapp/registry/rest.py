@@ -18,7 +18,7 @@ import urllib3
 from streamapp.errors import ConfigError, SchemaRegistryError
 from streamapp.registry.registry_settings import RegistrySettings
 
-__all__ = ["RegistryAway", "RegistryRefusal", "RestClient", "path_of"]
+__all__ = ["ForeignAnswer", "RegistryAway", "RegistryRefusal", "RestClient", "path_of"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -43,6 +43,14 @@ class RegistryRefusal(SchemaRegistryError):
         self.status: int = status
         self.code: int = code
         self.said: str = said
+
+
+class ForeignAnswer(SchemaRegistryError):
+    """Some server has answered, but as no registry does."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status: int = status
 
 
 def path_of(*parts: str | int) -> str:
@@ -193,9 +201,10 @@ def _understood(url: str, path: str, status: int, text: bytes) -> Any:
             said,
         )
     if not isinstance(answer, dict) or not said or code == 404:  # refusals have five digits
-        raise SchemaRegistryError(
+        raise ForeignAnswer(
             f"{url}{path} answers {status} with what is no schema registry's answer. Is the path right? "
-            "Apicurio Registry has Confluent's interface below /apis/ccompat/v7"
+            "Apicurio Registry has Confluent's interface below /apis/ccompat/v7",
+            status,
         )
     raise RegistryRefusal(f"the schema registry {url} says {code}: {said}", status, int(code), said)
 

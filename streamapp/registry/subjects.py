@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streamapp.errors import SchemaRegistryError
-from streamapp.registry.confluent import ConfluentSchemaRegistry, schema_text
+from streamapp.registry.answers import question_of, schema_text
+from streamapp.registry.confluent import ConfluentSchemaRegistry
 from streamapp.registry.rest import RegistryRefusal, path_of
 from streamapp.serdes.schema_diff import difference
-from streamapp.serdes.schema_registry import Schema, SchemaFormat, SchemaVersion
+from streamapp.serdes.schema_registry import Schema, SchemaFormat, SchemaReference, SchemaVersion
 
 __all__ = ["Change", "Subjects"]
 
@@ -19,10 +20,13 @@ class Change:
     """The meaning of a schema for its subject."""
 
     subject: str
-    kind: Literal["unchanged", "new", "compatible", "incompatible"]
+    kind: Literal["unchanged", "new", "compatible", "incompatible", "uncompared"]
+    """``uncompared``: the schema refers to one that is to be registered first."""
     latest: SchemaVersion | None = None
     difference: tuple[str, ...] = ()
     why: str = ""
+    version: int | None = None
+    """The version of an unchanged schema."""
 
 
 class Subjects:
@@ -48,13 +52,35 @@ class Subjects:
         """The compatibility that the registry demands of subjects without a rule of their own: ``BACKWARD`` ..."""
         return str(self._client.ask("GET", "/config")["compatibilityLevel"])
 
-    def change(self, subject: str, schema: Schema, format: SchemaFormat) -> Change:
-        """Compares a schema with the subject, by the level that the registry demands."""
-        text = schema_text(schema, format)
-        body = {"schema": text} if format == "AVRO" else {"schema": text, "schemaType": format}
+    def change(
+        self,
+        subject: str,
+        schema: Schema,
+        format: SchemaFormat,
+        references: tuple[SchemaReference, ...] = (),
+        whole: Schema | None = None,
+    ) -> Change:
+        """Compares a schema with the subject, by the level that the registry demands.
+
+        ``whole`` is the schema with all that it refers to, for the difference.
+        """
+        others = []
+        for each in references:
+            inner = self.change(each.subject, each.schema, format, each.references)
+            if inner.kind == "incompatible":
+                return inner
+            if inner.kind == "unchanged":
+                others.append({"name": each.name, "subject": each.subject, "version": inner.version})
+        compared = schema
+        if len(others) < len(references):
+            # Registries compare schemas whose references they have; an Avro schema can be asked about whole.
+            if format != "AVRO" or whole is None:
+                return Change(subject, "uncompared")
+            compared, others = whole, []
+        body = question_of(schema_text(compared, format), format, others)
         try:
-            self._client.ask("POST", path_of("subjects", subject), body)
-            return Change(subject, "unchanged")
+            found = self._client.ask("POST", path_of("subjects", subject), body)
+            return Change(subject, "unchanged", version=found.get("version"))
         except RegistryRefusal as refusal:
             if refusal.status != 404:
                 raise
@@ -65,7 +91,7 @@ class Subjects:
                 return Change(subject, "new")
             raise
         latest = self._registry.version_of(subject, versions[-1])
-        lines = tuple(difference(latest.schema, schema))
+        lines = tuple(difference(latest.schema, schema if whole is None else whole))
         path = f"{path_of('compatibility', 'subjects', subject, 'versions')}?verbose=true"
         try:
             answer = self._client.ask("POST", path, body)

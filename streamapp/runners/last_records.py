@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from streamapp.broker.admin import KafkaAdmin
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
+from streamapp.records import Headers
 
 __all__ = ["RawRecord", "last_records"]
 
@@ -21,6 +22,7 @@ class RawRecord(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes | None
+    headers: Headers
 
 
 def last_records(settings: KafkaSettings, topic: str, count: int) -> Iterator[RawRecord]:
@@ -52,6 +54,7 @@ def last_records(settings: KafkaSettings, topic: str, count: int) -> Iterator[Ra
                     )
                 if error is not None:
                     break
-                yield RawRecord(partition, message.offset(), message.key(), message.value())
+                headers = tuple(message.headers() or ())
+                yield RawRecord(partition, message.offset(), message.key(), message.value(), headers)
     finally:
         consumer.close()

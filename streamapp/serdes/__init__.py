@@ -18,7 +18,13 @@ from streamapp.serdes.primitives import (
     VoidSerde,
 )
 from streamapp.serdes.protobuf import ProtobufSerde
-from streamapp.serdes.schema_registry import LocalSchemaRegistry, SchemaRegistry, SchemaVersion
+from streamapp.serdes.schema_registry import (
+    LocalSchemaRegistry,
+    SchemaGuids,
+    SchemaReference,
+    SchemaRegistry,
+    SchemaVersion,
+)
 from streamapp.serdes.windowed import SessionWindowedSerde, TimeWindowedSerde
 
 __all__ = [
@@ -34,6 +40,8 @@ __all__ = [
     "LocalSchemaRegistry",
     "LongSerde",
     "ProtobufSerde",
+    "SchemaGuids",
+    "SchemaReference",
     "SchemaRegistry",
     "SchemaVersion",
     "Serde",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, Literal, TypeVar
@@ -15,14 +15,17 @@ import msgspec
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.avro_codegen import is_flat, make_writer
 from streamapp.serdes.avro_reader import make_reader
-from streamapp.serdes.avro_schema import Parsed, SchemaRefused, check_size, kind_of, parse
+from streamapp.serdes.avro_schema import Parsed, SchemaRefused, check_size, kind_of, parse, unnulled
 from streamapp.serdes.avro_types import avro_schema_of
 from streamapp.serdes.avro_writer import make_any_writer
 from streamapp.serdes.base import Serde
-from streamapp.serdes.models import as_struct, is_model, maker_of, plain_of
-from streamapp.serdes.registered import Registered, SubjectStrategy
-from streamapp.serdes.schema_registry import Schema, SchemaRegistry
-from streamapp.serdes.types import excerpt, int_fields, is_immutable, record_fields, required_fields
+from streamapp.serdes.framing import GUID_BYTES, ID_BYTES, frame_end
+from streamapp.serdes.models import is_model, maker_of, plain_of, record_shape, shape_of
+from streamapp.serdes.references import check_references, definitions, whole_avro
+from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
+from streamapp.serdes.schema_registry import Schema, SchemaReference, SchemaRegistry
+from streamapp.serdes.type_checks import check_avro
+from streamapp.serdes.types import excerpt, int_fields, is_exact, is_immutable, record_fields, required_fields
 
 __all__ = ["AvroSerde", "unresolvable"]
 
@@ -41,6 +44,7 @@ _FAILED = (
 )
 _UNREADABLE = (*_FAILED, msgspec.MsgspecError)
 _MOST_TEXT = 1_600
+_EXACT = ("null", "boolean", "int", "long", "string", "bytes")
 _IMMUTABLE = ("null", "boolean", "int", "long", "float", "double", "string", "bytes")
 
 
@@ -58,7 +62,9 @@ class AvroSerde(Serde[T]):
 
     ``registry`` gives the ids; without one it is the application's (``schema_registry_url``). ``version`` pins the
     schema that is written: a version of the subject, or ``"latest"``; nothing is registered then.
-    ``subject_strategy`` names the subject: ``topic``, ``record`` or ``topic-record``.
+    ``subject_strategy`` names the subject: ``topic``, ``record`` or ``topic-record``. ``references`` are schemas of other
+    subjects whose types the schema names. ``schema_id_in="header"`` writes the schema's GUID into a header of the record
+    in place of the id in front of the bytes. Both are read.
 
     Raises `ConfigError` for what is not a schema and for a ``type`` that it does not fill.
 
@@ -74,6 +80,7 @@ class AvroSerde(Serde[T]):
     """
 
     persistent_name = "AvroSerde"
+    framed = True
 
     def __init__(
         self,
@@ -85,12 +92,18 @@ class AvroSerde(Serde[T]):
         subject: str | None = None,
         subject_strategy: SubjectStrategy = "topic",
         version: int | Literal["latest"] | None = None,
+        schema_id_in: SchemaIdIn = "payload",
+        references: Sequence[SchemaReference] = (),
     ) -> None:
         if schema is None:
             if type is None:
                 raise ConfigError("AvroSerde needs a schema, or a type that the schema follows from")
-            schema = avro_schema_of(as_struct(type) if is_model(type) else type)
-        self.schema: Any = _as_json(schema)
+            schema = avro_schema_of(shape_of(type))
+        given = schema = _as_json(schema)
+        if references:
+            others = definitions(check_references(references))
+            schema = whole_avro(schema, {name: _as_json(each) for name, each in others.items()})
+        self.schema: Any = schema
         self.type = type
         self.fields: tuple[str, ...] | None = None if fields is None else tuple(fields)
         self._model = type if is_model(type) else None
@@ -104,10 +117,23 @@ class AvroSerde(Serde[T]):
             self._own["name"] if isinstance(self._own, dict) and "name" in self._own else "the schema"
         )
         self.registered: Registered = Registered(
-            self.schema, "AVRO", _full_name(self.schema), registry, subject_strategy, version, subject
+            given,
+            "AVRO",
+            _full_name(self.schema),
+            registry,
+            subject_strategy,
+            version,
+            subject,
+            schema_id_in,
+            references,
+            whole=self.schema,
         )
+        self.header_bytes: int = GUID_BYTES if schema_id_in == "header" else 0
         self._kept = self._kept_fields()
+        if (shape := record_shape(type)) is not None:
+            check_avro(self._own, shape, type.__name__)
         self._flat = is_flat(self._own) and (struct is None or self._attributes is not None)
+        self.exact = _exact(self._own, struct, self._attributes) if version is None else None
         self._readers: dict[bytes, Callable[[bytes], Any]] = {}
         self._header = b""
         self._write_any = make_any_writer(self._parsed)
@@ -128,9 +154,8 @@ class AvroSerde(Serde[T]):
 
     def bind(self, topic: str, is_key: bool) -> AvroSerde[T]:
         """This serde with the topic's subject: ``<topic>-key`` or ``<topic>-value``, or what the strategy says."""
-        bound = self.registered.subject_for(topic, is_key)
-        registry, strategy, version, _ = self.registered.arguments()
-        return _rebuilt(self.schema, self.type, self.fields, registry, strategy, version, bound)
+        subject = self.registered.subject_for(topic, is_key)
+        return _rebuilt(self.registered.schema, self.type, self.fields, self.registered.arguments(subject))
 
     def serialize(self, value: T) -> bytes:
         header = self._header or self._first_header()
@@ -155,7 +180,7 @@ class AvroSerde(Serde[T]):
             raise self._unreadable(data, str(error)) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self.schema, self.type, self.fields, *self.registered.arguments())
+        return _rebuilt, (self.registered.schema, self.type, self.fields, self.registered.arguments())
 
     def _kept_fields(self) -> list[str]:
         """The names of the fields to read, in the order of the schema; none if it is not a record's."""
@@ -172,7 +197,8 @@ class AvroSerde(Serde[T]):
             if (self.fields is None or name in self.fields)
             and (self._attributes is None or name in self._attributes)
         ]
-        if self._attributes is not None and (missing := required_fields(self._struct) - set(kept)):
+        shape = record_shape(self.type)
+        if shape is not None and (missing := required_fields(shape) - set(kept)):
             raise ConfigError(
                 f"{self.type.__name__} needs the fields {sorted(missing)}, which are not read from "
                 f"{self._name}. Give them defaults, or add them to the schema (and to fields=)."
@@ -210,10 +236,17 @@ class AvroSerde(Serde[T]):
 
     def _reader(self, data: bytes) -> Callable[[bytes], Any]:
         """The function for bytes that begin as these do; kept for the next ones."""
-        if len(data) < 5 or data[0] != 0:
+        end = frame_end(data)
+        if not end:
             raise self._unreadable(
-                data, "they do not begin with a byte 0 and a schema id of 4 bytes (is the topic Avro at all?)"
+                data,
+                "they do not begin with a byte 0 and a schema id of 4 bytes, or a byte 1 and a GUID of 16 "
+                "(is the topic Avro at all?)",
             )
+        frame = data[:end]
+        known = self._readers.get(frame)
+        if known is not None:
+            return known
         schema = self.registered.writer_of(data)
         try:
             read = self._made_reader(parse(_without_logical(schema, self._ints)))
@@ -222,7 +255,9 @@ class AvroSerde(Serde[T]):
                 f"it cannot be read from what their schema describes: {excerpt(error, size=300)}; "
                 f"{self.registered.unlike(data, schema)}"
             )
-        self._readers[data[:5]] = read
+        else:
+            read = read if end == ID_BYTES else _behind_guid(read)
+        self._readers[frame] = read
         return read
 
     def _made_reader(self, written: Parsed) -> Callable[[bytes], Any]:
@@ -255,24 +290,20 @@ def unresolvable(written: Schema, own: Schema) -> str | None:
     return None
 
 
+def _exact(schema: Any, struct: Any, attributes: Collection[str] | None) -> Any:
+    """The class whose values are read back from Avro as they were written; None if there is none."""
+    if attributes is None or not is_exact(struct) or not is_flat(schema):
+        return None
+    kinds = {field["name"]: unnulled(field["type"])[0] for field in schema["fields"]}
+    # A double makes a float of an int.
+    same = all(isinstance(kind, str) and kind in _EXACT for kind in kinds.values())
+    return struct if same and kinds.keys() == set(attributes) else None
+
+
 def _rebuilt(
-    schema: Any,
-    type_: Any,
-    fields: Collection[str] | None,
-    registry: SchemaRegistry | None,
-    strategy: SubjectStrategy,
-    version: int | Literal["latest"] | None,
-    subject: str | None,
+    schema: Any, type_: Any, fields: Collection[str] | None, registered: dict[str, Any]
 ) -> AvroSerde[Any]:
-    return AvroSerde(
-        schema,
-        registry=registry,
-        type=type_,
-        fields=fields,
-        subject=subject,
-        subject_strategy=strategy,
-        version=version,
-    )
+    return AvroSerde(schema, type=type_, fields=fields, **registered)
 
 
 def _full_name(schema: Any) -> str | None:
@@ -299,6 +330,11 @@ def _parsed(schema: Any, ints: Collection[str]) -> Parsed:
         return parse(_without_logical(schema, ints))
     except (SchemaRefused, LookupError, TypeError, RecursionError) as error:
         raise ConfigError(f"{excerpt(schema)} is not an Avro schema: {error}") from error
+
+
+def _behind_guid(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """The function for bytes behind a GUID, of one that reads behind an id."""
+    return lambda data: read(data[GUID_BYTES - ID_BYTES :])
 
 
 def _refusing(why: str) -> Callable[[bytes], Any]:

@@ -28,11 +28,17 @@ class Serde(Generic[T]):
     State folders remember a serde by the name of its class; a serde with another name is refused for state that is there. A class that is
     renamed keeps its state with ``persistent_name = "OldName"`` in its body.
 
+    ``framed`` says that the bytes begin with the id of their schema. Records may then have the id in a header instead
+    (Confluent's ``__key_schema_id``, ``__value_schema_id``): whoever reads the record puts the id in front of the bytes.
+    ``header_bytes`` is the number of bytes in front that go into such a header when a record is written.
+
     A serde has to survive pickling: Spark ships topologies to its executors.
     """
 
     immutable: bool = False
     exact: type | None = None
+    framed: bool = False
+    header_bytes: int = 0
     serialize: Callable[[T], bytes]
     deserialize: Callable[[bytes], T]
 

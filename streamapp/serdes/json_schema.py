@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
+from urllib.parse import urljoin
 
 import msgspec
 
 from streamapp._base.extras import require_schemas
 from streamapp.errors import ConfigError, SerializationError, StreamsError
 from streamapp.serdes.base import Serde
+from streamapp.serdes.framing import GUID_BYTES, frame_end
 from streamapp.serdes.json import JsonSerde
-from streamapp.serdes.models import as_struct, is_model, is_pydantic, maker_of, plain_of
-from streamapp.serdes.registered import HEADER_BYTES, Registered, SubjectStrategy
-from streamapp.serdes.schema_registry import Schema, SchemaRegistry
+from streamapp.serdes.models import is_model, is_pydantic, maker_of, plain_of, record_shape, shape_of
+from streamapp.serdes.references import check_references, definitions
+from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
+from streamapp.serdes.schema_registry import Schema, SchemaReference, SchemaRegistry
+from streamapp.serdes.type_checks import check_json
 from streamapp.serdes.types import excerpt
 
 __all__ = ["JsonSchemaSerde"]
 
 T = TypeVar("T")
+
+_NO_BASE = "http://streamapp.invalid/"
+"""The address that a schema without ``$id`` has."""
 
 
 class JsonSchemaSerde(Serde[T]):
@@ -29,8 +36,8 @@ class JsonSchemaSerde(Serde[T]):
     TypedDict, NamedTuple, pydantic model or Faust Record. Without ``schema`` the schema follows from the type.
 
     Values are checked against the schema when they are written and read; ``validate=False`` leaves both checks out,
-    which is cheaper. Reading needs the serde's own schema only. ``registry``, ``subject_strategy`` and ``version`` are
-    those of `AvroSerde`. Raises `ConfigError` for what is no JSON Schema. Needs the extra ``schemas`` to validate.
+    which is cheaper. Reading needs the serde's own schema only. ``registry``, ``subject_strategy``, ``version`` and
+    ``schema_id_in`` are those of `AvroSerde`. ``references`` are schemas of other subjects, by the name that a ``$ref`` has. Raises `ConfigError` for what is no JSON Schema. Needs the extra ``schemas`` to validate.
 
     >>> import msgspec
     >>> class Flight(msgspec.Struct):
@@ -44,6 +51,7 @@ class JsonSchemaSerde(Serde[T]):
     """
 
     persistent_name = "JsonSchemaSerde"
+    framed = True
 
     def __init__(
         self,
@@ -55,6 +63,8 @@ class JsonSchemaSerde(Serde[T]):
         subject: str | None = None,
         subject_strategy: SubjectStrategy = "topic",
         version: int | Literal["latest"] | None = None,
+        schema_id_in: SchemaIdIn = "payload",
+        references: Sequence[SchemaReference] = (),
     ) -> None:
         if schema is None and type is None:
             raise ConfigError("JsonSchemaSerde needs a schema, or a type that the schema follows from")
@@ -64,13 +74,26 @@ class JsonSchemaSerde(Serde[T]):
         title = self.schema.get("title") if isinstance(self.schema, dict) else None
         record = title if isinstance(title, str) else None
         self.registered: Registered = Registered(
-            self.schema, "JSON", record, registry, subject_strategy, version, subject
+            self.schema,
+            "JSON",
+            record,
+            registry,
+            subject_strategy,
+            version,
+            subject,
+            schema_id_in,
+            references,
         )
+        self.header_bytes: int = GUID_BYTES if schema_id_in == "header" else 0
+        others = definitions(check_references(references))
+        self._referenced: dict[str, Any] = {name: _as_json(each) for name, each in others.items()}
         self._name = record or "the JSON Schema"
         self._json: Serde[Any] = _ModelJson(type) if is_model(type) else JsonSerde(type)
         self.immutable: bool = self._json.immutable
+        if (shape := record_shape(type)) is not None:
+            check_json(self.schema, shape, type.__name__)
         self._read, self._write = self._json.decoder(), self._json.serialize
-        self._check = _validator(self.schema) if validate else None
+        self._check = _validator(self.schema, self._referenced) if validate else None
         self._header = b""
 
     @property
@@ -85,9 +108,8 @@ class JsonSchemaSerde(Serde[T]):
 
     def bind(self, topic: str, is_key: bool) -> JsonSchemaSerde[T]:
         """This serde with the topic's subject: ``<topic>-key`` or ``<topic>-value``, or what the strategy says."""
-        bound = self.registered.subject_for(topic, is_key)
-        registry, strategy, version, _ = self.registered.arguments()
-        return _rebuilt(self.schema, self.type, self.validate, registry, strategy, version, bound)
+        subject = self.registered.subject_for(topic, is_key)
+        return _rebuilt(self.schema, self.type, self.validate, self.registered.arguments(subject))
 
     def serialize(self, value: T) -> bytes:
         header = self._header or self._first_header()
@@ -102,13 +124,14 @@ class JsonSchemaSerde(Serde[T]):
         return header + data
 
     def deserialize(self, data: bytes) -> T:
-        if len(data) < HEADER_BYTES or data[0] != 0:
+        end = frame_end(data)
+        if not end:
             raise SerializationError(
                 f"cannot read {self._name} from {len(data)} bytes {excerpt(data)}: they do not begin with a byte 0 and a "
-                "schema id of 4 bytes (is the topic JSON without schema? then take JsonSerde)"
+                "schema id of 4 bytes, or a byte 1 and a GUID of 16 (is the topic JSON without schema? then take JsonSerde)"
             )
         try:
-            body = data[HEADER_BYTES:]
+            body = data[end:]
             if self._check is not None:
                 self._check(msgspec.json.decode(body))
             return self._read(body)  # type: ignore[no-any-return]
@@ -116,13 +139,13 @@ class JsonSchemaSerde(Serde[T]):
             raise self._unreadable(data, error) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self.schema, self.type, self.validate, *self.registered.arguments())
+        return _rebuilt, (self.schema, self.type, self.validate, self.registered.arguments())
 
     def _first_header(self) -> bytes:
         """The first five bytes of what this serde writes. A pinned version is what values are checked against."""
         self._header, schema = self.registered.written()
         if schema != self.schema and self.validate:
-            self._check = _validator(schema)
+            self._check = _validator(schema, self._referenced)
         return self._header
 
     def _unreadable(self, data: bytes, error: Exception) -> SerializationError:
@@ -160,32 +183,15 @@ class _ModelJson(Serde[Any]):
             raise SerializationError(f"cannot write {excerpt(value)} as JSON: {error}") from error
 
 
-def _rebuilt(
-    schema: Any,
-    type_: Any,
-    validate: bool,
-    registry: SchemaRegistry | None,
-    strategy: SubjectStrategy,
-    version: int | Literal["latest"] | None,
-    subject: str | None,
-) -> JsonSchemaSerde[Any]:
-    return JsonSchemaSerde(
-        schema,
-        type=type_,
-        validate=validate,
-        registry=registry,
-        subject=subject,
-        subject_strategy=strategy,
-        version=version,
-    )
+def _rebuilt(schema: Any, type_: Any, validate: bool, registered: dict[str, Any]) -> JsonSchemaSerde[Any]:
+    return JsonSchemaSerde(schema, type=type_, validate=validate, **registered)
 
 
 def _derived(type_: Any) -> Any:
     try:
         if is_pydantic(type_):
             return type_.model_json_schema()
-        if is_model(type_):
-            type_ = as_struct(type_)
+        type_ = shape_of(type_)
         (schema,), parts = msgspec.json.schema_components([type_], ref_template="#/$defs/{name}")
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"no JSON Schema follows from {type_!r}: {error}") from error
@@ -209,16 +215,27 @@ def _as_json(schema: Schema) -> Any:
     return given
 
 
-def _validator(schema: Any) -> Callable[[Any], None]:
+def _validator(schema: Any, referenced: Mapping[str, Any]) -> Callable[[Any], None]:
     require_schemas("jsonschema_rs")
     import jsonschema_rs
 
+    if referenced and isinstance(schema, dict):
+        schema = {"$id": _NO_BASE, **schema}  # relative names need a base
+    base = str(schema.get("$id", "")) if isinstance(schema, dict) else ""
+
+    def retrieve(uri: str) -> Any:
+        for name, each in referenced.items():
+            if uri in (name, urljoin(base, name)):
+                return each
+        raise ValueError(f"{uri} is not part of the schema")
+
     try:
-        check: Callable[[Any], None] = jsonschema_rs.validator_for(schema, retriever=_no_retrieval).validate
+        check: Callable[[Any], None] = jsonschema_rs.validator_for(schema, retriever=retrieve).validate
     except (ValueError, TypeError, RecursionError, jsonschema_rs.ValidationError) as error:
-        raise ConfigError(f"{excerpt(schema)} is no JSON Schema: {excerpt(str(error), size=500)}") from error
+        remedy = (
+            "; put it under $defs, or name it in references=" if "retrieving it failed" in str(error) else ""
+        )
+        raise ConfigError(
+            f"{excerpt(schema)} is no JSON Schema: {excerpt(str(error), size=500)}{remedy}"
+        ) from error
     return check
-
-
-def _no_retrieval(uri: str) -> Any:
-    raise ValueError(f"{uri} is not part of the schema: put it under $defs")

@@ -10,8 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec import inspect as mi
 
-__all__ = ["as_struct", "is_model", "is_pydantic", "maker_of", "plain_of"]
+from streamapp.errors import ConfigError
+from streamapp.serdes.types import record_fields
+
+__all__ = ["as_struct", "is_model", "is_pydantic", "maker_of", "plain_of", "record_shape", "shape_of"]
 
 
 def is_model(type_: Any) -> bool:
@@ -85,6 +89,25 @@ def _kept(default: Any) -> Any:
         if not default or not isinstance(default, list | dict | set)
         else msgspec.field(default_factory=lambda: default)
     )
+
+
+def shape_of(type_: Any) -> Any:
+    """The Struct or dataclass that has the fields of a type: the type itself, or one made after a model or Record."""
+    if not is_model(type_):
+        return type_
+    try:
+        return _struct_of(type_)
+    except RecursionError as error:
+        raise ConfigError(f"{type_.__name__} contains itself: give the serde a schema") from error
+
+
+def record_shape(type_: Any) -> Any:
+    """The Struct or dataclass with the fields of a type; None for other types, and for models that no Struct can follow."""
+    try:
+        shape = shape_of(type_)
+        return shape if record_fields(shape) is not None and mi.type_info(shape) else None
+    except (ConfigError, TypeError, ValueError, AttributeError, NameError, RecursionError):
+        return None
 
 
 @functools.cache

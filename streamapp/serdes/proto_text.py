@@ -17,21 +17,22 @@ __all__ = ["message_at", "proto_text"]
 
 _MOST_CHARACTERS = 2**20
 _DEEPEST = 64
+# Comments and texts need no end: to look for one that is not there, from each of their beginnings, takes quadratic time.
 _TOKEN = re.compile(
-    r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|[\w.]+|[{};]|\S', re.DOTALL
+    r'//[^\n]*|/\*(?:.*?\*/|.*)|"(?:[^"\\\n]|\\.)*"?|\'(?:[^\'\\\n]|\\.)*\'?|[\w.]+|[{};]|\S', re.DOTALL
 )
 _TYPES = "double float int64 uint64 int32 fixed64 fixed32 bool string group message bytes uint32 enum sfixed32 sfixed64 sint32 sint64"
 
 
-def proto_text(descriptor: Any) -> str:
-    """The .proto text of a message's file. Services and options that do not touch the bytes are left out.
+def proto_text(described: Any) -> str:
+    """The .proto text of a file's descriptor. Services and options that do not touch the bytes are left out.
 
     Raises `ConfigError` for extensions, groups and editions.
     """
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
     file = FileDescriptorProto()
-    descriptor.file.CopyToProto(file)
+    described.CopyToProto(file)
     syntax = file.syntax or "proto2"
     if syntax not in ("proto2", "proto3") or file.extension:
         what = "extensions" if file.extension else f"syntax {syntax}"

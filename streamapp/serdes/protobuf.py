@@ -3,37 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any, Literal, TypeVar
+from uuid import UUID
 
 import msgspec
 
 from streamapp._base.extras import require_schemas
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.base import Serde
-from streamapp.serdes.models import plain_of
+from streamapp.serdes.framing import GUID_BYTES, frame_end
+from streamapp.serdes.models import is_model, maker_of, plain_of, record_shape
 from streamapp.serdes.proto_text import message_at, proto_text
-from streamapp.serdes.registered import HEADER_BYTES, Registered, SubjectStrategy
-from streamapp.serdes.schema_registry import SchemaRegistry
-from streamapp.serdes.types import excerpt, record_fields
+from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
+from streamapp.serdes.schema_registry import SchemaReference, SchemaRegistry
+from streamapp.serdes.type_checks import check_message
+from streamapp.serdes.types import excerpt
 
 __all__ = ["ProtobufSerde"]
 
 T = TypeVar("T")
 
 _MOST_INDEXES = 32
+_BUILTIN = (bytes, date, datetime, time, Decimal, UUID)
 
 
 class ProtobufSerde(Serde[T]):
     """Protobuf of one generated class: a byte 0, the schema's id in 4 bytes, the message's indexes, the message.
 
     ``message`` is a class that ``protoc`` has generated. Values are messages. With ``type`` (``dict``, a
-    ``msgspec.Struct`` or a dataclass) they are made of the message when they are read, field by field with the names of
+    ``msgspec.Struct``, a dataclass, pydantic model or Faust Record) they are made of the message when they are read, field by field with the names of
     the .proto file, and a message is made of them when they are written.
 
     The class reads what other versions of its message have written, as Protobuf does: fields that it lacks are passed
-    over, missing ones have their default. Bytes of another message are refused by its name. The file is registered as text; one that
-    imports others than ``google/protobuf/*`` has to be registered before, and pinned with ``version``. ``registry``,
-    ``subject_strategy`` and ``version`` are those of `AvroSerde`. Needs the extra ``schemas``.
+    over, missing ones have their default. Bytes of another message are refused by its name. The file is registered as text, and each
+    file that it imports under the import's path as subject (``google/protobuf/*`` excepted). ``registry``,
+    ``subject_strategy``, ``version`` and ``schema_id_in`` are those of `AvroSerde`. Needs the extra ``schemas``.
 
     >>> from google.protobuf.duration_pb2 import Duration
     >>> serde = ProtobufSerde(Duration, type=dict)
@@ -42,6 +48,7 @@ class ProtobufSerde(Serde[T]):
     """
 
     persistent_name = "ProtobufSerde"
+    framed = True
 
     def __init__(
         self,
@@ -52,29 +59,40 @@ class ProtobufSerde(Serde[T]):
         subject: str | None = None,
         subject_strategy: SubjectStrategy = "topic",
         version: int | Literal["latest"] | None = None,
+        schema_id_in: SchemaIdIn = "payload",
     ) -> None:
         require_schemas("google.protobuf")
         descriptor = getattr(message, "DESCRIPTOR", None)
         if descriptor is None or not hasattr(message, "FromString"):
             raise ConfigError(f"ProtobufSerde takes a class that protoc has generated, not {message!r}")
-        if type is not None and type is not dict and record_fields(type) is None:
-            raise ConfigError(f"type= of a ProtobufSerde is dict, a Struct or a dataclass, not {type!r}")
-        foreign = [
-            each.name for each in descriptor.file.dependencies if not each.name.startswith("google/protobuf/")
-        ]
-        if foreign and version is None:
+        shape = record_shape(type)
+        if shape is not None:
+            check_message(descriptor, shape, type.__name__)
+        elif type is not None and type is not dict:
             raise ConfigError(
-                f"{descriptor.file.name} imports {', '.join(foreign)}: register both, and pin the schema with version="
+                f"type= of a ProtobufSerde is dict, a Struct, dataclass, pydantic model or Faust Record, not {type!r}"
             )
         self.message: Any = message
         self.type: Any = type
-        self.schema: str = proto_text(descriptor) if version is None else ""
+        self._shape = shape
+        self._make = maker_of(type) if is_model(type) else None
+        self.schema: str = proto_text(descriptor.file) if version is None else ""
         self._full_name: str = descriptor.full_name
+        references = _imports(descriptor.file) if version is None else ()
         self.registered: Registered = Registered(
-            self.schema, "PROTOBUF", self._full_name, registry, subject_strategy, version, subject
+            self.schema,
+            "PROTOBUF",
+            self._full_name,
+            registry,
+            subject_strategy,
+            version,
+            subject,
+            schema_id_in,
+            references,
         )
         self._path = _path(descriptor)
         self._indexes = _indexes(self._path)
+        self.header_bytes: int = GUID_BYTES + len(self._indexes) if schema_id_in == "header" else 0
         self._parse: Callable[[bytes], Any] = message.FromString
         self._own = b""
         self._known: dict[bytes, bool] = {}
@@ -92,9 +110,8 @@ class ProtobufSerde(Serde[T]):
 
     def bind(self, topic: str, is_key: bool) -> ProtobufSerde[T]:
         """This serde with the topic's subject: ``<topic>-key`` or ``<topic>-value``, or what the strategy says."""
-        bound = self.registered.subject_for(topic, is_key)
-        registry, strategy, version, _ = self.registered.arguments()
-        return _rebuilt(self.message, self.type, registry, strategy, version, bound)
+        subject = self.registered.subject_for(topic, is_key)
+        return _rebuilt(self.message, self.type, self.registered.arguments(subject))
 
     def serialize(self, value: T) -> bytes:
         header = self._own or self._first_header()
@@ -120,7 +137,7 @@ class ProtobufSerde(Serde[T]):
             raise self._unreadable(data, why) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self.message, self.type, *self.registered.arguments())
+        return _rebuilt, (self.message, self.type, self.registered.arguments())
 
     def _first_header(self) -> bytes:
         header, schema = self.registered.written()
@@ -132,17 +149,19 @@ class ProtobufSerde(Serde[T]):
 
     def _body(self, data: bytes) -> int:
         """The position behind the indexes, once they name this serde's message."""
-        if len(data) <= HEADER_BYTES or data[0] != 0:
+        start = frame_end(data)
+        if not start or len(data) == start:
             raise self._unreadable(
-                data, "they do not begin with a byte 0, a schema id of 4 bytes and message indexes"
+                data,
+                "they do not begin with a byte 0 and a schema id of 4 bytes, or a byte 1 and a GUID of 16, and message indexes",
             )
-        end = HEADER_BYTES + 1
+        end = start + 1
         path = [0]
-        if data[HEADER_BYTES] != 0:
-            path, end = _read_indexes(data)
+        if data[start] != 0:
+            path, end = _read_indexes(data, start)
         header = data[:end]
         if header not in self._known:
-            written = self.registered.writer_of(data[:HEADER_BYTES])
+            written = self.registered.writer_of(data)
             name = message_at(str(written), path)
             if name != self._full_name:
                 raise self._unreadable(
@@ -157,12 +176,18 @@ class ProtobufSerde(Serde[T]):
         if self.type is None or (self.type is not dict and not isinstance(value, self.type)):
             wanted = self.message.__name__ if self.type is None else self.type.__name__
             raise SerializationError(f"expected {wanted}, got {excerpt(value)} ({value.__class__.__name__})")
-        plain = value if self.type is dict else msgspec.to_builtins(value)
+        plain = msgspec.to_builtins(plain_of(value))
         return ParseDict({name: item for name, item in plain.items() if item is not None}, self.message())
 
     def _typed(self, message: Any) -> Any:
         plain = plain_of(message)
-        return plain if self.type is dict else msgspec.convert(plain, self.type, strict=False)
+        if self._shape is None:
+            return plain
+        # JSON has numbers of 64 bits as text, bytes in base64 and enums by name: the shape says what they are.
+        typed = msgspec.convert(plain, self._shape, strict=False)
+        if self._make is None:
+            return typed
+        return self._make(msgspec.to_builtins(typed, builtin_types=_BUILTIN))
 
     def _unreadable(self, data: bytes, why: str) -> SerializationError:
         return SerializationError(
@@ -170,17 +195,24 @@ class ProtobufSerde(Serde[T]):
         )
 
 
-def _rebuilt(
-    message: Any,
-    type_: Any,
-    registry: SchemaRegistry | None,
-    strategy: SubjectStrategy,
-    version: int | Literal["latest"] | None,
-    subject: str | None,
-) -> ProtobufSerde[Any]:
+def _rebuilt(message: Any, type_: Any, registered: dict[str, Any]) -> ProtobufSerde[Any]:
+    # The references follow from the descriptor.
     return ProtobufSerde(
-        message, type=type_, registry=registry, subject=subject, subject_strategy=strategy, version=version
+        message, type=type_, **{name: value for name, value in registered.items() if name != "references"}
     )
+
+
+def _imports(file: Any, known: dict[str, SchemaReference] | None = None) -> tuple[SchemaReference, ...]:
+    """The files that a file imports, each once. Registries and compilers have those of Google."""
+    known = {} if known is None else known
+    found = []
+    for each in file.dependencies:
+        if each.name.startswith(("google/protobuf/", "google/type/", "confluent/")):
+            continue
+        if each.name not in known:
+            known[each.name] = SchemaReference(each.name, each.name, proto_text(each), _imports(each, known))
+        found.append(known[each.name])
+    return tuple(found)
 
 
 def _path(descriptor: Any) -> list[int]:
@@ -219,8 +251,8 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-def _read_indexes(data: bytes) -> tuple[list[int], int]:
-    count, end = _read_varint(data, HEADER_BYTES)
+def _read_indexes(data: bytes, start: int) -> tuple[list[int], int]:
+    count, end = _read_varint(data, start)
     if not 0 < count <= _MOST_INDEXES:
         raise ValueError(f"{count} message indexes")
     path = []

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
+from uuid import UUID
 
 from streamapp.errors import ConfigError, SchemaRegistryError
+from streamapp.serdes.framing import GUID_BYTES, ID_BYTES, guid_frame, id_frame, shown_frame
+from streamapp.serdes.references import check_references
 from streamapp.serdes.schema_diff import summary
 from streamapp.serdes.schema_registry import (
     LocalSchemaRegistry,
     Schema,
     SchemaFormat,
+    SchemaGuids,
+    SchemaReference,
     SchemaRegistry,
     default_registry,
 )
 
-__all__ = ["HEADER_BYTES", "Registered", "SubjectStrategy"]
+__all__ = ["Registered", "SchemaIdIn", "SubjectStrategy"]
 
 SubjectStrategy = Literal["topic", "record", "topic-record"]
 """The name of a subject: ``<topic>-value``, ``<record>`` or ``<topic>-<record>`` (Confluent's TopicNameStrategy,
 RecordNameStrategy, TopicRecordNameStrategy)."""
 
+SchemaIdIn = Literal["payload", "header"]
+"""The place of the schema's id: in front of the bytes, or its GUID in a header of the record (Confluent's
+HeaderSchemaIdSerializer)."""
+
 _MOST_NAME = 100
-HEADER_BYTES = 5
-"""A byte 0, and the id in 4 bytes big endian."""
 
 
 class Registered:
     """One schema of a serde in a registry.
 
-    ``version`` pins what is written: a version of the subject, or its latest. Nothing is registered then. Raises
-    `ConfigError` for a strategy without record name and for what is no version.
+    ``version`` pins what is written: a version of the subject, or its latest. Nothing is registered then. ``whole`` is
+    the schema with all that it refers to. Raises `ConfigError` for a strategy without record name and for what is no
+    version.
     """
 
     def __init__(
@@ -41,6 +50,9 @@ class Registered:
         strategy: SubjectStrategy,
         version: int | Literal["latest"] | None,
         subject: str | None,
+        schema_id_in: SchemaIdIn = "payload",
+        references: Sequence[SchemaReference] = (),
+        whole: Schema | None = None,
     ) -> None:
         if strategy not in ("topic", "record", "topic-record"):
             raise ConfigError(
@@ -54,11 +66,16 @@ class Registered:
             raise ConfigError(
                 f'version must be a version of the subject (1, 2 ...) or "latest", not {version!r}'
             )
+        if schema_id_in not in ("payload", "header"):
+            raise ConfigError(f'schema_id_in must be "payload" or "header", not {schema_id_in!r}')
         self.schema: Schema = schema
+        self.references: tuple[SchemaReference, ...] = check_references(references)
+        self.whole: Schema = schema if whole is None else whole
         self.format: SchemaFormat = format
         self.record: str | None = record
         self.strategy: SubjectStrategy = strategy
         self.version: int | Literal["latest"] | None = version
+        self.schema_id_in: SchemaIdIn = schema_id_in
         self.subject: str = subject or record or "the schema"
         self._given_subject = subject
         self._registry = registry
@@ -78,41 +95,77 @@ class Registered:
         return f"{topic}-{self.record}" if self.strategy == "topic-record" else str(self.record)
 
     def written(self) -> tuple[bytes, Schema]:
-        """The first five bytes of what is written, and the schema that they stand for."""
+        """The frame of what is written, and the schema that it stands for."""
         if self.version is None:
-            schema_id, schema = self._id(), self.schema
-        else:
-            found = self.registry.version_of(self.subject, self.version)
-            if found.format != self.format:
-                raise SchemaRegistryError(
-                    f"version {found.version} of {self.subject} is {found.format}, not {self.format}"
-                )
-            schema_id, schema = found.id, found.schema
-        return b"\0" + schema_id.to_bytes(4, "big"), schema
+            return (self._guid_frame() if self.schema_id_in == "header" else self._id_frame()), self.whole
+        found = self.registry.version_of(self.subject, self.version)
+        if found.format != self.format:
+            raise SchemaRegistryError(
+                f"version {found.version} of {self.subject} is {found.format}, not {self.format}"
+            )
+        if self.schema_id_in == "payload":
+            return id_frame(found.id), found.schema
+        if found.guid is None:
+            raise _no_guids(self.registry)
+        return guid_frame(found.guid), found.schema
 
-    def writer_of(self, header: bytes) -> Schema:
-        """The schema of bytes that begin with these five."""
+    def writer_of(self, data: bytes) -> Schema:
+        """The schema of bytes that begin with a frame."""
         if isinstance(self.registry, LocalSchemaRegistry):
             # A registry without a server knows only what it was told.
-            self._id()
-        return self.registry.schema_of(int.from_bytes(header[1:HEADER_BYTES], "big"), *self._other_format)
+            self._id_frame()
+        if data[0] == 0:
+            return self.registry.schema_of(int.from_bytes(data[1:ID_BYTES], "big"), *self._other_format)
+        return _guids(self.registry).schema_of_guid(UUID(bytes=data[1:GUID_BYTES]), self.format)
 
-    def _id(self) -> int:
-        return self.registry.id_of(self.subject, self.schema, *self._other_format)
+    def _id_frame(self) -> bytes:
+        return id_frame(self.registry.id_of(*self._asked()))
+
+    def _guid_frame(self) -> bytes:
+        subject, schema, *_ = asked = self._asked()
+        references = asked[3:] and self.references
+        return guid_frame(_guids(self.registry).guid_of(subject, schema, self.format, references))
+
+    def _asked(self) -> tuple[Any, ...]:
+        """The arguments of a question for the schema's id. A registry without a server is told the whole schema."""
+        if self.references and not isinstance(self.registry, LocalSchemaRegistry):
+            return self.subject, self.schema, self.format, self.references
+        return self.subject, self.whole, *self._other_format
 
     @property
     def _other_format(self) -> tuple[SchemaFormat, ...]:
         """The argument that a registry of an application, for Avro alone, need not have."""
         return () if self.format == "AVRO" else (self.format,)
 
-    def unlike(self, header: bytes, written: Any) -> str:
+    def unlike(self, data: bytes, written: Any) -> str:
         """The two schemas of bytes that cannot be read, and their difference, in a sentence."""
-        changes = summary(written, self.schema)
-        theirs = f"they were written with the schema of id {int.from_bytes(header[1:HEADER_BYTES], 'big')}"
+        changes = summary(written, self.whole)
+        theirs = f"they were written with the schema of {shown_frame(data)}"
         if not changes:
             return f"{theirs}, which is the same as here"
         return f"{theirs}, and {(self.record or self.subject)[:_MOST_NAME]} here differs from it: {changes}"
 
-    def arguments(self) -> tuple[Any, ...]:
-        """What the schema was given, for a copy in another process: with the application's registry."""
-        return self._registry or default_registry(), self.strategy, self.version, self._given_subject
+    def arguments(self, subject: str | None = None) -> dict[str, Any]:
+        """The arguments of a serde that are about its schema, for a copy in another process, or with another subject: the
+        copy has the application's registry."""
+        return {
+            "registry": self._registry or default_registry(),
+            "subject": subject or self._given_subject,
+            "subject_strategy": self.strategy,
+            "version": self.version,
+            "schema_id_in": self.schema_id_in,
+            "references": self.references,
+        }
+
+
+def _guids(registry: SchemaRegistry) -> SchemaGuids:
+    if isinstance(registry, SchemaGuids):
+        return registry
+    raise _no_guids(registry)
+
+
+def _no_guids(registry: SchemaRegistry) -> SchemaRegistryError:
+    return SchemaRegistryError(
+        f'{registry!r} gives no GUIDs, which schema_id_in="header" needs: Confluent Schema Registry has them since 8.0. '
+        'Write with schema_id_in="payload"'
+    )

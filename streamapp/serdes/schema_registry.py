@@ -7,7 +7,8 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from uuid import UUID
 
 from streamapp.errors import ConfigError, SchemaRegistryError, SerializationError
 
@@ -15,6 +16,8 @@ __all__ = [
     "LocalSchemaRegistry",
     "Schema",
     "SchemaFormat",
+    "SchemaGuids",
+    "SchemaReference",
     "SchemaRegistry",
     "SchemaVersion",
     "default_registry",
@@ -28,6 +31,23 @@ SchemaFormat: TypeAlias = Literal["AVRO", "JSON", "PROTOBUF"]
 """The formats by the names that Confluent's registry gives them."""
 
 
+class SchemaReference(NamedTuple):
+    """A schema that another one refers to, with the subject under which a registry has it.
+
+    ``name`` is what the schema calls the other one: the full name of an Avro type, the path of a Protobuf import, the
+    ``$ref`` of a JSON Schema. Source: "References" in Confluent's documentation of the schema registry.
+
+    >>> SchemaReference("shop.Item", "shop-item", {"type": "enum", "name": "shop.Item", "symbols": ["CUP"]}).subject
+    'shop-item'
+    """
+
+    name: str
+    subject: str
+    schema: Schema
+    references: tuple[SchemaReference, ...] = ()
+    """The references of this schema itself."""
+
+
 class SchemaVersion(NamedTuple):
     """One version of a subject."""
 
@@ -36,10 +56,15 @@ class SchemaVersion(NamedTuple):
     id: int
     schema: Schema
     format: SchemaFormat = "AVRO"
+    guid: UUID | None = None
+    """None: the registry gives no GUIDs."""
 
 
 class SchemaRegistry(Protocol):
     """Ids of schemas, as Confluent's registry gives them out. Implementations have to be picklable.
+
+    ``id_of`` gets a fourth argument, the references, for schemas that have some. `SchemaGuids` is the port of a registry
+    that has GUIDs.
 
     A registry that nobody can reach, and a schema that the registry refuses, are a `SchemaRegistryError`: records are
     not to blame, so exception handlers are not asked.
@@ -55,6 +80,25 @@ class SchemaRegistry(Protocol):
 
     def version_of(self, subject: str, version: int | Literal["latest"] = "latest") -> SchemaVersion:
         """A version of a subject; `SchemaRegistryError` if there is none."""
+        ...
+
+
+@runtime_checkable
+class SchemaGuids(Protocol):
+    """A registry that gives schemas GUIDs, too: serdes with ``schema_id_in="header"`` write these."""
+
+    def guid_of(
+        self,
+        subject: str,
+        schema: Schema,
+        format: SchemaFormat = "AVRO",
+        references: tuple[SchemaReference, ...] = (),
+    ) -> UUID:
+        """The GUID of a schema, which is registered under the subject if it is new."""
+        ...
+
+    def schema_of_guid(self, guid: UUID, format: SchemaFormat = "AVRO") -> Schema:
+        """The schema with that GUID; `SerializationError` if there is none, or one of another format."""
         ...
 
 
@@ -79,8 +123,7 @@ class LocalSchemaRegistry:
 
     def id_of(self, subject: str, schema: Schema, format: SchemaFormat = "AVRO") -> int:
         text = json.dumps(schema, sort_keys=True, separators=(",", ":"))
-        seed = text if format == "AVRO" else f"{format} {text}"
-        schema_id = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big") >> 1
+        schema_id = int.from_bytes(_digest(text, format)[:4], "big") >> 1
         known = self._schemas.get(schema_id)
         if known is None:
             known = json.loads(text) if self._path is None else self._stored(self._path, schema_id, text)
@@ -107,6 +150,20 @@ class LocalSchemaRegistry:
             raise SerializationError(f"The schema with id {schema_id} is {found}, not {format}.")
         self._schemas[schema_id] = schema
         return schema
+
+    def guid_of(
+        self,
+        subject: str,
+        schema: Schema,
+        format: SchemaFormat = "AVRO",
+        references: tuple[SchemaReference, ...] = (),
+    ) -> UUID:
+        """The first 128 bits of the schema's SHA-256: the id is the first 31 bits of the GUID."""
+        self.id_of(subject, schema, format)
+        return UUID(bytes=_digest(json.dumps(schema, sort_keys=True, separators=(",", ":")), format)[:16])
+
+    def schema_of_guid(self, guid: UUID, format: SchemaFormat = "AVRO") -> Schema:
+        return self.schema_of(int.from_bytes(guid.bytes[:4], "big") >> 1, format)
 
     def version_of(self, subject: str, version: int | Literal["latest"] = "latest") -> SchemaVersion:
         raise SchemaRegistryError(
@@ -141,6 +198,10 @@ class LocalSchemaRegistry:
             return None
         except (ValueError, RecursionError) as error:
             raise SerializationError(f"{folder / f'{schema_id}.avsc'} is not JSON: {error}") from error
+
+
+def _digest(text: str, format: SchemaFormat) -> bytes:
+    return hashlib.sha256((text if format == "AVRO" else f"{format} {text}").encode()).digest()
 
 
 _default: SchemaRegistry | None = None

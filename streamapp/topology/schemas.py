@@ -22,6 +22,7 @@ class PlannedSchema:
     serde: Serde[Any]
     registered: Registered
     writes: bool
+    is_key: bool
 
     @property
     def subject(self) -> str:
@@ -52,24 +53,24 @@ def _all(plan: Plan) -> Iterator[PlannedSchema]:
         for spec in sub.stores:
             changelog = sub.changelog_topics.get(spec.name)
             if changelog is not None:
-                for serde in (spec.key_serde, spec.value_serde):
-                    yield from _of(changelog.name, serde, True)
+                yield from _of(changelog.name, spec.key_serde, True, True)
+                yield from _of(changelog.name, spec.value_serde, True, False)
     for store in plan.global_stores:
-        for serde in (store.spec.key_serde, store.spec.value_serde):
-            yield from _of(store.topic, serde, False)
+        yield from _of(store.topic, store.spec.key_serde, False, True)
+        yield from _of(store.topic, store.spec.value_serde, False, False)
 
 
 def _bound(topic: str, key: Serde[Any], value: Serde[Any], writes: bool) -> Iterator[PlannedSchema]:
-    yield from _of(topic, key.bind(topic, True), writes)
-    yield from _of(topic, value.bind(topic, False), writes)
+    yield from _of(topic, key.bind(topic, True), writes, True)
+    yield from _of(topic, value.bind(topic, False), writes, False)
 
 
-def _of(topic: str, serde: Any, writes: bool) -> Iterator[PlannedSchema]:
+def _of(topic: str, serde: Any, writes: bool, is_key: bool) -> Iterator[PlannedSchema]:
     """The schemas of a serde, and of serdes inside it."""
     registered = getattr(serde, "registered", None)
     if isinstance(registered, Registered):
-        yield PlannedSchema(topic, serde, registered, writes)
+        yield PlannedSchema(topic, serde, registered, writes, is_key)
     elif isinstance(serde, Serde):
         for inner in vars(serde).values():
             if isinstance(inner, Serde):
-                yield from _of(topic, inner, writes)
+                yield from _of(topic, inner, writes, is_key)

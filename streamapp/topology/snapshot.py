@@ -51,7 +51,7 @@ def snapshot(plan: Plan) -> dict[str, Any]:
         "schemas": {
             each.subject: {
                 "format": each.registered.format,
-                "schema": each.registered.schema,
+                "schema": each.registered.whole,
                 "internal": each.topic in internal,
             }
             for each in planned_schemas(plan)
@@ -77,7 +77,9 @@ def _node(node: Node) -> dict[str, Any]:
 
 
 def _operator_name(node: ProcessorNode) -> str:
-    operator = getattr(node.operator, "operator", node.operator)  # what a table with ttl wraps
+    operator = node.operator
+    while hasattr(operator, "operator"):  # a ttl, or an answer to exceptions
+        operator = operator.operator
     return persistent_name(operator) if hasattr(operator, "persistent_name") else USER_PROCESSOR
 
 

@@ -467,5 +467,11 @@ def _check_serdes(node: str, key_serde: Any, value_serde: Any) -> None:
 def _without_answer(node: Node) -> Node:
     if not isinstance(node, ProcessorNode):
         return replace(node, on_error=None)
-    answers = hasattr(node.operator, "on_error") or hasattr(node.operator, "retry")
-    return replace(node, operator=node.operator.operator) if answers else node
+    operator = node.operator
+    if hasattr(operator, "raises"):  # its children stay: some of them are retry topics
+        return replace(node, operator=replace(operator, raises=True))
+    if hasattr(operator, "operator") and (hasattr(operator, "on_error") or hasattr(operator, "retry")):
+        return replace(node, operator=operator.operator)
+    if getattr(operator, "on_error", None) is not None:
+        return replace(node, operator=replace(operator, on_error=None))
+    return node

@@ -65,7 +65,8 @@ class DeskViews:
         """What comes out when the letter runs through the topology; nothing is written to Kafka."""
 
         def run(desk: FailureDesk) -> Trial:
-            return self._try(desk.letter(request.match_info["letter"])[0].replayed(desk.topic))
+            letter, _ = desk.letter(request.match_info["letter"])
+            return self._try(desk.whole(letter).replayed(desk.topic))
 
         trial = await self._ask(run)
         return json_response(
@@ -117,7 +118,9 @@ class DeskViews:
         new = {name: None if text is None else text.encode() for name, text in given.items()}
 
         def edit(desk: FailureDesk) -> None:
-            letter, _ = desk.letter(id)
+            letter = desk.letter(id)[0]
+            if len(new) == 1:
+                letter = desk.whole(letter)
             desk.edit(id, new.get("key", letter.key), new.get("value", letter.value))
 
         async with self._writing:

@@ -8,6 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
+from streamapp.web.caller import CALLER
 from streamapp.web.diagnosis import findings
 from streamapp.web.problem import NotFound, json_response
 from streamapp.web.sampler import Sampler
@@ -53,6 +54,8 @@ class StatusViews:
                 raise NotFound(f"task {asked!r} is not here; this worker has {listed}")
             ready = found[0]["ready"]
             body |= found[0]
+        if not CALLER.get().may_read:
+            body = {"state": status.state}
         if ready:
             return json_response({"ready": True} | body)
         return json_response({"ready": False} | body, 503, {"Retry-After": str(self.retry_after())})

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agents.topology import describe
-from streamapp import StreamsBuilder, TopologyTestDriver
+from agents.topology import DEAD_LETTERS, describe
+from streamapp import StreamsBuilder, StreamsConfig, TopologyTestDriver
 from tables.events import AIRPORT, FLIGHT, KEY, PLANE, WEATHER
 from tables.schemas import Airport, Flight, Plane, Weather
 
@@ -43,7 +43,7 @@ class Flights:
 
 @pytest.fixture
 def driver() -> Iterator[TopologyTestDriver]:
-    builder = StreamsBuilder()
+    builder = StreamsBuilder(StreamsConfig("flights", dead_letter_queue_topic=DEAD_LETTERS))
     describe(builder)
     with TopologyTestDriver(builder.build()) as driver:
         yield driver

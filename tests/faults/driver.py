@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import (
@@ -51,9 +56,11 @@ class Run(Fleet):
             stages=self.stages,
             dead_letters=dead_letters,
         )
-        if workload == "retried":
+        if workload in ("retried", "desk"):
             self.trouble()
         self._feed = Feed(self.history, kafka.bootstrap_servers, self.source)
+        self._feed.replays = workload == "desk"
+        self._edited: dict[str, str] = {}
         self._with_dead_letters = dead_letters
         sinks = [sink for _, _, sink in self.stages]
         rows = [f"{self.source}-rows"] if workload == "join" else []
@@ -101,6 +108,13 @@ class Run(Fleet):
         **env: str,
     ) -> str:
         """Starts a worker; one of the same name has the same state folder and port."""
+        settings = self._settings(link) | {"STREAMAPP_FAILPOINT": failpoint}
+        self.launch(name, "tests.faults.workloads", {**settings, **env}, wrapper)
+        self.history.add("fault", what=f"start {name}" + (f" with {failpoint}" if failpoint else ""))
+        return name
+
+    def _settings(self, link: str | None = None) -> dict[str, str]:
+        """The environment of the application."""
         where = self.kafka.links[link].bootstrap_servers if link else self.kafka.bootstrap_servers
         settings = {
             "APP_ID": self.id,
@@ -109,14 +123,11 @@ class Run(Fleet):
             "GUARANTEE": self.guarantee,
             "SOURCE": self.source,
             "SINK": self.sink,
-            "STREAMAPP_FAILPOINT": failpoint,
             "TROUBLE": str(self.trouble_file),
         }
         if self._with_dead_letters:
             settings |= {"DEAD_LETTERS": self.dead_letters, "ON_ERROR": "continue"}
-        self.launch(name, "tests.faults.workloads", {**settings, **env}, wrapper)
-        self.history.add("fault", what=f"start {name}" + (f" with {failpoint}" if failpoint else ""))
-        return name
+        return settings
 
     def state(self, name: str) -> Path:
         """The folder with the tasks' state of a worker."""
@@ -188,6 +199,69 @@ class Run(Fleet):
         beside.write_text(json.dumps({"keys": keys, "down": down}))
         beside.rename(self.trouble_file)
         self.history.add("fault", what=f"trouble: {keys or 'none'}{', down' if down else ''}")
+
+    # The desk.
+
+    def dlq(self, command: str, *arguments: str, failpoint: str = "", code: int = 0) -> str:
+        """Runs ``streamapp dlq`` on the application, as a user does; ``code`` is the exit code that it has to have."""
+        own = {"DATADIR": str(self.data("desk")), "WEB_PORT": "6066", "STREAMAPP_FAILPOINT": failpoint}
+        done = subprocess.run(
+            [
+                str(Path(sys.executable).with_name("streamapp")),
+                "dlq",
+                command,
+                "tests.faults.workloads",
+                *arguments,
+            ],
+            env={**os.environ, **self._settings(), **own},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        self.history.add("fault", what=f"dlq {command} {' '.join(arguments)} {failpoint}: {done.returncode}")
+        self.must(
+            done.returncode == code,
+            f"dlq {command} ends with {code}: {done.stdout[-500:]}{done.stderr[-500:]}",
+        )
+        return done.stdout
+
+    def edit(self, letter: str, value: str) -> None:
+        """Gives a letter another value."""
+        found = next(each for each in self.letters() if each["letter"] == letter)
+        self._edited.setdefault(letter, text(base64.b64decode(found["value"])))
+        self.dlq("edit", letter, "--value", value)
+
+    @property
+    def changed(self) -> list[str]:
+        """The values that letters had before they were edited."""
+        return list(self._edited.values())
+
+    def letters(self) -> list[dict[str, Any]]:
+        """The dead letters as ``dlq export`` has them."""
+        return [json.loads(line) for line in self.dlq("export").splitlines()]
+
+    def became_letters(self, count: int) -> None:
+        """Waits until there are so many dead letters."""
+        self.wait_until(
+            lambda: len(self.history.of("dead")) >= count, f"there are {count} letters", 4 * PATIENCE
+        )
+
+    def came_out(self, *but: str) -> None:
+        """Waits until each record that was fed has come out, but these values."""
+
+        def done() -> bool:
+            ended = {e["value"] for e in self.history.of("output")} | set(but)
+            return all(e["value"] in ended for e in self.history.of("sent"))
+
+        self.wait_until(done, "each record has come out", 2 * PATIENCE)
+
+    def note_letters(self) -> None:
+        """Writes into the history what became of each letter."""
+        for each in self.letters():
+            key, value = (text(base64.b64decode(each[part])) for part in ("key", "value"))
+            was = self._edited.get(each["letter"], value)
+            state = {name: each[name] for name in ("letter", "state", "replays")}
+            self.history.add("letter", key=key, value=value, was=was, **state)
 
     def drained(self) -> None:
         """Until each input has come out or is a dead letter: none waits for a retry."""

@@ -29,6 +29,8 @@ class Feed:
         self._bootstrap = bootstrap
         self._topic = topic
         self._number = 0
+        self.replays: bool = False
+        """Replays write to the topic too, in transactions, some of which are aborted."""
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -77,7 +79,7 @@ class Feed:
         """Notes what the log has beyond what brokers have acknowledged: when they restart, records come twice."""
         known = {(e["partition"], e["offset"]) for e in self._history.of("sent")}
         partitions = [TopicPartition(self._topic, p) for p in range(PARTITIONS)]
-        reader = LogReader(self._bootstrap, partitions, read_committed=False)
+        reader = LogReader(self._bootstrap, partitions, read_committed=self.replays)
         for message in reader.rest():
             if (message.partition(), message.offset()) not in known:
                 self._note(message)
@@ -120,4 +122,9 @@ class Feed:
             key=text(message.key()),
             value=text(message.value()),
             timestamp=message.timestamp()[1],
+            **({"again": True} if _is_replay(message) else {}),
         )
+
+
+def _is_replay(message: Message) -> bool:
+    return any(name == "__streamapp.replay.letter" for name, _ in message.headers() or ())

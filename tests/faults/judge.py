@@ -75,6 +75,9 @@ def judge(history: Iterable[Event]) -> list[Verdict]:
         findings.setdefault(invariant, []).extend(problems)
 
     for stage in stages:
+        if stage.model == "desk":
+            check("I11", _on_the_desk(stage, events))
+            continue
         check("I1", _lost(stage, committed))
         if exactly_once:
             check("I2", _doubled(stage))
@@ -89,7 +92,8 @@ def judge(history: Iterable[Event]) -> list[Verdict]:
         check("I4", _tables_differ(tables))
     if waits := only(events, "wait"):
         check("I10", (f"{e['what']}: not within {e['seconds']} s" for e in waits if not e["ok"]))
-    if any(e["value"].startswith(POISON) for e in only(events, "sent")) and run.get("dead_letters"):
+    poisoned = any(e["value"].startswith(POISON) for e in only(events, "sent"))
+    if poisoned and run.get("dead_letters") and not any(stage.model == "desk" for stage in stages):
         check("I11", _unaccounted(events, committed, exactly_once))
     exits = only(events, "exit")
     if failing := [e for e in exits if e["wanted"] != "clean"]:
@@ -243,6 +247,35 @@ def _in_one_place(stage: _Stage, events: list[Event], exactly_once: bool) -> Ite
         places = stage.seen[record] + dead[record]
         if not places or (exactly_once and places > 1):
             yield f"{record} is in the output {stage.seen[record]} times, in the dead letters {dead[record]} times"
+
+
+def _on_the_desk(stage: _Stage, events: list[Event]) -> Iterator[str]:
+    """Each time that a record went in, it came out or became a letter. A replayed letter went in again, once."""
+    inputs, letters = only(events, "sent"), only(events, "letter")
+    sent = Counter(Output(e["key"], e["value"]) for e in inputs)
+    again = Counter(Output(e["key"], e["value"]) for e in inputs if e.get("again"))
+    dead = Counter(Output(e["key"], e["value"]) for e in only(events, "dead"))
+    for record in sent.keys() | dead.keys():
+        if sent[record] != stage.seen[record] + dead[record]:
+            yield (
+                f"{record} went in {sent[record]} times, is in the output {stage.seen[record]} times, "
+                f"in the dead letters {dead[record]} times"
+            )
+    marked: Counter[Output] = Counter()
+    kept: Counter[Output] = Counter()
+    for e in letters:
+        marked[Output(e["key"], e["value"])] += e["replays"]
+        kept[Output(e["key"], e["was"])] += e["state"] != "replayed" or e["value"] != e["was"]
+        if e["replays"] > 1:
+            yield f"letter {e['letter']} was replayed {e['replays']} times"
+    for record in again.keys() | marked.keys():
+        if again[record] != marked[record]:
+            yield f"{record} was replayed {again[record]} times, and its letters say {marked[record]} times"
+    if len(letters) != sum(dead.values()):
+        yield f"the desk lists {len(letters)} of {sum(dead.values())} letters"
+    for record in sent.keys() - again.keys() | again.keys() & dead.keys():
+        if stage.seen[record] + kept[record] != 1:
+            yield f"{record} is in the output {stage.seen[record]} times, and {kept[record]} letters of it wait or were changed"
 
 
 def _dishonest(exits: list[Event]) -> Iterator[str]:

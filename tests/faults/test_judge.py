@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -149,3 +150,65 @@ def test_a_parked_key_may_be_overtaken_by_others_and_nothing_else() -> None:
     assert broken(parked_run([*OVERTAKEN, ("b", "3")], DEAD)) == {"I2", "I11"}
     assert broken(parked_run(OVERTAKEN, [])) == {"I11"}
     assert broken(parked_run(OVERTAKEN, [*DEAD, ("a", "4")])) == {"I11"}
+
+
+def desk_run(*changes: Callable[[list[Event]], None]) -> list[Event]:
+    """Records 0 to 2: 0 comes out, 1 is a letter that was replayed and comes out, 2 a letter that waits."""
+    run = {
+        "t": 0.0,
+        "event": "run",
+        "guarantee": "exactly_once_v2",
+        "stages": [["in", "desk", "out"]],
+        "dead_letters": True,
+    }
+    where: dict[str, Any] = {"t": 0.0, "partition": 0}
+    events: list[Event] = [run]
+    for offset, value in enumerate("0121"):
+        sent = {"event": "sent", "topic": "in", "offset": offset, "key": "k", "value": value}
+        events.append({**where, **sent, **({"again": True} if offset == 3 else {})})
+    for offset, value in enumerate("01"):
+        events.append(
+            {**where, "event": "output", "topic": "out", "offset": offset, "key": "k", "value": value}
+        )
+    for number, value in enumerate("12"):
+        events.append({"t": 0.0, "event": "dead", "key": "k", "value": value})
+        state = {"state": "open", "replays": 0} if number else {"state": "replayed", "replays": 1}
+        events.append(
+            {
+                "t": 0.0,
+                "event": "letter",
+                "letter": f"0-{number}",
+                "key": "k",
+                "value": value,
+                "was": value,
+                **state,
+            }
+        )
+    for change in changes:
+        change(events)
+    return events
+
+
+def _event(kind: str, value: str) -> Callable[[Event], bool]:
+    return lambda e: e["event"] == kind and e.get("value") == value
+
+
+def test_on_the_desk_each_record_is_in_one_place_and_each_replay_is_marked_once() -> None:
+    def without(kind: str, value: str) -> Callable[[list[Event]], None]:
+        return lambda events: events.remove(next(filter(_event(kind, value), events)))
+
+    def twice(kind: str, value: str) -> Callable[[list[Event]], None]:
+        return lambda events: events.append(dict(next(e for e in reversed(events) if _event(kind, value)(e))))
+
+    def marked(events: list[Event]) -> None:
+        next(filter(_event("letter", "2"), events)).update(state="replayed", replays=1)
+
+    assert broken(desk_run()) == set()
+    for kind, value in (("output", "0"), ("output", "1"), ("dead", "2"), ("letter", "2")):
+        assert broken(desk_run(without(kind, value))) == {"I11"}
+    for kind, value in (("output", "0"), ("output", "1"), ("dead", "2"), ("sent", "1")):
+        assert broken(desk_run(twice(kind, value))) == {"I11"}
+    assert broken(desk_run(twice("sent", "1"), twice("output", "1"))) == {
+        "I11"
+    }  # replayed twice, marked once
+    assert broken(desk_run(marked)) == {"I11"}  # marked, and nobody wrote the record

@@ -52,6 +52,7 @@ TOPOLOGIES = {
     "final": Workload((("-in", "final", "-out"),)),
     "join": Workload((("-in", "join", "-out"),)),
     "retried": Workload((("-in", "retried", "-out"),)),
+    "desk": Workload((("-in", "desk", "-out"),)),
     "rekeyed": Workload(
         (
             ("-in", "regroup", "-regrouped-repartition"),
@@ -66,7 +67,7 @@ WORKLOADS = {**TOPOLOGIES, "agent": TOPOLOGIES["copy"]}
 def describe(builder: StreamsBuilder, workload: str, source: str, sink: str) -> None:
     """The topology of a workload; `models` says what it has to answer."""
     records = builder.stream(source, key_serde=TEXT, value_serde=TEXT)
-    if workload != "retried":
+    if workload not in ("retried", "desk"):
         records = records.peek(misbehave)
     match workload:
         case "copy":
@@ -78,7 +79,7 @@ def describe(builder: StreamsBuilder, workload: str, source: str, sink: str) -> 
         case "join":
             table = builder.table(f"{source}-rows", key_serde=TEXT, value_serde=TEXT)
             results = records.join(table, lambda value, row: f"{value}:{row}")
-        case "retried":
+        case "retried" | "desk":
             results = records.map_values(look_up, with_key=True, on_error=retry(), name="look-up")
         case "rekeyed":
             regrouped = records.select_key(lambda key, value: f"g{int(value) % GROUPS}")
@@ -118,7 +119,8 @@ def look_up(key: str, value: str) -> str:
     trouble = json.loads(Path(file).read_text()) if file else {"down": False, "keys": ()}
     if trouble["down"]:
         raise ConnectionError("the service is down")
-    if key in trouble["keys"] or value.startswith(POISON):
+    poisoned = value.startswith(POISON) and "CURED" not in os.environ
+    if key in trouble["keys"] or poisoned:
         raise ValueError(f"{value} cannot be looked up")
     return value
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from streamapp.broker.distribution import REGISTRY_VERSION, find_java, maven_jars
+from streamapp.broker.distribution import REGISTRY_VERSION, find_java, maven_jars, registry_jars
 from streamapp.registry import ConfluentSchemaRegistry
 from streamapp.registry.apicurio import LocalRegistry
 
@@ -34,55 +34,34 @@ def topic() -> str:
     return f"t{uuid.uuid4().hex[:8]}"
 
 
-class JavaSerdes:
-    """Apicurio's Java serializers in their Confluent mode, in one process: a line of JSON asks, a line answers."""
+class JavaProcess:
+    """A class of ``java/`` in a process: a line of JSON asks, a line answers."""
 
-    def __init__(self, classes: Path, url: str) -> None:
+    def __init__(self, name: str, classes: Path, jars: str, *arguments: str) -> None:
         java = find_java()
-        module = "io.apicurio:apicurio-registry-serdes-{}-serde:" + REGISTRY_VERSION
-        jars = maven_jars(
-            java,
-            f"apicurio-serdes-{REGISTRY_VERSION}",
-            module.format("avro"),
-            module.format("jsonschema"),
-            "org.slf4j:slf4j-simple:1.7.36",
-        )
         compiler = Path(java).with_name("javac")
         if not compiler.exists():
             pytest.skip("compiling the Java side needs a JDK (javac)")
-        source = str(SOURCES / "JavaSerdes.java")
-        subprocess.run([compiler, "-cp", f"{jars}/*", "-d", str(classes), source], check=True, timeout=300)
+        source = str(SOURCES / f"{name}.java")
+        subprocess.run(
+            [compiler, "-nowarn", "-cp", jars, "-d", str(classes), source], check=True, timeout=300
+        )
         options = ["-XX:TieredStopAtLevel=1", "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         self._process = subprocess.Popen(
-            [
-                java,
-                *options,
-                "-cp",
-                f"{classes}:{jars}/*",
-                "JavaSerdes",
-                url.replace("ccompat/v7", "registry/v2"),
-            ],
+            [java, *options, "-cp", f"{classes}:{jars}", name, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
 
-    def _ask(self, **request: Any) -> Any:
+    def ask(self, **request: Any) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
         assert "error" not in answer, answer
-        return answer["ok"]
-
-    def write(self, format: str, topic: str, value: Any, schema: Any = None, key: bool = False) -> bytes:
-        text = None if schema is None else json.dumps(schema)
-        asked = {"format": format, "topic": topic, "key": key, "value": json.dumps(value), "schema": text}
-        return bytes.fromhex(self._ask(do="write", **asked))
-
-    def read(self, format: str, topic: str, data: bytes, key: bool = False) -> Any:
-        return json.loads(self._ask(do="read", format=format, topic=topic, key=key, data=data.hex()))
+        return answer
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -93,8 +72,68 @@ class JavaSerdes:
             self._process.kill()
 
 
+class JavaSerdes(JavaProcess):
+    """Apicurio's Java serializers in their Confluent mode."""
+
+    def __init__(self, classes: Path, url: str) -> None:
+        module = "io.apicurio:apicurio-registry-serdes-{}-serde:" + REGISTRY_VERSION
+        jars = maven_jars(
+            find_java(),
+            f"apicurio-serdes-{REGISTRY_VERSION}",
+            module.format("avro"),
+            module.format("jsonschema"),
+            "org.slf4j:slf4j-simple:1.7.36",
+        )
+        super().__init__("JavaSerdes", classes, f"{jars}/*", url.replace("ccompat/v7", "registry/v2"))
+
+    def write(self, format: str, topic: str, value: Any, schema: Any = None, key: bool = False) -> bytes:
+        text = None if schema is None else json.dumps(schema)
+        asked = {"format": format, "topic": topic, "key": key, "value": json.dumps(value), "schema": text}
+        return bytes.fromhex(self.ask(do="write", **asked)["ok"])
+
+    def read(self, format: str, topic: str, data: bytes, key: bool = False) -> Any:
+        return json.loads(self.ask(do="read", format=format, topic=topic, key=key, data=data.hex())["ok"])
+
+
+class JavaProtobuf(JavaProcess):
+    """Protobuf by the texts of a registry, with the libraries of its distribution: Wire and protobuf-java."""
+
+    def __init__(self, classes: Path, registry: ConfluentSchemaRegistry) -> None:
+        super().__init__("JavaProtobuf", classes, f"{registry_jars(find_java())}/lib/*")
+        self._client = registry.client
+
+    def read(self, data: bytes) -> tuple[str, Any]:
+        """The name of the message, and its fields."""
+        found = self._client.ask("GET", f"/schemas/ids/{int.from_bytes(data[1:5], 'big')}")
+        answer = self.ask(data=data.hex(), schema=found["schema"], imports=self._imports(found))
+        return answer["name"], json.loads(answer["ok"])
+
+    def write(self, subject: str, message: str, value: Any) -> bytes:
+        """The bytes of a message by the latest version of a subject, in Confluent's framing."""
+        found = self._client.ask("GET", f"/subjects/{subject}/versions/latest")
+        asked = {"message": message, "value": json.dumps(value), "schema": found["schema"]}
+        answer = self.ask(imports=self._imports(found), **asked)
+        return b"\0" + int(found["id"]).to_bytes(4, "big") + bytes.fromhex(answer["ok"])
+
+    def _imports(self, found: Any) -> dict[str, str]:
+        imports = {}
+        for each in found.get("references") or []:
+            path = f"/subjects/{each['subject']}/versions/{each['version']}"
+            other = self._client.ask("GET", path)
+            imports |= {each["name"]: other["schema"], **self._imports(other)}
+        return imports
+
+
 @pytest.fixture(scope="session")
 def java(local: LocalRegistry, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaSerdes]:
     serdes = JavaSerdes(tmp_path_factory.mktemp("classes"), local.url)
     yield serdes
     serdes.close()
+
+
+@pytest.fixture(scope="session")
+def java_protobuf(local: LocalRegistry, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProtobuf]:
+    classes = tmp_path_factory.mktemp("protobuf")
+    process = JavaProtobuf(classes, ConfluentSchemaRegistry(local.url))
+    yield process
+    process.close()

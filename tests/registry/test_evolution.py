@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from confluent_kafka import Producer
 
@@ -16,6 +20,7 @@ from streamapp.registry import ConfluentSchemaRegistry
 from streamapp.registry.apicurio import LocalRegistry
 from streamapp.serdes import AvroSerde
 from streamapp.testing import WorkerProcess
+from tables.schemas import FLIGHT_SCHEMA, Flight
 from tests.processes import free_port, until
 
 pytestmark = pytest.mark.broker
@@ -23,6 +28,7 @@ pytestmark = pytest.mark.broker
 OLD = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
 NEW = {**OLD, "fields": [*OLD["fields"], {"name": "cents", "type": "long", "default": 0}]}
 SECONDS = 120.0
+MILLISECONDS = 1_372_636_800_000
 
 
 def test_versions_follow_each_other_while_records_come(
@@ -122,3 +128,102 @@ def test_a_worker_survives_a_registry_that_is_away(
         run("a", "with")
     run("b", "without")
     assert "going on with its earlier answer" in (tmp_path / "without.log").read_text()
+
+
+def flight(number: int, delay: int) -> dict[str, Any]:
+    value = Flight("UA", number, "JFK", "IAH", MILLISECONDS, 1_400, "N1", delay)
+    return {
+        **msgspec.structs.asdict(value),
+        "sched_dep_time": datetime.fromtimestamp(MILLISECONDS / 1_000, UTC),
+    }
+
+
+def test_the_reference_application_upgrades_its_delays(
+    local: LocalRegistry, registry: ConfluentSchemaRegistry, kafka: LocalKafka, tmp_path: Path
+) -> None:
+    """`Delays` gains a field while flights come, and so do flights; a change that no row survives is refused by the registry."""
+    sources = ["flights", "weather", "planes", "airports"]
+    admin = KafkaAdmin(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
+    admin.ensure_topics([TopicSpec(name, 1) for name in [*sources, "late-departures", "late-carriers"]])
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    newer = {
+        **FLIGHT_SCHEMA,
+        "fields": [*FLIGHT_SCHEMA["fields"], {"name": "gate", "type": "string", "default": "?"}],
+    }
+    strange = {**FLIGHT_SCHEMA, "fields": [{"name": "carrier", "type": {"type": "array", "items": "int"}}]}
+
+    def write(value: Any, schema: Any = FLIGHT_SCHEMA, subject: str | None = None) -> None:
+        serde = AvroSerde[Any](schema, registry=registry, subject=subject)
+        data = (serde if subject else serde.bind("flights", False)).serialize(value)
+        producer.produce("flights", data, "N1", timestamp=MILLISECONDS)
+        assert producer.flush(60) == 0
+
+    def environ(change: str, port: int = 0) -> dict[str, str]:
+        return {
+            "STREAMAPP_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+            "STREAMAPP_SCHEMA_REGISTRY_URL": local.url,
+            "DELAYS_CHANGE": change,
+            "FLIGHTS_DATADIR": str(tmp_path / f"flights-{change}"),
+            "FLIGHTS_WEB_PORT": str(port),
+            "PYTHONPATH": os.getcwd(),
+        }
+
+    def worker(change: str) -> WorkerProcess:
+        port = free_port()
+        log = tmp_path / f"flights-{change}.log"
+        return WorkerProcess(
+            "tests.registry.delays_app", web_port=port, log=log, environ=environ(change, port)
+        )
+
+    def delays(running: WorkerProcess) -> Any:
+        running.check()
+        try:
+            return running.get("/tables/weather-delays/unknown")["value"]
+        except (OSError, StreamsError, KeyError):
+            return None
+
+    with ExitStack() as stack:
+        first = stack.enter_context(worker(""))
+        first.wait_until_ready()
+        write(flight(1, 10))
+        write({**flight(2, 5), "gate": "B7"}, newer)  # a newer id in mid-stream
+        until(
+            lambda: delays(first) == {"flights": 2, "cancelled": 0, "minutes": 15},
+            SECONDS,
+            first.log.read_text,
+        )
+
+        second = stack.enter_context(worker("compatible"))
+        second.wait_until_ready()
+        first.stop()
+        kept = {"flights": 2, "cancelled": 0, "minutes": 15, "longest": 0}
+        until(lambda: delays(second) == kept, SECONDS, second.log.read_text)
+        write(flight(3, 30))
+        kept = {"flights": 3, "cancelled": 0, "minutes": 45, "longest": 30}
+        until(lambda: delays(second) == kept, SECONDS, second.log.read_text)
+
+        # The registry has both versions; the check before a deployment refuses the third.
+        subject = "flights-weather-delays-changelog-value"
+        assert registry.version_of(subject).version == 2
+        checked = subprocess.run(
+            [
+                str(Path(sys.executable).with_name("streamapp")),
+                "schema",
+                "check",
+                "tests.registry.delays_app",
+            ],
+            env=os.environ | environ("incompatible"),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert checked.returncode == 1, checked.stdout + checked.stderr
+        assert f"{subject}: writes, incompatible with version 2 (id " in checked.stdout
+        assert "fields.flights.type: 'long' becomes 'string'" in checked.stdout
+
+        # A record that cannot be resolved: the handler ends the worker, with both schemas and their difference.
+        write({"carrier": [1]}, strange, subject="strange")
+        until(lambda: not second.running, SECONDS, second.log.read_text)
+        log = second.log.read_text()
+        assert "they were written with the schema of id" in log
+        assert "and Flight here differs from it: fields.carrier.type: " in log

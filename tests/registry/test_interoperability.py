@@ -11,13 +11,14 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import json_format
 
 from streamapp import AvroSerde, JsonSchemaSerde, ProtobufSerde
 from streamapp.registry import ConfluentSchemaRegistry
 from streamapp.registry.apicurio import LocalRegistry
-from tests.unit.serdes.protos import shop
+from tests.unit.serdes.protos import fleet, shop
 
-from .conftest import JavaSerdes
+from .conftest import JavaProtobuf, JavaSerdes
 
 pytestmark = pytest.mark.broker
 
@@ -146,3 +147,37 @@ def test_a_descriptor_that_confluents_serializer_has_registered(
         ProtobufSerde[Any](shop.Order, registry=registry).bind(topic, False).deserialize(theirs)
         == MESSAGES[1]
     )
+
+
+IN_JAVA = [
+    ("Item", shop.Item(name="cup", cents=-3)),
+    (
+        "Order",
+        shop.Order(id="a", numbers=[1, 2], lines=[{"count": 2}], gifts={"g": shop.Item(name="x")}, card="c"),
+    ),
+    ("Order.Line", shop.Order.Line(item=shop.Item(name="x"), count=2)),  # the entry of a map stands in front
+    ("Order.Line.Note", shop.Order.Line.Note(text="hi")),
+    (
+        "Truck.Cargo",
+        fleet.Truck.Cargo(label={"text": "x"}, item={"name": "cup", "cents": 7}),
+    ),  # with an import
+]
+
+
+@pytest.mark.parametrize(("name", "message"), IN_JAVA, ids=[name for name, _ in IN_JAVA])
+@pytest.mark.parametrize("is_key", [False, True])
+def test_protobuf_and_java(
+    java_protobuf: JavaProtobuf,
+    registry: ConfluentSchemaRegistry,
+    topic: str,
+    is_key: bool,
+    name: str,
+    message: Any,
+) -> None:
+    serde = ProtobufSerde[Any](type(message), registry=registry).bind(topic, is_key)
+    ours = serde.serialize(message)
+    fields = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    assert java_protobuf.read(ours) == (message.DESCRIPTOR.full_name, fields)
+    theirs = java_protobuf.write(f"{topic}-{'key' if is_key else 'value'}", name, fields)
+    assert theirs == ours
+    assert serde.deserialize(theirs) == message

@@ -10,10 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from streamapp.cli import main
-from streamapp.errors import BrokerError, SchemaRegistryError
+from streamapp.errors import BrokerError, SchemaRegistryError, SerializationError
 from streamapp.registry import ConfluentSchemaRegistry
 from streamapp.registry.apicurio import LocalRegistry
-from streamapp.serdes import AvroSerde
+from streamapp.serdes import AvroSerde, JsonSchemaSerde, ProtobufSerde, SchemaReference
+from tests.unit.serdes.protos import fleet
 
 pytestmark = pytest.mark.broker
 
@@ -82,3 +83,36 @@ def test_a_real_refusal_names_both_schemas(registry: ConfluentSchemaRegistry, to
 def test_a_path_without_registry_is_said(local: LocalRegistry) -> None:
     with pytest.raises(SchemaRegistryError, match="Is the path right.*ccompat"):
         ConfluentSchemaRegistry(local.url.partition("/apis")[0]).schema_of(1)
+
+
+def test_a_real_registry_takes_references(registry: ConfluentSchemaRegistry, topic: str) -> None:
+    """All three formats; a process without the application's schemas reads Avro by what the registry tells."""
+    item = {"type": "enum", "name": f"Kind{topic}", "symbols": ["CUP"]}
+    reference = SchemaReference(f"Kind{topic}", f"{topic}-kind", item)
+    avro = AvroSerde[Any](
+        {"type": "array", "items": f"Kind{topic}"}, references=[reference], registry=registry
+    ).bind(topic, False)
+    data = avro.serialize(["CUP"])
+    fresh = ConfluentSchemaRegistry(registry.settings.url)
+    assert fresh.schema_of(int.from_bytes(data[1:5], "big")) == {"type": "array", "items": item}
+
+    cents = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "integer", "title": topic}
+    order = {"title": "Order", "type": "object", "properties": {"cents": {"$ref": f"{topic}.json"}}}
+    reference = SchemaReference(f"{topic}.json", f"{topic}-cents", cents)
+    in_json = JsonSchemaSerde[Any](order, references=[reference], registry=registry).bind(f"{topic}-j", False)
+    assert in_json.deserialize(in_json.serialize({"cents": 3})) == {"cents": 3}
+
+    cargo = fleet.Truck.Cargo(label={"text": "x"}, item={"name": "cup"})
+    serde = ProtobufSerde[Any](fleet.Truck.Cargo, registry=registry).bind(f"{topic}-p", False)
+    assert serde.deserialize(serde.serialize(cargo)) == cargo
+    written = registry.client.ask("GET", f"/subjects/{topic}-p-value/versions/latest")
+    assert [each["name"] for each in written["references"]] == ["shop.proto"]
+
+
+def test_a_registry_without_guids_is_said(registry: ConfluentSchemaRegistry, topic: str) -> None:
+    """Apicurio Registry 2.5 has none."""
+    serde = AvroSerde[Any](FLIGHT, registry=registry, schema_id_in="header").bind(topic, False)
+    with pytest.raises(SchemaRegistryError, match='gives no GUIDs.*schema_id_in="payload"'):
+        serde.serialize({"delay": 1})
+    with pytest.raises(SerializationError, match="no schema with GUID"):
+        serde.deserialize(b"\1" + bytes(16) + b"\2")

@@ -40,9 +40,18 @@ def test_a_type_becomes_columns_and_columns_the_type(serde: Serde[Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    "serde", [AvroSerde(type=Model), JsonSchemaSerde(type=Model), ProtobufSerde(shop.Item, type=Model)]
+)
+def test_a_model_becomes_columns_too(serde: Serde[Any]) -> None:
+    assert arrow_type(serde) == pa.struct([("name", pa.string())])
+    data = _writer(serde)({"name": "cup"})
+    assert data == serde.serialize(Model(name="cup"))
+    assert _converter(serde)([data, None]).to_pylist() == [{"name": "cup"}, None]
+
+
+@pytest.mark.parametrize(
     ("serde", "value", "text"),
     [
-        (JsonSchemaSerde(type=Model), Model(name="cup"), '{"name":"cup"}'),
         (ProtobufSerde(shop.Item), shop.Item(name="cup"), '{"cents":"0","name":"cup"}'),
         (ProtobufSerde(shop.Item, type=dict), {"name": "cup", "cents": "0"}, '{"cents":"0","name":"cup"}'),
         (JsonSchemaSerde({"type": "object"}), {"name": "cup"}, '{"name":"cup"}'),

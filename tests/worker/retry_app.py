@@ -27,8 +27,11 @@ def look_up(key: str, value: str) -> str:
 def describe(builder: StreamsBuilder) -> None:
     env = os.environ
     times = json.loads(env.get("TIMES", "null"))
-    by = Retry.in_place if env.get("RETRY") == "in_place" else Retry.by_key
-    retry = by(times=times, backoff=Backoff(100, limit=400), max_records=int(env.get("MOST", "10000")))
+    if env.get("RETRY") == "topics":
+        retry = Retry.topics(500, 500)
+    else:
+        by = Retry.in_place if env.get("RETRY") == "in_place" else Retry.by_key
+        retry = by(times=times, backoff=Backoff(100, limit=400), max_records=int(env.get("MOST", "10000")))
     source = builder.stream(env["SOURCE"], key_serde=TEXT, value_serde=TEXT)
     source.map_values(look_up, with_key=True, on_error=retry, name="look-up").to(
         env["SINK"], key_serde=TEXT, value_serde=TEXT

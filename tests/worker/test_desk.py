@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from streamapp.config import StreamsConfig
 from streamapp.desk.desk import FailureDesk
-from streamapp.errors import BrokerError
+from streamapp.errors import BrokerError, StreamsError
 
 from ..processes import until
 from .conftest import Cluster
@@ -163,3 +163,25 @@ def test_a_second_desk_stops_the_first_and_nothing_is_replayed_twice(desk: Desk)
     assert seconds == [4]
     assert [value for _, value in cluster.read(cluster.source)] == [b"%d" % number for number in range(6)]
     assert FailureDesk(config).replay(lambda letter: True) == 0
+
+
+def test_a_letter_without_its_record_is_replayed_with_the_record_of_its_source(desk: Desk) -> None:
+    """A record that failed after a wait in a join's buffer: the letter says where the record is."""
+    cluster = desk.cluster
+    cluster.producer.produce(cluster.source, b"7", b"k7", partition=0)
+    for offset in (b"0", b"99"):
+        where = {"topic": cluster.source.encode(), "partition": b"0", "offset": offset}
+        headers = [(f"__streams.errors.{name}", value) for name, value in where.items()]
+        cluster.producer.produce(desk.dead, None, None, headers=headers)
+    cluster.producer.flush()
+    config = StreamsConfig(cluster.id, bootstrap_servers=cluster.bootstrap, dead_letter_queue_topic=desk.dead)
+    with pytest.raises(
+        StreamsError, match="letter 0-1 has no record.*Give it a record with edit, or discard"
+    ):
+        FailureDesk(config).replay(lambda letter: True)
+    assert cluster.read(cluster.source) == [(b"k7", b"7")]  # all or none: nobody wrote a tombstone
+    assert FailureDesk(config).replay(lambda letter: letter.id == "0-0") == 1
+    assert cluster.read(cluster.source) == [(b"k7", b"7")] * 2
+    FailureDesk(config).edit("0-1", b"k7", b"8")
+    assert FailureDesk(config).replay(lambda letter: True) == 1
+    assert cluster.read(cluster.source)[-1] == (b"k7", b"8")

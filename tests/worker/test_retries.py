@@ -153,3 +153,22 @@ def test_a_record_that_never_works_becomes_one_dead_letter(desk: Desk) -> None:
     drops = [task["drops"] for task in worker.status()["tasks"] if task["drops"]]
     assert drops == [{"look-up": {"dead_letter": 2}}]
     assert worker.worker.terminate() == 0
+
+
+def test_records_in_retry_topics_survive_a_kill_and_come_out_once(desk: Desk) -> None:
+    desk.trouble(down=True)
+    desk.feed(300)
+    first = desk.member("a", {"RETRY": "topics"})
+    until(lambda: sum(each["records"] for each in parked(first)) > 200, 90, desk.cluster.story)
+    first.worker.signal(signal.SIGKILL)
+    first.worker.wait()
+    desk.trouble("k7")
+    second = desk.member("b", {"RETRY": "topics"})
+    desk.feed(300)
+    bad = 600 // KEYS
+    until(lambda: sum(map(len, desk.out().values())) >= 600 - bad, 90, desk.cluster.story)
+    until(lambda: len(desk.cluster.read(desk.dead)) >= bad, 90, desk.cluster.story)
+    found = {key: sorted(numbers) for key, numbers in desk.out().items()}
+    assert found == {f"k{key}": list(range(key, 600, KEYS)) for key in range(KEYS) if key != 7}
+    assert sorted(int(value or b"") for _, value in desk.cluster.read(desk.dead)) == list(range(7, 600, KEYS))
+    assert second.worker.terminate() == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -34,6 +35,8 @@ class WindowAggregate(WindowedAggregate):
 
     def bind_windows(self, store: Any, forward: TableForward) -> Place:
         size, starts_of = self.windows.span_ms, self.windows.windows_for
+        if self.all_or_none and not self.windows.tumbling:
+            return self._bind_all_or_none(store, forward)
         kept, fold = store.row_folder(self.initializer, self.aggregator)
         emits = forward is not emit_nothing
 
@@ -60,6 +63,29 @@ class WindowAggregate(WindowedAggregate):
             return closed
 
         return place_in_one if self.windows.tumbling else place
+
+    def _bind_all_or_none(self, store: Any, forward: TableForward) -> Place:
+        """The aggregator is called for all open windows before any of them is written."""
+        size, starts_of, get = self.windows.span_ms, self.windows.windows_for, store.get
+        initializer, aggregator = self.initializer, self.aggregator
+        results: deque[Any] = deque()
+        kept, fold = store.row_folder(initializer, lambda key, value, aggregate: results.popleft())
+
+        def place(key: Any, value: Any, timestamp: int, headers: Headers, close_time: int) -> int:
+            starts = list(starts_of(timestamp))
+            open_starts = [start for start in starts if start + size > close_time]
+            results.clear()
+            for start in open_starts:
+                row = get(key, start)
+                before = initializer() if row is None else row[0]
+                results.append(aggregator(key, value, before))
+            kept_key = kept(key)
+            for start in open_starts:
+                new, old, latest = fold((kept_key, start, 0), key, value, timestamp)
+                forward(_new_tuple(Windowed, (key, start, start + size)), new, old, latest, headers)
+            return len(starts) - len(open_starts)
+
+        return place
 
     def closed_rows(
         self, store: Any, last_close: int, close_time: int

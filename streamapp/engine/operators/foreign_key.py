@@ -22,8 +22,10 @@ from typing import Any, NamedTuple
 import mmh3
 
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
+from streamapp.engine.operators.table_answers import new_and_old
 from streamapp.engine.operators.views import TableView
 from streamapp.errors import SerializationError
+from streamapp.on_error import Answer, Chooser
 from streamapp.records import Headers
 from streamapp.serdes.base import Serde
 from streamapp.serdes.types import excerpt
@@ -49,6 +51,9 @@ _SEED = 104729
 FOREIGN_KEY, PRIMARY_KEY, VALUE_HASH = "-fk", "-pk", "-vh"
 """Kafka Streams puts these suffixes behind the subscription topic's name. The names are of no real topics: serdes of
 data that is no record are bound to them."""
+
+_LEFT_OUT = object()
+"""In place of a foreign key, where the extractor has raised and the record is accounted for."""
 
 
 class Instruction(IntEnum):
@@ -208,9 +213,11 @@ class SubscriptionSend(Operator):
     foreign_key_serde: Serde[Any]
     value_serde: Serde[Any]
     versioned: bool = False
+    on_error: Answer | Chooser | None = None
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        extract, task, drop, forward = self.extractor, ctx.task, ctx.drop, ctx.forward
+        task, drop, forward = ctx.task, ctx.drop, ctx.forward
+        extract, extract_old = new_and_old(ctx, self.extractor, self.on_error, _LEFT_OUT)
         topic = f"{task.application_id}-{self.topic}"
         key_bytes = self.foreign_key_serde.bind(f"{topic}{FOREIGN_KEY}", True).serialize
         value_bytes = self.value_serde.bind(f"{topic}{VALUE_HASH}", False).serialize
@@ -218,7 +225,7 @@ class SubscriptionSend(Operator):
         delete, delete_and_tell, ask_always, ask = Instruction
 
         def ask_again(key: Any, value: Any, timestamp: int, headers: Headers) -> bool:
-            foreign_key = extract(key, value)
+            foreign_key = extract_old(key, value)
             if foreign_key is None:
                 return False
             digest = value_hash(value_bytes(value))
@@ -246,8 +253,10 @@ class SubscriptionSend(Operator):
                     headers,
                 )
 
-            old_key = None if old is None else extract(key, old)
+            old_key = None if old is None else extract_old(key, old)
             new_key = None if new is None else extract(key, new)
+            if left_out := new_key is _LEFT_OUT:
+                new_key = None
             if left:
                 if new is None and old is None:
                     return
@@ -258,7 +267,8 @@ class SubscriptionSend(Operator):
                 if old_key is not None:
                     subscribe(old_key, delete_and_tell)
             elif new_key is None:
-                drop("null_key")
+                if not left_out:
+                    drop("null_key")
                 if old_key is not None:
                     subscribe(old_key, delete_and_tell)
             elif old_key is not None and changed(new_key, old_key):
@@ -383,9 +393,11 @@ class ResponseJoin(Operator):
     left: bool
     topic: str
     value_serde: Serde[Any]
+    on_error: Answer | Chooser | None = None
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        get, joiner, left = self.table.bind_flushed(ctx), self.joiner, self.left
+        get, left = self.table.bind_flushed(ctx), self.left
+        joiner, _ = new_and_old(ctx, self.joiner, self.on_error)
         topic = f"{ctx.task.application_id}-{self.topic}{VALUE_HASH}"
         value_bytes = self.value_serde.bind(topic, False).serialize
         drop, forward = ctx.drop, ctx.forward

@@ -12,7 +12,7 @@ from streamapp.on_error import Answer, Chooser
 from streamapp.records import Headers
 from streamapp.state.spec import StoreSpec
 
-__all__ = ["Guarded", "HeldContext"]
+__all__ = ["Guarded", "HeldContext", "guarded"]
 
 
 class HeldContext:
@@ -123,6 +123,11 @@ class Guarded(Operator):
                 failures.operator(error, name, on_error)
 
         return process
+
+
+def guarded(operator: Operator, on_error: Answer | Chooser | None, *, holds: bool) -> Operator:
+    """The operator with its answer, if it has one."""
+    return operator if on_error is None else Guarded(operator, on_error, holds)
 
 
 class _Below(HeldContext):

@@ -12,11 +12,12 @@ from typing import Any
 
 from streamapp.engine.failures import NO_FAULT_OF_THE_RECORD, ProcessingFailed
 from streamapp.engine.operator import NodeContext, Operator, ParkedStatus, ProcessFn
+from streamapp.engine.operators.attempts import bind_at_once, verdict
 from streamapp.engine.operators.guarded import HeldContext
 from streamapp.engine.parked import Lane, ParkedRecord, ParkedRecords
 from streamapp.engine.processor import PunctuationType
 from streamapp.errors import SerializationError
-from streamapp.on_error import ANSWERS, Retry
+from streamapp.on_error import Retry
 from streamapp.records import Headers
 from streamapp.serdes.base import Serde
 
@@ -48,6 +49,8 @@ class Parking(Operator):
         return self.operator.side_outputs
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
+        if ctx.task.retries_at_once:
+            return bind_at_once(ctx, self.operator, self.retry, self.store)
         waiting = _Waiting(self, ctx)
         ctx.task.add_parking(ctx.name, waiting)
         return waiting.process
@@ -134,30 +137,11 @@ class _Waiting:
     def _failed_first(self, key: Any, value: Any, timestamp: int, headers: Headers, error: Exception) -> None:
         if isinstance(error, (ProcessingFailed, *NO_FAULT_OF_THE_RECORD)):
             raise error
-        answer = self._answer(error, 1)
-        if answer in ANSWERS:
-            self._ctx.failures.settle(error, self._name, answer, reason="skipped")
-        else:
+        answer = verdict(self._retry, self._ctx, error, 1)
+        if answer == "retry" or answer == "pause":
             self._park(self._lane_of(key, alone=True), key, value, timestamp, headers, error, answer)
-
-    def _answer(self, error: Exception, attempt: int) -> Any:
-        """``pause`` for the failure of a service, ``retry``, or what ``choose`` says instead."""
-        retry = self._retry
-        if isinstance(error, retry.failures):
-            return "pause"
-        if retry.choose is None:
-            return "retry"
-        try:
-            answer = retry.choose(self._ctx.failures.context(self._name, attempt), error)
-        except Exception as fatal:
-            raise ProcessingFailed(
-                f"choose of {self._name} itself failed ({type(fatal).__name__}: {fatal}) for {type(error).__name__}: {error}"
-            ) from fatal
-        if answer not in (*ANSWERS, "retry"):
-            raise ProcessingFailed(
-                f'choose of {self._name} must return "retry", {", ".join(ANSWERS)}, not {answer!r}'
-            )
-        return answer
+        else:
+            self._ctx.failures.settle(error, self._name, answer, reason="skipped")
 
     def _lane_of(self, key: Any, alone: bool = False) -> bytes:
         """A record without key shares no lane with others: ``alone`` makes its own."""
@@ -289,20 +273,20 @@ class _Waiting:
 
     def _failed_again(self, lane: Lane, error: Exception, now: int) -> bool:
         record, retry = lane.head, self._retry
-        answer = self._answer(error, record.attempts + 1)
+        answer = verdict(retry, self._ctx, error, record.attempts + 1)
         if answer != "pause":
             self._close_circuit(now)
         if answer == "retry":
             waited = retry.max_age_ms is not None and now - record.since >= retry.max_age_ms
             if waited or (retry.times is not None and record.attempts >= retry.times):
                 answer = retry.then
-        if answer in ANSWERS:
-            reason = "retries_exhausted" if answer == retry.then else "skipped"
-            self._ctx.failures.settle(error, self._name, answer, attempt=record.attempts + 1, reason=reason)
-            return True
-        self._note_failure(record, error, lane.name, now, answer)
-        self._records.postpone(lane)
-        return False
+        if answer == "retry" or answer == "pause":
+            self._note_failure(record, error, lane.name, now, answer)
+            self._records.postpone(lane)
+            return False
+        reason = "retries_exhausted" if answer == retry.then else "skipped"
+        self._ctx.failures.settle(error, self._name, answer, attempt=record.attempts + 1, reason=reason)
+        return True
 
     # ------------------------------------------------------------------ the circuit, and the clock
 

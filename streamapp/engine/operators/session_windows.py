@@ -47,11 +47,11 @@ class SessionWindowAggregate(WindowedAggregate):
                 start, end = min(start, session_start), max(end, session_end)
             if end < close_time:
                 return 1
+            result = aggregator(key, value, result)  # before anything is removed: the function may raise
             if start != timestamp or end != timestamp:
                 for session_start, session_end, session in merged:
                     remove(key, session_start, session_end, timestamp)
                     forward(Windowed(key, session_start, session_end), None, session, session_end, NO_HEADERS)
-            result = aggregator(key, value, result)
             put(key, start, end, result, timestamp)
             forward(Windowed(key, start, end), result, None, end, NO_HEADERS)
             return 0

@@ -49,6 +49,7 @@ class SlidingWindowAggregate(WindowedAggregate):
                 update.early()
             else:
                 update.regular()
+            update.write()
             return update.closed
 
         return place
@@ -79,6 +80,8 @@ class _WindowUpdate:
         self.difference = operator.windows.difference_ms
         self.initializer, self.aggregator = operator.initializer, operator.aggregator
         self.fetch, self.put, self.forward = store.fetch, store.put, forward
+        self.writes: list[tuple[int, Any, Any, int, int]] = []
+        """Start, new and old aggregate, the time of the row, the time of the result."""
 
     def begin(self, key: Any, value: Any, timestamp: int, headers: Headers, close_time: int) -> None:
         self.key, self.value, self.timestamp, self.headers, self.close_time = (
@@ -89,6 +92,15 @@ class _WindowUpdate:
             close_time,
         )
         self.closed = 0
+        self.writes.clear()
+
+    def write(self) -> None:
+        """Writes the windows and hands them on. The functions have been called for all of them: one may raise."""
+        for start, new, old, put_at, timestamp in self.writes:
+            self.put(self.key, new, start, put_at)
+            self.forward(
+                Windowed(self.key, start, start + self.difference), new, old, timestamp, self.headers
+            )
 
     def regular(self) -> None:
         """A record whose left window starts at 0 or later: goes through its windows from the newest to the oldest."""
@@ -158,11 +170,7 @@ class _WindowUpdate:
         """Opens (t, t + d] if records later than t are there; they are those of the window that was found."""
         if right is None or right[1] <= self.timestamp:
             return
-        start = self.timestamp + 1
-        self.put(self.key, right[0], start, right[1])
-        self.forward(
-            Windowed(self.key, start, start + self.difference), right[0], None, right[1], self.headers
-        )
+        self.writes.append((self.timestamp + 1, right[0], None, right[1], right[1]))
 
     def add_to(self, start: int, row: _Row) -> None:
         """Folds the record into one window."""
@@ -178,5 +186,4 @@ class _WindowUpdate:
         old = row[0]
         new = self.aggregator(self.key, self.value, old)
         timestamp = self.timestamp if old is None else max(self.timestamp, row[1])
-        self.put(self.key, new, start, self.timestamp if new is None else timestamp)
-        self.forward(Windowed(self.key, start, end), new, old, timestamp, self.headers)
+        self.writes.append((start, new, old, self.timestamp if new is None else timestamp, timestamp))

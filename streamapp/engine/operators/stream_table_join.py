@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
+from streamapp.engine.operators.guarded import Guarded
 from streamapp.engine.operators.views import TableView
 from streamapp.errors import StreamsError
+from streamapp.on_error import Answer, Chooser
 from streamapp.records import Headers, RecordContext
 
 __all__ = ["StreamGlobalTableJoin", "StreamTableJoin"]
@@ -30,8 +32,13 @@ class StreamTableJoin(Operator):
     left: bool = False
     grace_ms: int | None = None
     buffer_store: str | None = None
+    on_error: Answer | Chooser | None = None
+    """For records that have waited in the buffer; without a buffer `Guarded` answers."""
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
+        if self.on_error is not None:
+            at_once = replace(self, grace_ms=None, buffer_store=None, on_error=None)
+            return self._buffered(ctx, Guarded(at_once, self.on_error).bind(ctx))
         get, forward, drop, joiner, left = (
             self.table.bind_as_of(ctx),
             ctx.forward,

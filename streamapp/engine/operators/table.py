@@ -13,8 +13,10 @@ from typing import Any
 from streamapp.engine.equality import same
 from streamapp.engine.operator import Change, NodeContext, Operator, ProcessFn
 from streamapp.engine.operators.forward import table_writer
+from streamapp.engine.operators.table_answers import new_and_old
 from streamapp.engine.operators.transformer import ValueTransformer, bind_transformer
 from streamapp.errors import StreamsError
+from streamapp.on_error import Answer, Chooser
 from streamapp.records import Headers
 
 __all__ = [
@@ -78,6 +80,7 @@ class TableFilter(Operator):
     store: str | None = None
     send_old: bool = False
     versioned: bool = False
+    on_error: Answer | Chooser | None = None
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         predicate, negate = self.predicate, self.negate
@@ -86,9 +89,7 @@ class TableFilter(Operator):
             return value if value is not None and bool(predicate(key, value)) is not negate else None
 
         # Deleting what was never forwarded says nothing, except in a versioned table's history.
-        return _derived(
-            ctx, compute, self.store, self.send_old, skip_empty=self.send_old and not self.versioned
-        )
+        return _derived(ctx, self, compute, skip_empty=self.send_old and not self.versioned)
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ class TableMapValues(Operator):
     with_key: bool = False
     store: str | None = None
     send_old: bool = False
+    on_error: Answer | Chooser | None = None
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         mapper = self.mapper
@@ -111,7 +113,7 @@ class TableMapValues(Operator):
         def by_key_and_value(key: Any, value: Any) -> Any:
             return None if value is None else mapper(key, value)
 
-        return _derived(ctx, by_key_and_value if self.with_key else by_value, self.store, self.send_old)
+        return _derived(ctx, self, by_key_and_value if self.with_key else by_value)
 
 
 @dataclass(frozen=True)
@@ -123,26 +125,28 @@ class TableTransformValues(Operator):
     supplier: Callable[[], ValueTransformer]
     store: str | None = None
     send_old: bool = False
+    on_error: Answer | Chooser | None = None
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        return _derived(ctx, bind_transformer(ctx, self.supplier), self.store, self.send_old)
+        return _derived(ctx, self, bind_transformer(ctx, self.supplier))
 
 
 def _derived(
     ctx: NodeContext,
+    table: TableFilter | TableMapValues | TableTransformValues,
     compute: Callable[[Any, Any], Any],
-    store_name: str | None,
-    send_old: bool,
     skip_empty: bool = False,
 ) -> ProcessFn:
     """A table computed row by row from another one. Old values come from the store if there is one."""
+    store_name, send_old = table.store, table.send_old
+    of_new, of_old = new_and_old(ctx, compute, table.on_error)
     if store_name is None:
         forward = ctx.forward
 
         def stateless(key: Any, value: Change, timestamp: int, headers: Headers) -> None:
             new, old, latest = value
-            new = compute(key, new)
-            old = compute(key, old) if send_old else None
+            new = of_new(key, new)
+            old = of_old(key, old) if send_old else None
             if skip_empty and new is None and old is None:
                 return
             forward(key, (new, old, latest), timestamp, headers)
@@ -152,7 +156,7 @@ def _derived(
     get, write = store.get, table_writer(ctx, store, send_old)
 
     def materialized(key: Any, value: Change, timestamp: int, headers: Headers) -> None:
-        new = compute(key, value[0])
+        new = of_new(key, value[0])
         row = get(key) if send_old else None
         old = None if row is None else row[0]
         if skip_empty and new is None and old is None:
@@ -174,12 +178,14 @@ class TableRepartitionMap(Operator):
 
     mapper: Callable[[Any, Any], tuple[Any, Any] | None]
     versioned: bool = False
+    on_error: Answer | Chooser | None = None
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        mapper, versioned, forward = self.mapper, self.versioned, ctx.forward
+        versioned, forward = self.versioned, ctx.forward
+        of_new, of_old = new_and_old(ctx, self.mapper, self.on_error)
         name = ctx.name
 
-        def pair(key: Any, value: Any) -> tuple[Any, Any]:
+        def pair(mapper: Callable[..., Any], key: Any, value: Any) -> tuple[Any, Any]:
             found = None if value is None else mapper(key, value)
             return (None, None) if found is None else found
 
@@ -189,8 +195,8 @@ class TableRepartitionMap(Operator):
             new, old, latest = value
             if versioned and not latest:
                 return
-            new_key, new_value = pair(key, new)
-            old_key, old_value = pair(key, old)
+            new_key, new_value = pair(of_new, key, new)
+            old_key, old_value = pair(of_old, key, old)
             has_new = new_key is not None and new_value is not None
             has_old = old_key is not None and old_value is not None
             if has_new and has_old and same(new_key, old_key):

@@ -8,7 +8,9 @@ from typing import Any
 
 from streamapp.engine.operator import Change, NodeContext, Operator, ProcessFn
 from streamapp.engine.operators.forward import table_writer
+from streamapp.engine.operators.table_answers import new_and_old
 from streamapp.engine.operators.views import TableView
+from streamapp.on_error import Answer, Chooser
 from streamapp.records import Headers
 
 __all__ = ["TableJoin", "TableJoinMerger"]
@@ -30,9 +32,11 @@ class TableJoin(Operator):
     other_alone: bool = False
     send_old: bool = False
     versioned: bool = False
+    on_error: Answer | Chooser | None = None
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
-        look_up, join, forward, drop = self.other.bind(ctx), self.joiner, ctx.forward, ctx.drop
+        look_up, forward, drop = self.other.bind(ctx), ctx.forward, ctx.drop
+        join, join_old = new_and_old(ctx, self.joiner, self.on_error)
         alone, other_alone, send_old, versioned = self.alone, self.other_alone, self.send_old, self.versioned
 
         def process(key: Any, value: Change, timestamp: int, headers: Headers) -> None:
@@ -51,7 +55,7 @@ class TableJoin(Operator):
                 if row[1] > timestamp:  # type: ignore[index]
                     timestamp = row[1]  # type: ignore[index]
             new_result = join(new, other) if needed or new is not None else None
-            old_result = join(old, other) if send_old and (needed or old is not None) else None
+            old_result = join_old(old, other) if send_old and (needed or old is not None) else None
             forward(key, (new_result, old_result, latest), timestamp, headers)
 
         return process

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamapp.engine.operator import NodeContext, ValueGetter
+from streamapp.engine.operators.table_answers import or_none
 from streamapp.engine.operators.transformer import bind_transformer
+from streamapp.on_error import Answer, Chooser
 from streamapp.records import RecordContext
 
 __all__ = [
@@ -146,13 +148,15 @@ class FilterView(_DerivedView):
 
     predicate: Callable[[Any, Any], bool]
     negate: bool
+    on_error: Answer | Chooser | None = None
 
     def derive(self, ctx: NodeContext, read: Callable[..., Any]) -> Callable[..., Any]:
         predicate, negate = self.predicate, self.negate
+        fits = or_none(lambda key, value: bool(predicate(key, value)) is not negate, self.on_error)
 
         def get(*at: Any) -> Any:
             row = read(*at)
-            return row if row is not None and bool(predicate(at[0], row[0])) is not negate else None
+            return row if row is not None and fits(at[0], row[0]) else None
 
         return get
 
@@ -182,9 +186,10 @@ class TransformView(_DerivedView):
     """The rows of another table as a transformer of its own sees them; it is asked for missing rows too."""
 
     supplier: Callable[[], Any]
+    on_error: Answer | Chooser | None = None
 
     def derive(self, ctx: NodeContext, read: Callable[..., Any]) -> Callable[..., Any]:
-        transform, task = bind_transformer(ctx, self.supplier), ctx.task
+        transform, task = or_none(bind_transformer(ctx, self.supplier), self.on_error), ctx.task
 
         def get(*at: Any) -> Any:
             row = read(*at)

@@ -40,6 +40,8 @@ class WindowedAggregate(LateOutput):
     send_old: bool = False
     idle_timeout_ms: int | None = None
     """See `bind_idle`."""
+    all_or_none: bool = False
+    """True: somebody answers for the functions. A record for which one of them raises goes into none of its windows."""
 
     @property
     @abstractmethod

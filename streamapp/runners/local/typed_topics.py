@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from streamapp._base.names import did_you_mean
 from streamapp.records import NO_HEADERS, Headers, OutputRecord, Record
 from streamapp.serdes.base import Serde
+from streamapp.serdes.framing import Framing
 
 __all__ = ["TestInputTopic", "TestOutputTopic"]
 
@@ -47,6 +48,7 @@ class TestInputTopic(Generic[K, V]):
         self.topic = topic
         self._pipe_raw = pipe_raw
         self._key, self._value = key_serde.bind(topic, True), value_serde.bind(topic, False)
+        self._framing = Framing(self._key, self._value)
         self._now, self._advance = start_ms, auto_advance_ms
 
     def pipe_input(
@@ -63,6 +65,7 @@ class TestInputTopic(Generic[K, V]):
             self._now += self._advance
         raw_key = None if key is None else self._key.serialize(key)
         raw_value = None if value is None else self._value.serialize(value)
+        raw_key, raw_value, headers = self._framing.parted(raw_key, raw_value, headers)
         self._pipe_raw(self.topic, raw_key, raw_value, timestamp, headers)
 
     def pipe_values(self, values: Iterable[V | None]) -> None:
@@ -125,6 +128,7 @@ class TestOutputTopic(Generic[K, V]):
         self.topic = topic
         self._unread, self._produced = unread, produced
         self._key, self._value = key_serde.bind(topic, True), value_serde.bind(topic, False)
+        self._framing = Framing(self._key, self._value)
 
     @property
     def queue_size(self) -> int:
@@ -154,10 +158,11 @@ class TestOutputTopic(Generic[K, V]):
         if self.is_empty:
             raise LookupError(self._nothing_left())
         raw = self._unread.popleft()
+        raw_key, raw_value, headers = self._framing.joined(raw.key, raw.value, raw.headers)
         # None is none of their types, as in Kafka Streams: a test knows where it reads a deletion.
-        key: Any = None if raw.key is None else self._key.deserialize(raw.key)
-        value: Any = None if raw.value is None else self._value.deserialize(raw.value)
-        return Record(key, value, raw.timestamp or 0, raw.headers)
+        key: Any = None if raw_key is None else self._key.deserialize(raw_key)
+        value: Any = None if raw_value is None else self._value.deserialize(raw_value)
+        return Record(key, value, raw.timestamp or 0, headers)
 
     def _nothing_left(self) -> str:
         if self.topic in self._produced:

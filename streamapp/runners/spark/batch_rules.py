@@ -34,7 +34,7 @@ def _no_wall_clock(node: str) -> UnsupportedOperation:
         node,
         "Spark in batch",
         "it asks for the wall clock, and a batch runs through history at a pace of its own",
-        "Use PunctuationType.STREAM_TIME, no idle_timeout and no on_error=Retry, or run this topology on workers",
+        "Use PunctuationType.STREAM_TIME and no idle_timeout, or run this topology on workers",
     )
 
 
@@ -42,5 +42,6 @@ BATCH_RULES = TaskRules(
     partition_group=OrderedPartitionGroup,
     # A micro-batch lets a side of a join run far ahead of the other, so overtaken answers are the rule.
     always_recheck=True,
+    retries_at_once=True,
     refuse_wall_clock=_no_wall_clock,
 )

@@ -17,6 +17,7 @@ from streamapp.runners.spark.frames import HEADERS
 from streamapp.runners.spark.packing import arrow_headers
 from streamapp.runners.spark.partitioning import key_partitions
 from streamapp.serdes import AvroSerde, JsonSchemaSerde, JsonSerde, ProtobufSerde, Serde
+from streamapp.serdes.models import is_model, maker_of
 from streamapp.serdes.types import excerpt, record_fields
 from streamapp.topology.nodes import SourceNode
 
@@ -194,6 +195,9 @@ def _writer(serde: Serde[Any]) -> Callable[[Any], bytes]:
     wanted = (
         serde.type if isinstance(serde, JsonSerde | JsonSchemaSerde | AvroSerde | ProtobufSerde) else None
     )
+    if is_model(wanted):
+        make = maker_of(wanted)
+        return lambda value: serialize(make(value))
     if wanted is None or record_fields(wanted) is None:
         return serialize
     return lambda value: serialize(msgspec.convert(value, wanted))

@@ -11,6 +11,7 @@ from streamapp.records import NO_HEADERS, Record
 from streamapp.runners.spark.archive import write_archive
 from streamapp.runners.spark.typed import typed
 from streamapp.serdes import Serde
+from streamapp.serdes.framing import Framing
 from streamapp.state.spec import StoreSpec
 
 if TYPE_CHECKING:
@@ -51,21 +52,27 @@ class OutputTopic:
 
         moment = F.timestamp_millis("timestamp").alias("timestamp")
         bound = key_serde.bind(self.name, True), value_serde.bind(self.name, False)
-        return typed(self.frame.select("partition", moment, "key", "value"), *bound)
+        headers = ["headers"] if Framing(*bound).joins else []
+        return typed(self.frame.select("partition", moment, "key", "value", *headers), *bound)
 
     def records(
         self, key_serde: Serde[Any] | None = None, value_serde: Serde[Any] | None = None
     ) -> Iterator[tuple[int, Record]]:
         """(partition, record) of all records, partition by partition in order; bytes where there is no
         serde."""
-        key_of = _reader(key_serde and key_serde.bind(self.name, True))
-        value_of = _reader(value_serde and value_serde.bind(self.name, False))
+        key_serde = key_serde and key_serde.bind(self.name, True)
+        value_serde = value_serde and value_serde.bind(self.name, False)
+        key_of, value_of = _reader(key_serde), _reader(value_serde)
+        framing = Framing(key_serde, value_serde)
         ordered = self.frame.orderBy("partition", "mx", "src", "seq")
         for row in ordered.select("partition", "key", "value", "timestamp", "headers").toLocalIterator():
             headers = (
                 tuple((h.key, h.value and bytes(h.value)) for h in row.headers) if row.headers else NO_HEADERS
             )
-            yield row.partition, Record(key_of(row.key), value_of(row.value), row.timestamp, headers)
+            key, value, headers = framing.joined(
+                row.key and bytes(row.key), row.value and bytes(row.value), headers
+            )
+            yield row.partition, Record(key_of(key), value_of(value), row.timestamp, headers)
 
 
 @dataclass(frozen=True)

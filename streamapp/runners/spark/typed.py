@@ -12,6 +12,7 @@ import pyarrow as pa
 from msgspec import inspect as mi
 
 from streamapp.errors import SerializationError
+from streamapp.runners.spark.packing import record_headers
 from streamapp.serdes import (
     AvroSerde,
     BooleanSerde,
@@ -29,7 +30,8 @@ from streamapp.serdes import (
     StringSerde,
     UUIDSerde,
 )
-from streamapp.serdes.models import is_model, plain_of
+from streamapp.serdes.framing import Framing
+from streamapp.serdes.models import is_model, plain_of, record_shape
 from streamapp.serdes.types import excerpt
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["arrow_type", "typed"]
 
+_HEADERS = "headers"
 MOMENT = pa.timestamp("us", tz="UTC")
 _PRIMITIVES: dict[type, pa.DataType] = {
     StringSerde: pa.string(),
@@ -85,6 +88,8 @@ def arrow_type(serde: Serde[Any]) -> pa.DataType | None:
         inner = arrow_type(serde.inner)
         return inner and pa.list_(inner)
     if isinstance(serde, JsonSerde | JsonSchemaSerde | AvroSerde | ProtobufSerde) and _has_fields(serde.type):
+        if is_model(serde.type):
+            return None if (shape := record_shape(serde.type)) is None else _of_type(mi.type_info(shape))
         return _of_type(mi.type_info(serde.type))
     if isinstance(serde, AvroSerde):
         return _of_avro(serde.schema)
@@ -92,7 +97,7 @@ def arrow_type(serde: Serde[Any]) -> pa.DataType | None:
 
 
 def _has_fields(type_: Any) -> bool:
-    return type_ is not None and type_ is not dict and not is_model(type_)
+    return type_ is not None and type_ is not dict
 
 
 def _of_type(info: mi.Type) -> pa.DataType | None:
@@ -145,7 +150,7 @@ def _struct(fields: list[tuple[str, pa.DataType | None]]) -> pa.DataType | None:
 
 @dataclass(frozen=True)
 class _Decoder:
-    """Runs in executors: ``key`` and ``value`` become typed, the other columns stay."""
+    """Runs in executors: ``key`` and ``value`` become typed; ``headers`` go, the other columns stay."""
 
     key_serde: Serde[Any]
     value_serde: Serde[Any]
@@ -153,15 +158,27 @@ class _Decoder:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         convert = {"key": _converter(self.key_serde), "value": _converter(self.value_serde)}
         for batch in batches:
-            columns = [
-                convert[name](column.to_pylist()) if name in convert else column
-                for name, column in zip(batch.schema.names, batch.columns, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(columns, batch.schema.names)
+            raw = {name: batch.column(name).to_pylist() for name in convert}
+            if _HEADERS in batch.schema.names:
+                raw = self._joined(raw, record_headers(batch.column(_HEADERS)))
+            names = [name for name in batch.schema.names if name != _HEADERS]
+            columns = [convert[name](raw[name]) if name in convert else batch.column(name) for name in names]
+            yield pa.RecordBatch.from_arrays(columns, names)
+
+    def _joined(self, raw: dict[str, list[Any]], headers: Any) -> dict[str, list[Any]]:
+        """Keys and values with the ids of their schemas in front."""
+        if headers is None:
+            return raw
+        framing = Framing(self.key_serde, self.value_serde)
+        records = zip(raw["key"], raw["value"], headers, strict=True)
+        joined = [framing.joined(*record)[:2] for record in records]
+        return {"key": [key for key, _ in joined], "value": [value for _, value in joined]}
 
 
 def typed(frame: DataFrame, key_serde: Serde[Any], value_serde: Serde[Any]) -> DataFrame:
     """A frame whose columns ``key`` and ``value`` are bytes, with what is in them: strings, numbers, structs.
+
+    A column ``headers`` may have the ids of schemas, and goes.
 
     Values of types that Spark does not have are JSON text.
     """
@@ -174,6 +191,7 @@ def typed(frame: DataFrame, key_serde: Serde[Any], value_serde: Serde[Any]) -> D
         if field.name in serdes
         else field
         for field in frame.schema.fields
+        if field.name != _HEADERS
     ]
     return frame.mapInArrow(_Decoder(key_serde, value_serde), StructType(fields))
 
@@ -190,6 +208,7 @@ def _converter(serde: Serde[Any]) -> Callable[[list[bytes | None]], pa.Array]:
             return pa.array([None if v is None else _text(v) for v in values], pa.string())
         try:
             if not plain:
+                values = [plain_of(value) for value in values]
                 values = msgspec.to_builtins(values, builtin_types=(bytes, datetime, date))
             return pa.array(values, kind)
         except (pa.ArrowException, ArithmeticError, TypeError, ValueError, RecursionError) as error:

@@ -53,6 +53,7 @@ def task_of(
     collector: Sent | None = None,
     now: Sequence[int] = (0,),
     init: bool = True,
+    rules: TaskRules | None = None,
     log_each_write: bool = False,
 ) -> tuple[Task, Sent]:
     """The first sub-topology's task 0, ready to process."""
@@ -60,7 +61,7 @@ def task_of(
         topology = topology.build()
     plan = topology.plan(config or StreamsConfig("app", statestore_cache_max_bytes=0))
     sent = collector or Sent()
-    rules = TaskRules(log_each_write=log_each_write)
+    rules = rules or TaskRules(log_each_write=log_each_write)
     environment = TaskEnvironment(plan, sent, wall_clock_ms=lambda: now[-1], rules=rules)
     task = Task(environment, plan.subtopologies[0], 0, backend or MemoryBackend())
     if init:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import ssl
 import threading
+import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -24,6 +26,7 @@ class ScriptedRegistry:
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         self.subjects: dict[str, list[tuple[int, dict[str, Any]]]] = {}
         self.ids: list[dict[str, Any]] = []
+        self.guids = True  # as Confluent's registry since 8.0
         self.fault: Callable[[int], None] = lambda number: None
         outer = self
 
@@ -74,6 +77,7 @@ class ScriptedRegistry:
         return f"http{'s' if self._tls else ''}://127.0.0.1:{self._port}"
 
     def add(self, subject: str, body: dict[str, Any]) -> int:
+        body = _canonical(body)
         if body not in self.ids:
             self.ids.append(body)
         schema_id = self.ids.index(body) + 1
@@ -83,20 +87,34 @@ class ScriptedRegistry:
         return schema_id
 
     def _answered(self, method: str, path: str, body: Any) -> Any:
+        body = body and _canonical(body)
         parts = path.strip("/").split("/")
         if method == "POST" and parts[0] == "subjects" and parts[-1] == "versions":
-            return {"id": self.add(parts[1], body)}
+            schema_id = self.add(parts[1], body)
+            return {"id": schema_id, "guid": self.guid(body)} if self.guids else {"id": schema_id}
         if method == "POST":
             if parts[1] not in self.subjects:
                 raise Refused(404, 40401, f"Subject '{parts[1]}' not found.")
-            for schema_id, known in self.subjects[parts[1]]:
+            for version, (schema_id, known) in enumerate(self.subjects[parts[1]], 1):
                 if known == body:
-                    return {"subject": parts[1], "version": 1, "id": schema_id, **known}
+                    return {
+                        "subject": parts[1],
+                        "version": version,
+                        "id": schema_id,
+                        **self._with_guid(known),
+                    }
             raise Refused(404, 40403, "Schema not found")
         if parts[:2] == ["schemas", "ids"]:
             if not 0 < int(parts[2]) <= len(self.ids):
                 raise Refused(404, 40403, f"Schema {parts[2]} not found")
-            return self.ids[int(parts[2]) - 1]
+            return self._with_guid(self.ids[int(parts[2]) - 1])
+        if self.guids and parts[:2] == ["schemas", "guids"]:
+            for known in self.ids:
+                if self.guid(known) == parts[2]:
+                    return self._with_guid(known)
+            raise Refused(404, 40403, f"Schema {parts[2]} not found")
+        if parts[0] != "subjects":
+            raise Refused(404, 404, "HTTP 404 Not Found")
         versions = self.subjects.get(parts[1], [])
         number = len(versions) if parts[3] == "latest" else int(parts[3])
         if not 0 < number <= len(versions):
@@ -105,5 +123,26 @@ class ScriptedRegistry:
             "subject": parts[1],
             "version": number,
             "id": versions[number - 1][0],
-            **versions[number - 1][1],
+            **self._with_guid(versions[number - 1][1]),
         }
+
+    def guid(self, body: dict[str, Any]) -> str:
+        return str(uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(body, sort_keys=True)))
+
+    def _with_guid(self, body: dict[str, Any]) -> dict[str, Any]:
+        return {**body, "guid": self.guid(body)} if self.guids else body
+
+
+def _canonical(body: dict[str, Any]) -> dict[str, Any]:
+    """JSON in one form, as registries compare it; only what says something."""
+    kept = {
+        name: value
+        for name, value in body.items()
+        if name in ("schema", "schemaType", "references") and value
+    }
+    if kept.get("schemaType", "AVRO") == "AVRO":
+        kept.pop("schemaType", None)
+    if kept.get("schemaType") != "PROTOBUF":
+        with suppress(ValueError):
+            kept["schema"] = json.dumps(json.loads(kept["schema"]), separators=(",", ":"), ensure_ascii=False)
+    return kept

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from datetime import UTC, datetime
 from typing import Any
 
 import faust
+import msgspec
 import pydantic
 import pytest
 
-from streamapp import AvroSerde, JsonSchemaSerde, Serde
+from streamapp import AvroSerde, JsonSchemaSerde, ProtobufSerde, Serde
 from streamapp.errors import ConfigError, SerializationError
+from streamapp.runners.spark.typed import arrow_type
+from streamapp.serdes.models import plain_of
+from tests.unit.serdes.protos import shop
 
 
 class Stop(pydantic.BaseModel):
@@ -106,3 +111,105 @@ def test_a_model_without_one_schema() -> None:
 
     with pytest.raises(ConfigError, match="Odd.either"):
         AvroSerde(type=Odd)
+
+
+class Cup(pydantic.BaseModel):
+    name: str
+    cents: int = 0
+
+
+class Mug(faust.Record):
+    name: str
+    cents: int = 0
+
+
+class Bag(pydantic.BaseModel):
+    id: str
+    raw: bytes = b""
+    at: datetime | None = None
+    numbers: list[int] = []
+    gifts: dict[str, Cup] = {}
+
+
+@pytest.mark.parametrize(
+    ("message", "value"),
+    [
+        (shop.Item, Cup(name="cup", cents=-3)),
+        (shop.Item, Mug(name="mug", cents=2**40)),
+        (
+            shop.Order,
+            Bag(id="a", raw=b"\0\xff", at=MOMENT, numbers=[2**40], gifts={"g": Cup(name="x", cents=1)}),
+        ),
+    ],
+)
+def test_protobuf_makes_models_and_records(message: Any, value: Any) -> None:
+    """Numbers of 64 bits, bytes and times come back as what they were."""
+    serde = ProtobufSerde[Any](message, type=type(value))
+    read = pickle.loads(pickle.dumps(serde)).deserialize(serde.serialize(value))
+    assert type(read) is type(value)
+    assert plain_of(read) == plain_of(value)
+    assert message.FromString(serde.serialize(value)[6 if message is shop.Item else 7 :])
+    with pytest.raises(SerializationError, match="expected"):
+        serde.serialize({"name": "cup"})
+
+
+class Tall(msgspec.Struct):
+    name: str
+    height: int
+
+
+@dataclasses.dataclass
+class Texts:
+    cents: str
+
+
+class WrongModel(pydantic.BaseModel):
+    cents: str | None = None
+
+
+ITEM = {
+    "type": "record",
+    "name": "Item",
+    "fields": [{"name": "name", "type": "string"}, {"name": "cents", "type": ["null", "long"]}],
+}
+IN_JSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "cents": {"type": ["integer", "null"]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: AvroSerde(ITEM, type=Tall), r"Tall needs the fields \['height'\]"),
+        (
+            lambda: AvroSerde(ITEM, type=Texts),
+            "Texts.cents is str, which takes no value of the schema's field: long",
+        ),
+        (lambda: AvroSerde(ITEM, type=WrongModel), "WrongModel.cents is str, which"),
+        (lambda: JsonSchemaSerde(IN_JSON, type=Texts), "Texts.cents is str, which .* field: integer"),
+        (lambda: JsonSchemaSerde(IN_JSON, type=WrongModel), "WrongModel.cents is str"),
+        (
+            lambda: JsonSchemaSerde({**IN_JSON, "additionalProperties": False}, type=Tall),
+            r"Tall needs .*height.*schema lacks",
+        ),
+        (lambda: ProtobufSerde(shop.Item, type=Tall), r"Tall needs .*height.*streamapp.shop.Item lacks"),
+        (lambda: ProtobufSerde(shop.Item, type=list[int]), "type= of a ProtobufSerde is"),
+    ],
+)
+def test_a_type_that_the_schema_cannot_fill_is_refused_at_once(make: Any, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        make()
+
+
+class Tree(pydantic.BaseModel):
+    children: list[Tree] = []
+
+
+def test_a_model_that_contains_itself_has_a_json_schema_and_no_columns() -> None:
+    serde = JsonSchemaSerde[Any](type=Tree)
+    tree = Tree(children=[Tree()])
+    assert serde.deserialize(serde.serialize(tree)) == tree
+    assert arrow_type(serde) is None
+    with pytest.raises(ConfigError, match="Tree"):
+        AvroSerde(type=Tree)

@@ -29,14 +29,14 @@ from streamapp.topology.snapshot import snapshot
 TEXT = {"key_serde": StringSerde(), "value_serde": StringSerde()}
 
 OPERATORS = """
-AsyncMap Branch DropNullKeys Expiring Filter FlatMap FlatMapValues ForEach ForeignTableJoin Guarded Map MapValues PassThrough Parking Peek
-ProcessorOperator ResponseJoin SelectKey SessionWindowAggregate SlidingWindowAggregate StreamAggregate StreamGlobalTableJoin
+AsyncMap Branch Delayed DropNullKeys Expiring Filter FlatMap FlatMapValues ForEach ForeignTableJoin Guarded Map MapValues PassThrough Parking Peek
+ProcessorOperator ResponseJoin SelectKey SessionWindowAggregate SlidingWindowAggregate Staged StreamAggregate StreamGlobalTableJoin
 StreamJoinWindow StreamReduce StreamStreamJoin StreamStreamSelfJoin StreamTableJoin SubscriptionJoin SubscriptionReceive SubscriptionSend
 TableAggregate TableFilter TableJoin TableJoinMerger TableMapValues TableReduce TableRepartitionMap TableSource TableSuppress
 TableTransformValues ToStream WindowAggregate
 """
 SERDES = """
-AvroSerde BooleanSerde BytesSerde ChangeSerde DoubleSerde FloatSerde IntegerSerde JsonSchemaSerde JsonSerde LeftOrRightSerde ListSerde LongSerde ModelJson
+AvroSerde BooleanSerde BytesSerde ChangeSerde DoubleSerde FloatSerde IntegerSerde JsonSchemaSerde JsonSerde LeftOrRightSerde ListSerde LongSerde ModelJson ParkedRecordSerde
 ProtobufSerde SessionWindowedSerde ShortSerde StringSerde SubscriptionResponseSerde SubscriptionSerde TimeWindowedSerde UUIDSerde VoidSerde
 """
 

@@ -1,15 +1,52 @@
-"""Avro schemas that name types of other schemas become whole."""
+"""Schemas that refer to others: the others, and Avro schemas made whole."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from streamapp.serdes.schema_registry import Schema
+from streamapp.errors import ConfigError
+from streamapp.serdes.schema_registry import Schema, SchemaReference
+from streamapp.serdes.types import excerpt
 
-__all__ = ["whole_avro"]
+__all__ = ["check_references", "definitions", "whole_avro"]
 
 _NAMED = ("record", "error", "enum", "fixed")
+_MOST_REFERENCES = 1_000
+
+
+def check_references(references: Sequence[SchemaReference]) -> tuple[SchemaReference, ...]:
+    """The references, in a tuple. Raises `ConfigError` for anything else."""
+    given = tuple(references)
+    for each in given:
+        if not isinstance(each, SchemaReference):
+            raise ConfigError(
+                f"references= takes SchemaReference(name, subject, schema), not {excerpt(each)}"
+            )
+    definitions(given)
+    return given
+
+
+def definitions(references: Sequence[SchemaReference]) -> dict[str, Schema]:
+    """Name -> schema of everything that is referred to, directly or not. Raises `ConfigError` for a name of two schemas."""
+    found: dict[str, Schema] = {}
+    for each in _all(references):
+        if found.setdefault(each.name, each.schema) != each.schema:
+            raise ConfigError(f"two schemas are referred to as {each.name}")
+        if len(found) > _MOST_REFERENCES:
+            raise ConfigError(f"a schema refers to more than {_MOST_REFERENCES} others")
+    return found
+
+
+def _all(references: Sequence[SchemaReference]) -> Iterator[SchemaReference]:
+    """Each reference once, however many paths lead to it."""
+    waiting, seen = list(references), set[int]()
+    while waiting:
+        each = waiting.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            yield each
+            waiting += each.references
 
 
 def whole_avro(schema: Schema, referenced: Mapping[str, Schema]) -> Schema:

@@ -1,0 +1,72 @@
+"""The nodes of ``on_error=Retry.topics(...)``: sinks and sources of the retry topics around one operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from streamapp.dsl.graph_nodes import ProcessorNode, SinkNode, SourceNode
+from streamapp.dsl.steps import Fixed
+from streamapp.engine.operators.staged import Delayed, ParkedRecordSerde, Staged, partition_it_came_from
+from streamapp.engine.operators.stateless import PassThrough
+from streamapp.serdes import BytesSerde
+from streamapp.state.kinds import KeyValue
+from streamapp.state.spec import StoreSpec
+
+if TYPE_CHECKING:
+    from streamapp.dsl.graph import Node
+    from streamapp.dsl.kstream import KStream
+
+__all__ = ["behind_retry_topics"]
+
+_KEYS, _ROWS = BytesSerde(), ParkedRecordSerde()
+
+
+def behind_retry_topics(
+    stream: KStream[Any, Any], staged: Staged, make_node: Callable[[str, Fixed], ProcessorNode]
+) -> Node:
+    """Appends the operator and its retry topics to a stream; returns the node that has the results.
+
+    ``make_node`` makes the node of the operator, by name and step.
+    """
+    context, graph, name = stream._context, stream._context.graph, staged.named
+    stages = range(1, len(staged.sinks) + 1)
+    first = make_node(name, Fixed(staged))
+    graph.add(first, stream._node)
+    sinks = [_sink(sink, f"{name}-retry-{stage}") for stage, sink in zip(stages, staged.sinks, strict=True)]
+    for sink in sinks:
+        graph.add(sink, first)
+    back = f"{name}-retry-back"
+    returning = _sink(f"{back}-sink", back)
+    for stage, sink in zip(stages, sinks, strict=True):
+        store = StoreSpec[Any](
+            name=f"{name}-retry-{stage}-waiting",
+            kind=KeyValue(),
+            key_serde=_KEYS,
+            value_serde=_KEYS,
+            persistent=context.config.dsl_store_type == "rocksdb",
+        )
+        source = _source(f"{name}-retry-{stage}")
+        graph.add(source, sink)
+        delayed = ProcessorNode(f"{name}-retry-{stage}-delay", Fixed(Delayed(store.name), store))
+        graph.add(delayed, source)
+        graph.add(returning, delayed)
+    source = _source(back)
+    graph.add(source, returning)
+    names = tuple(f"{name}-retry-again-{stage}-sink" for stage in stages)
+    again = make_node(f"{name}-retry-again", Fixed(replace(staged, sinks=names, again=True)))
+    graph.add(again, source)
+    for stage, sink_name in zip(stages, names, strict=True):
+        graph.add(_sink(sink_name, f"{name}-retry-{stage}"), again)
+    results = ProcessorNode(f"{name}-retry-results", Fixed(PassThrough()), merge=True)
+    graph.add(results, first, again)
+    return results
+
+
+def _sink(name: str, topic: str) -> SinkNode:
+    return SinkNode(name, topic, _KEYS, _ROWS, partition_it_came_from, internal=True)
+
+
+def _source(topic: str) -> SourceNode:
+    return SourceNode(f"{topic}-source", (topic,), _KEYS, _ROWS)

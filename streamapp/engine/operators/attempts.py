@@ -1,0 +1,89 @@
+"""What a `Retry` says about a failed attempt, and the attempts of a runner on which no record waits."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from streamapp.engine.failures import NO_FAULT_OF_THE_RECORD, ProcessingFailed
+from streamapp.engine.operator import NodeContext, Operator, ProcessFn
+from streamapp.engine.operators.guarded import HeldContext
+from streamapp.errors import StreamsError, UnsupportedOperation
+from streamapp.on_error import ANSWERS, Answer, Retry
+from streamapp.records import Headers
+
+__all__ = ["Verdict", "bind_at_once", "verdict"]
+
+Verdict = Answer | Literal["retry", "pause"]
+"""``pause``: a service is to blame."""
+
+
+def verdict(retry: Retry, ctx: NodeContext, error: Exception, attempt: int) -> Verdict:
+    """``pause`` for the failure of a service, ``retry``, or the answer of ``choose``. Raises `ProcessingFailed`."""
+    if isinstance(error, retry.failures):
+        return "pause"
+    if retry.choose is None:
+        return "retry"
+    try:
+        answer = retry.choose(ctx.failures.context(ctx.name, attempt), error)
+    except Exception as fatal:
+        raise ProcessingFailed(
+            f"choose of {ctx.name} itself failed ({type(fatal).__name__}: {fatal}) for {type(error).__name__}: {error}"
+        ) from fatal
+    if answer not in (*ANSWERS, "retry"):
+        raise ProcessingFailed(
+            f'choose of {ctx.name} must return "retry", {", ".join(ANSWERS)}, not {answer!r}'
+        )
+    return answer
+
+
+def bind_at_once(ctx: NodeContext, operator: Operator, retry: Retry, store: str) -> ProcessFn:
+    """The operator on a runner that goes through history: the attempts follow each other without a wait.
+
+    The order of all records stays. A failure of a service ends the run, which is started again when the service is back.
+    """
+    if retry.times is None:
+        raise UnsupportedOperation(
+            ctx.name,
+            "Spark",
+            "its Retry has times=None, and a record that never works would never end",
+            "Give Retry a number of times, or run this topology on workers",
+        )
+    if next(iter(ctx.store(store).all()), None) is not None:
+        raise StreamsError(
+            f"records wait for a retry in {store}, and none waits on Spark: let workers go on until they are done "
+            "(streamapp_parked_records in /metrics)"
+        )
+    held, failures, name, times = HeldContext(ctx), ctx.failures, ctx.name, retry.times
+    run, release, discard = operator.bind(held), held.release, held.discard
+
+    def failed(error: Exception, attempt: int) -> bool:
+        """Whether the record is tried again."""
+        if isinstance(error, (ProcessingFailed, *NO_FAULT_OF_THE_RECORD)):
+            raise error
+        answer = verdict(retry, ctx, error, attempt)
+        if answer == "pause":
+            raise ProcessingFailed(
+                f"{name}: a service fails ({type(error).__name__}: {error}); run it again when the service answers"
+            ) from error
+        if answer == "retry":
+            if attempt <= times:
+                return True
+            answer = retry.then
+        reason = "retries_exhausted" if answer == retry.then else "skipped"
+        failures.settle(error, name, answer, attempt=attempt, reason=reason)
+        return False
+
+    def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        attempt = 1
+        while True:
+            try:
+                run(key, value, timestamp, headers)
+                break
+            except Exception as error:
+                discard()
+                if not failed(error, attempt):
+                    return
+            attempt += 1
+        release()
+
+    return process

@@ -1,0 +1,208 @@
+"""Retry topics: a record that fails goes to a topic for each delay, waits there, and comes back. Its order is given up.
+
+    Staged -> (retry topic 1, 2, ...) -> Delayed -> (topic of those that come back) -> Staged, with ``again``
+
+A record travels as a `ParkedRecord`, so it is tried as itself, and a letter names the first place of the record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from streamapp.engine.failures import NO_FAULT_OF_THE_RECORD, ProcessingFailed
+from streamapp.engine.operator import NodeContext, Operator, ParkedStatus, ProcessFn
+from streamapp.engine.operators.attempts import verdict
+from streamapp.engine.operators.guarded import HeldContext
+from streamapp.engine.parked import ParkedRecord, ParkedRecords
+from streamapp.engine.processor import PunctuationType
+from streamapp.errors import UnsupportedOperation
+from streamapp.on_error import Retry
+from streamapp.records import NO_HEADERS, Headers
+from streamapp.serdes.base import Serde
+
+__all__ = ["Delayed", "ParkedRecordSerde", "Staged", "partition_it_came_from"]
+
+_AT_ONCE = 1_000
+"""Records that a task takes out of a retry topic while they wait."""
+
+
+class ParkedRecordSerde(Serde[ParkedRecord]):
+    """The values of retry topics: JSON that `streamapp topic read` shows."""
+
+    persistent_name = "ParkedRecordSerde"
+
+    def serialize(self, value: ParkedRecord) -> bytes:
+        return value.encode()
+
+    def deserialize(self, data: bytes) -> ParkedRecord:
+        return ParkedRecord.decode(data)
+
+
+def partition_it_came_from(topic: str, key: Any, value: ParkedRecord, count: int) -> int:
+    """A record goes through the retry topics in its own partition."""
+    return value.source.partition % count
+
+
+@dataclass(frozen=True)
+class Staged(Operator):
+    """Runs an operator of one function; a record whose call raises goes to the child of ``sinks`` for its next delay.
+
+    With ``again`` the records are `ParkedRecord` that come back. ``named`` is the operator's name in letters and counters.
+    """
+
+    persistent_name = "Staged"
+
+    operator: Operator
+    retry: Retry
+    named: str
+    sinks: tuple[str, ...]
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    again: bool = False
+    raises: bool = False
+    """True: exceptions come out, and no record goes to a retry topic."""
+
+    @property
+    def side_outputs(self) -> tuple[str, ...]:
+        return (*self.operator.side_outputs, *self.sinks)
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        if ctx.task.retries_at_once:
+            raise UnsupportedOperation(
+                self.named,
+                "Spark",
+                "its records wait in retry topics by the wall clock",
+                "Use Retry.by_key() or Retry.in_place(), whose attempts follow each other at once there",
+            )
+        if self.raises and not self.again:
+            return self.operator.bind(ctx)
+        attempts = _Attempts(self, ctx)
+        return attempts.come_back if self.again else attempts.process
+
+
+class _Attempts:
+    def __init__(self, described: Staged, ctx: NodeContext) -> None:
+        self._task, self._retry, self._delays = ctx.task, described.retry, described.retry.delays_ms
+        self._held = HeldContext(ctx)
+        self._held.name = described.named
+        self._run = described.operator.bind(self._held)
+        self._release = ctx.handled(self._held.release)
+        topic = f"{ctx.task.application_id}-{described.named}-retry"
+        self._keys = described.key_serde.bind(topic, True)
+        self._values = described.value_serde.bind(topic, False)
+        self._sinks = [ctx.forward_to(sink) for sink in described.sinks]
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """The first attempt."""
+        try:
+            self._run(key, value, timestamp, headers)
+        except Exception as error:
+            self._held.discard()
+            # Written before the function was called, the record would cost every record its bytes.
+            record = ParkedRecord(
+                None if key is None else self._keys.serialize(key),
+                None if value is None else self._values.serialize(value),
+                timestamp,
+                headers,
+                self._task.record_context,
+                self._task.wall_clock_ms(),
+            )
+            self._failed(record, error)
+            return
+        self._held.release()
+
+    def come_back(self, key: Any, record: ParkedRecord, timestamp: int, headers: Headers) -> None:
+        """A later attempt."""
+        self._task.work_as(record.source, self._try, record)
+
+    def _try(self, record: ParkedRecord) -> None:
+        try:
+            key = None if record.key is None else self._keys.deserialize(record.key)
+            value = None if record.value is None else self._values.deserialize(record.value)
+            self._run(key, value, record.timestamp, record.headers)
+        except Exception as error:
+            self._held.discard()
+            self._failed(record, error)
+            return
+        self._release()
+
+    def _failed(self, record: ParkedRecord, error: Exception) -> None:
+        if isinstance(error, (ProcessingFailed, *NO_FAULT_OF_THE_RECORD)):
+            raise error
+        held, retry, attempt = self._held, self._retry, record.attempts + 1
+        answer = verdict(retry, held, error, attempt)
+        if answer == "retry" and attempt > len(self._delays):
+            answer = retry.then
+        if answer != "retry" and answer != "pause":
+            reason = "retries_exhausted" if answer == retry.then else "skipped"
+            held.failures.settle(error, held.name, answer, attempt=attempt, reason=reason)
+            return
+        if answer == "retry":
+            record.attempts = attempt
+        stage = max(0, record.attempts - 1)
+        record.error = f"{type(error).__name__}: {error}"[:500]
+        record.due = self._task.wall_clock_ms() + self._delays[stage]
+        self._sinks[stage](record.key, record, record.timestamp, NO_HEADERS)
+
+
+@dataclass(frozen=True)
+class Delayed(Operator):
+    """Hands the records of a retry topic on when their time has come."""
+
+    persistent_name = "Delayed"
+
+    store: str
+
+    def bind(self, ctx: NodeContext) -> ProcessFn:
+        waiting = _Delay(self, ctx)
+        ctx.task.add_parking(ctx.name, waiting)
+        return waiting.process
+
+
+class _Delay:
+    """The records of one retry topic that a task has taken, in one lane: all of them wait equally long."""
+
+    def __init__(self, described: Delayed, ctx: NodeContext) -> None:
+        self._task, self._name, self._forward = ctx.task, ctx.name, ctx.handled(ctx.forward)
+        self._records = ParkedRecords(ctx.store(described.store))
+        self._schedule: Any = None
+        self._wake()
+
+    @property
+    def room(self) -> int:
+        return max(0, _AT_ONCE - self._records.records)
+
+    @property
+    def parked(self) -> ParkedStatus:
+        records, schedule = self._records, self._schedule
+        due = None if schedule is None else schedule.time
+        return ParkedStatus(
+            self._name, len(records.lanes), records.records, records.bytes, due, self.room == 0
+        )
+
+    def process(self, key: Any, record: ParkedRecord, timestamp: int, headers: Headers) -> None:
+        self._records.park(b"", record)
+        self._wake()
+
+    def _on_time(self, now: int) -> None:
+        self._schedule.cancel()
+        self._schedule = None
+        while (lane := self._records.take_due(now)) is not None:
+            record = lane.head
+            self._task.work_as(record.source, self._forward, record.key, record, record.timestamp, NO_HEADERS)
+            if self._records.remove_head(lane):
+                self._records.hurry(lane, max(lane.head.due, 0))
+        self._wake()
+
+    def _wake(self) -> None:
+        due = self._records.next_due
+        if due is None or self._schedule is not None:
+            return
+        self._schedule = self._task.schedule(
+            self._name,
+            1,
+            PunctuationType.WALL_CLOCK_TIME,
+            self._on_time,
+            max(due, self._task.wall_clock_ms() + 1),
+        )

@@ -1,0 +1,117 @@
+"""Frames of registries: which schema bytes are of. A frame stands in front of the bytes, or in a header of the record.
+
+A frame is a byte 0 and the schema's id in 4 bytes, or a byte 1 and the schema's GUID in 16 bytes; with Protobuf the
+message's indexes follow. Inside streamapp a frame always is in front of the bytes: what reads records joins the two, what
+writes records parts them. Stores, dead letters and parked records therefore need no headers. Source: Confluent's
+"Wire format", and ``confluent_kafka.schema_registry.dual_schema_id_deserializer``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from streamapp.records import NO_HEADERS, Headers, RecordBatch
+from streamapp.serdes.base import Serde
+
+__all__ = [
+    "GUID_BYTES",
+    "ID_BYTES",
+    "KEY_FRAME",
+    "VALUE_FRAME",
+    "Framing",
+    "frame_end",
+    "guid_frame",
+    "id_frame",
+    "shown_frame",
+]
+
+KEY_FRAME, VALUE_FRAME = "__key_schema_id", "__value_schema_id"
+"""The headers of frames, by Confluent's names."""
+ID_BYTES, GUID_BYTES = 5, 17
+_UNREADABLE = b"\xff"
+"""No frame begins with this byte."""
+
+
+def id_frame(schema_id: int) -> bytes:
+    """A byte 0, and the id in 4 bytes big endian.
+
+    >>> id_frame(7)
+    b'\\x00\\x00\\x00\\x00\\x07'
+    """
+    return b"\0" + schema_id.to_bytes(4, "big")
+
+
+def guid_frame(guid: UUID) -> bytes:
+    """A byte 1, and the GUID in 16 bytes."""
+    return b"\1" + guid.bytes
+
+
+def frame_end(data: bytes) -> int:
+    """The length of the frame without message indexes, in front of bytes; 0: there is none.
+
+    >>> frame_end(b"\\0\\0\\0\\0\\7rest"), frame_end(b"rest")
+    (5, 0)
+    """
+    size = {0: ID_BYTES, 1: GUID_BYTES}.get(data[0] if data else -1, 0)
+    return size if len(data) >= size else 0
+
+
+def shown_frame(data: bytes) -> str:
+    """The frame for people: ``id 7``, or ``GUID 6da336d8-...``."""
+    if data[0] == 0:
+        return f"id {int.from_bytes(data[1:ID_BYTES], 'big')}"
+    return f"GUID {UUID(bytes=data[1:GUID_BYTES])}"
+
+
+class Framing:
+    """The frames of the records of one topic, by the serdes of its keys and values."""
+
+    __slots__ = ("_key_cut", "_names", "_value_cut", "joins", "parts")
+
+    def __init__(self, key_serde: Serde[Any] | None, value_serde: Serde[Any] | None) -> None:
+        sides = {KEY_FRAME: key_serde, VALUE_FRAME: value_serde}
+        self._names = frozenset(name for name, serde in sides.items() if serde is not None and serde.framed)
+        self._key_cut: int = 0 if key_serde is None else key_serde.header_bytes
+        self._value_cut: int = 0 if value_serde is None else value_serde.header_bytes
+        self.joins: bool = bool(self._names)
+        """Records that are read may have frames in headers."""
+        self.parts: bool = self._key_cut > 0 or self._value_cut > 0
+        """Records that are written have frames in headers."""
+
+    def join(self, batch: RecordBatch) -> RecordBatch:
+        """The batch with all frames in front of keys and values."""
+        names = self._names
+        if batch.headers is None or not any(name in names for each in batch.headers for name, _ in each):
+            return batch
+        joined = [
+            self.joined(*record) for record in zip(batch.keys, batch.values, batch.headers, strict=True)
+        ]
+        keys, values, headers = zip(*joined, strict=True)
+        return batch._replace(keys=keys, values=values, headers=headers)
+
+    def joined(
+        self, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> tuple[bytes | None, bytes | None, Headers]:
+        """One record with its frames in front. Of several headers the last one counts, as in Java."""
+        frames = {name: frame for name, frame in headers if name in self._names and frame is not None}
+        if not frames:
+            return key, value, headers
+        rest = tuple(each for each in headers if each[0] not in frames)
+        return _joined(frames.get(KEY_FRAME), key), _joined(frames.get(VALUE_FRAME), value), rest
+
+    def parted(
+        self, key: bytes | None, value: bytes | None, headers: Headers = NO_HEADERS
+    ) -> tuple[bytes | None, bytes | None, Headers]:
+        """One record with the frames in headers, where the serdes want them there."""
+        if self._key_cut and key is not None:
+            headers, key = (*headers, (KEY_FRAME, key[: self._key_cut])), key[self._key_cut :]
+        if self._value_cut and value is not None:
+            headers, value = (*headers, (VALUE_FRAME, value[: self._value_cut])), value[self._value_cut :]
+        return key, value, headers
+
+
+def _joined(frame: bytes | None, data: bytes | None) -> bytes | None:
+    if frame is None or data is None:
+        return data
+    return frame + data if frame_end(frame) else _UNREADABLE + frame + data

@@ -1,0 +1,126 @@
+"""Dead letters that are replayed, edited and cannot be written, with a worker beside the desk."""
+
+from __future__ import annotations
+
+import time
+
+from ..driver import Run, set_config
+from ..matrix import EOS, scenario
+from ..models import POISON
+
+
+@scenario(
+    36,
+    fault="kill -9 of a replay, in its open transaction or right behind its commit; the next replay does the rest, "
+    "while records come in",
+    workloads=("desk",),
+    guarantees=(EOS,),
+    dead_letters=True,
+    each={"step": ("desk-written", "desk-committed")},
+    sampled=("[desk-eos-desk-written]",),
+)
+def replay_killed(run: Run, step: str) -> None:
+    run.trouble("k7", "k8", "k9", "k10")
+    run.start("a", TIMES="1")
+    run.feed(400)
+    run.became_letters(40)
+    run.trouble()
+    with run.feeding(40):
+        run.dlq("replay", "--all", "--rate", "10", failpoint=f"{step}:kill:2", code=-9)
+        run.dlq("replay", "--all")
+    run.came_out()
+    run.note_letters()
+    run.finish()
+
+
+@scenario(
+    36,
+    fault="ten thousand letters are replayed while records come in: each comes out once",
+    workloads=("desk",),
+    guarantees=(EOS,),
+    dead_letters=True,
+)
+def ten_thousand_replayed(run: Run) -> None:
+    run.start("a", TIMES="1")
+    run.feed(10_000, _poisoned)
+    run.became_letters(10_000)
+    run.start("b", TIMES="1", CURED="yes")
+    run.runs("b")
+    run.stop("a")
+    with run.feeding(100):
+        run.dlq("replay", "--all")
+    run.came_out()
+    run.note_letters()
+    run.finish()
+
+
+@scenario(
+    36,
+    fault="a letter is edited into something worse and replayed: it is a letter again, once, and its second edit comes out",
+    workloads=("desk",),
+    guarantees=(EOS,),
+    dead_letters=True,
+)
+def edited_into_something_worse(run: Run) -> None:
+    run.trouble("k7")
+    run.start("a", TIMES="1")
+    run.feed(80)
+    run.became_letters(2)
+    run.trouble()
+    first, *_ = run.letters()
+    run.edit(first["letter"], f"{POISON}-worse")
+    run.dlq("replay", "--all")
+    run.became_letters(3)
+    worse = next(each for each in run.letters() if each["state"] == "open")
+    run.edit(worse["letter"], "mended")
+    run.dlq("replay", "--all")
+    run.dlq("replay", "--all", code=1)  # nothing is open: refused
+    run.came_out(*run.changed)
+    run.note_letters()
+    run.finish()
+
+
+@scenario(
+    36,
+    fault="the dead-letter topic takes no letter of this size: the worker names it and ends; then the topic takes it, "
+    "and each record is in one place",
+    workloads=("retried",),
+    dead_letters=True,
+    guarantees=(EOS,),
+)
+def dead_letter_too_large(run: Run) -> None:
+    set_config(run, run.dead_letters, "max.message.bytes", "100")
+    run.start("a", TIMES="1")
+    run.feed(100, _poisoned_now_and_then)
+    run.fails("a", run.dead_letters)
+    set_config(run, run.dead_letters, "max.message.bytes", "1000000")
+    run.start("a", TIMES="1")
+    run.drained()
+    run.finish()
+
+
+@scenario(
+    36,
+    fault="the dead-letter topic has too few replicas in sync for 20 s: the worker waits, and goes on",
+    workloads=("retried",),
+    dead_letters=True,
+    guarantees=(EOS,),
+)
+def dead_letter_replicas_missing(run: Run) -> None:
+    run.start("a", TIMES="1")
+    run.feed(100)
+    run.caught_up()
+    set_config(run, run.dead_letters, "min.insync.replicas", "2")
+    run.feed(100, _poisoned_now_and_then)
+    time.sleep(20)
+    set_config(run, run.dead_letters, "min.insync.replicas", "1")
+    run.drained()
+    run.finish()
+
+
+def _poisoned(number: int) -> str:
+    return f"{POISON}-{number}"
+
+
+def _poisoned_now_and_then(number: int) -> str:
+    return f"{POISON}-{number}" if number % 40 == 7 else str(number)
