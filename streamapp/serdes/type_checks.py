@@ -1,7 +1,7 @@
 """Types beside schemas: fields that cannot hold what the schema writes, found when the serde is made.
 
-Only what is sure is refused: a field whose values never fit. A field that the schema allows to be null, or a number that is too
-large, shows with its record.
+Only what is sure is refused: a field whose values never fit. A field that the schema allows to be null, or a number
+that is too large, shows with its record.
 """
 
 from __future__ import annotations
