@@ -4,13 +4,14 @@
 # make bench           streamapp and its peers side by side: CPU per event; ARGS="latency", "restore", "curve keys" ...
 # make faults          the fault matrix on one broker and on three; ARGS="--list", "zombie", "--jobs 4" ...
 # make chaos           30 minutes of faults drawn from a seed; ARGS="--minutes 3 --seed 7" ...
+# make site            the documentation site in site/; a warning is an error
 # make release-check   builds dist/, and proves it: an empty machine without compiler, each Python, lowest and newest dependencies
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test faults chaos bench check clean release-check
+.PHONY: run test faults chaos bench check clean site release-check
 
 run: $(VENV)/installed
 	$(BIN)/python -m agents.demo $(ARGS)
@@ -38,6 +39,9 @@ check: $(VENV)/installed
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/lint-imports --no-cache --config .importlinter-cycles
 
+site: $(VENV)/installed
+	$(BIN)/python -m scripts.site
+
 release-check: $(VENV)/installed
 	$(BIN)/pip install --quiet --editable '.[dev,release]'
 	PATH="$(abspath $(BIN)):$$PATH" scripts/build-wheels
@@ -52,4 +56,4 @@ $(VENV)/installed: pyproject.toml hatch_build.py $(wildcard streamapp/broker/nat
 	touch $@
 
 clean:
-	rm -rf $(VENV) data
+	rm -rf $(VENV) data site

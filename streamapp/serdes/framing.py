@@ -1,9 +1,9 @@
 """Frames of registries: which schema bytes are of. A frame stands in front of the bytes, or in a header of the record.
 
 A frame is a byte 0 and the schema's id in 4 bytes, or a byte 1 and the schema's GUID in 16 bytes. With Protobuf the
-message's indexes follow. Inside streamapp a frame always is in front of the bytes: what reads records joins the two,
-what writes records parts them. Stores, dead letters and parked records therefore need no headers. Source: Confluent's
-"Wire format", and ``confluent_kafka.schema_registry.dual_schema_id_deserializer``.
+message's indexes follow. Inside streamapp a frame always stands in front of the bytes. Sources join the two, sinks part
+them. Stores, dead letters and parked records therefore need no headers. Source: Confluent's "Wire format", and
+``confluent_kafka.schema_registry.dual_schema_id_deserializer``.
 """
 
 from __future__ import annotations

@@ -28,8 +28,10 @@ def check_references(references: Sequence[SchemaReference]) -> tuple[SchemaRefer
 
 
 def definitions(references: Sequence[SchemaReference]) -> dict[str, Schema]:
-    """Name -> schema of everything that is referred to, directly or not. Raises `ConfigError` for a name of two
-    schemas."""
+    """Name -> schema of everything that is referred to, directly or not.
+
+    Raises `ConfigError` for a name of two schemas.
+    """
     found: dict[str, Schema] = {}
     for each in _all(references):
         if found.setdefault(each.name, each.schema) != each.schema:

@@ -1,0 +1,55 @@
+"""The documentation site: built strictly, with every public name, for people and for language models."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from scripts import site, site_reference
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    site.build(folder)
+    return folder
+
+
+def test_each_public_name_stands_once_in_the_reference() -> None:
+    names = [name for names in site_reference.PARTS.values() for name in names.split()]
+    assert sorted(names) == sorted(site_reference.public_names())
+
+
+def test_each_public_name_has_an_entry_on_the_site(built: Path) -> None:
+    html = "".join(page.read_text() for page in (built / "reference").rglob("index.html"))
+    entries = set(re.findall(r'id="(streamapp\.[\w.]+)"', html))
+    assert {f"streamapp.{name}" for name in site_reference.public_names()} <= entries
+    assert "streamapp.KStream.filter" in entries
+
+
+def test_examples_of_docstrings_are_code(built: Path) -> None:
+    page = (built / "reference" / "kstream" / "index.html").read_text()
+    assert "&gt;&gt;&gt; " in page
+    assert "<blockquote>" not in page
+
+
+def test_language_models_find_every_page_as_text(built: Path) -> None:
+    linked = re.findall(r"\]\(([^)]+)\)", (built / "llms.txt").read_text())
+    assert len(linked) == len(site.Site().pages)
+    assert [page for page in linked if not (built / page).read_text().strip()] == []
+
+
+def test_a_broken_link_fails_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = site.ROOT / "docs" / "glossary.md"
+    text = site.Site.text
+    monkeypatch.setattr(
+        site.Site,
+        "text",
+        lambda self, name: (
+            "[x](#no-such-part)\n" if name == str(page.relative_to(site.ROOT)) else text(self, name)
+        ),
+    )
+    with pytest.raises(SystemExit, match="zensical"):
+        site.build(tmp_path / "site")
