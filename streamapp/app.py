@@ -137,9 +137,10 @@ class App(faust.App):  # type: ignore[misc]
     def consume(
         self, *topics: str, name: str | None = None, **settings: Unpack[ConsumeSettings]
     ) -> Callable[[H], H]:
-        """Has a function called for each record of some topics, in order, beside agents and topology (docs/consuming.md).
+        """Calls a function for each record of some topics, in order, beside agents and topology (docs/consuming.md).
 
-        The function stays a function. Its consumer group is ``<application id>-<name>``; ``name`` is the function's by default.
+        The function stays a function. The consumer group is ``<application id>-<name>``. Default of ``name``: the
+        function's.
         Raises `ConfigError`.
 
         >>> app = App("payments")

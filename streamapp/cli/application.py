@@ -20,7 +20,7 @@ APPLICATION = click.argument("application")
 def load(application: str, *, topology: bool = True) -> Any:
     """The `App` of a module, such as ``agents``, or of ``module:attribute``; what is missing is said clearly.
 
-    Without ``topology`` it may be an application of agents or consumers only, or a consumer: whatever has a configuration.
+    ``topology=False`` takes an application of agents or consumers only, and a consumer, too.
     """
     module, _, attribute = application.partition(":")
     if module.endswith(".py") or "/" in module:

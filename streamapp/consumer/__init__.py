@@ -1,4 +1,4 @@
-"""Consumers for applications: a function that is called for each record, in order, with a commit only of what is done."""
+"""Consumers for applications: a function is called for each record, in order, and only finished work is committed."""
 
 from streamapp.consumer.account import ConsumerMetrics, ConsumerStatus
 from streamapp.consumer.batching import Batch

@@ -13,8 +13,8 @@ __all__ = ["AdaptiveSize", "Batch"]
 class Batch:
     """The handler gets a list of records of one partition, at least one and at most ``records`` of ``bytes``.
 
-    ``linger_ms``: a batch that is not full waits so long for more. ``target_ms``: batches become larger while the handler
-    takes less time than this, and smaller when it takes more. Raises `ConfigError`.
+    ``linger_ms``: a batch that is not full waits so long for more. ``target_ms``: batches become larger while the
+    handler takes less time than this, and smaller when it takes more. Raises `ConfigError`.
 
     >>> Batch(records=100).bytes
     1048576
@@ -49,7 +49,7 @@ class AdaptiveSize:
         self.records: int = 1
 
     def took(self, records: int, milliseconds: float) -> None:
-        """A batch of so many records took so long. Small batches of a partition with little to do say nothing about large ones."""
+        """A batch of so many records took so long. Batches that were not full say nothing about larger ones."""
         target = self._batch.target_ms
         if milliseconds > target:
             self.records = max(1, min(self.records, int(records * target / milliseconds)))

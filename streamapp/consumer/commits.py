@@ -113,8 +113,8 @@ class Commits:
             return True
         if errors[0].code() == KafkaError.OFFSET_METADATA_TOO_LARGE and self._with_metadata and not exact:
             logger.warning(
-                "%s: brokers take no metadata of this size (offset.metadata.max.bytes); a restart repeats records that are done "
-                "behind the first that is not",
+                "%s: brokers take no metadata of this size (offset.metadata.max.bytes); a restart repeats records "
+                "behind the first that is not done",
                 self._options.name,
             )
             self._with_metadata = False

@@ -49,7 +49,7 @@ class ConsumeSettings(TypedDict, total=False):
     batch: Batch
     """The handler gets lists of records."""
     on_error: OnError
-    """The answer to an exception of the handler; default: ``processing_exception_handler`` of the configuration, ``"fail"``."""
+    """The answer to an exception of the handler; default: ``processing_exception_handler``, ``"fail"``."""
     guarantee: Guarantee
     """``"at_least_once"`` (default), ``"at_most_once"``, or ``"exactly_once"`` together with ``offsets``."""
     offsets: OffsetSink
@@ -183,16 +183,16 @@ class ConsumeOptions:
     def _check_guarantee(self) -> None:
         if (self.guarantee == "exactly_once") != (self.offsets is not None):
             raise ConfigError(
-                "guarantee='exactly_once' and offsets=... go together: a database that takes the offsets into the transaction "
-                "of the handler, such as PostgresOffsets(...). For records from topics to topics, an agent or a topology of an "
-                "App with exactly_once_v2 does it"
+                "guarantee='exactly_once' and offsets=... go together: a database, such as PostgresOffsets(...), takes "
+                "the offsets into the handler's transaction. From topics to topics, take an agent or a topology of an "
+                "App with exactly_once_v2"
             )
         if self.offsets is not None and not isinstance(self.offsets, OffsetSink):
             raise ConfigError(f"offsets is an OffsetSink, such as PostgresOffsets(...), not {self.offsets!r}")
         if self.offsets is not None and self.asynchronous:
             raise ConfigError(
-                "offsets=... needs a plain function as handler: its transaction runs on a thread, and the function gets the "
-                "connection as its second argument"
+                "offsets=... needs a plain function as handler: the transaction runs on a thread, and the function "
+                "gets the connection as its second argument"
             )
 
     def _check_handler(self) -> None:
@@ -210,12 +210,13 @@ class ConsumeOptions:
             return
         if self.guarantee == "at_most_once":
             raise ConfigError(
-                'guarantee="at_most_once" calls the handler once for a record: on_error is "skip", "dead_letter" or "fail", no Retry'
+                'guarantee="at_most_once" calls the handler once for a record: on_error takes "skip", "dead_letter" or '
+                '"fail", no Retry'
             )
         if retry.by == "key" and self.ordered_by == "partition":
             raise ConfigError(
-                'Retry.by_key lets other keys go on, and ordered_by="partition" keeps their order: take Retry.in_place, or '
-                'ordered_by="key"'
+                'Retry.by_key lets other keys go on, and ordered_by="partition" keeps their order: take '
+                'Retry.in_place, or ordered_by="key"'
             )
         if retry.key_serde is not None or retry.value_serde is not None:
             raise ConfigError("Retry of a consumer needs no serdes: records wait as the bytes that they are")
@@ -228,6 +229,6 @@ class ConsumeOptions:
             answers |= self.retry.answers
         if "dead_letter" in answers:
             raise ConfigError(
-                f"{self.name} sends records to the dead letters, and there is no topic for them: set dead_letter_queue_topic, "
-                "or give on_error (of a Retry: then and when_full) another answer"
+                f"{self.name} sends records to the dead letters, and there is no topic for them. Set "
+                "dead_letter_queue_topic, or give on_error (of a Retry: then and when_full) another answer"
             )

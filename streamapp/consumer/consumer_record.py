@@ -23,7 +23,7 @@ __all__ = ["ConsumerRecord"]
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRecord(Generic[K, V]):
-    """A record with its place in Kafka. ``timestamp`` is ms since the epoch, ``attempt`` counts the calls for it from 1.
+    """A record with its place in Kafka. ``timestamp`` is ms since the epoch, ``attempt`` counts calls from 1.
 
     >>> ConsumerRecord("orders", 0, 17, 500, "o1", {"state": "paid"}).offset
     17

@@ -1,6 +1,7 @@
 """`Dispatcher`: what is handed out when. All of its state is under one lock; it calls neither Kafka nor the handler.
 
-The thread that polls puts records in, the pump takes units out, and whoever has run a unit says what became of its records.
+The thread that polls puts records in, and the pump takes units out. The thread that has run a unit says what became of
+the records.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class Dispatcher:
 
     @property
     def any_paused(self) -> bool:
-        """Of some partition no more is fetched."""
+        """True while some partition is paused."""
         return bool(self._room.paused)
 
     def wake(self) -> None:
@@ -128,7 +129,7 @@ class Dispatcher:
     # ------------------------------------------------------------------ records come
 
     def take_in(self, source: TopicPartition, batch: RecordBatch) -> None:
-        """Records of a partition have come, in order. Those of a partition that was given back meanwhile are passed over."""
+        """Takes records of a partition, in order. A partition that was given back takes none."""
         with self.changed:
             partition = self._partitions.get(source)
             if partition is None or partition.closed:
@@ -298,7 +299,7 @@ class Dispatcher:
             self.changed.notify_all()
 
     def running(self) -> list[tuple[Unit, float]]:
-        """What is in work, and for how many seconds; the longest first."""
+        """Units in work, and for how many seconds; the longest first."""
         with self.changed:
             now = self._clock()
             return sorted(

@@ -1,7 +1,7 @@
 """`PartitionLanes`: the records of one partition that wait, by key or in one lane, and which of them may go next.
 
-A lane is worked on by one unit at a time, so its records keep their order. Lanes do not wait for each other. No clock, no
-I/O: the dispatcher holds a lock around every call.
+A lane is worked on by one unit at a time, so its records keep their order. Lanes do not wait for each other. No clock,
+no I/O: the dispatcher holds a lock around every call.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Item:
     value: bytes | None
     headers: Headers
     attempts: int = 0
-    """How often the handler has failed for it."""
+    """Calls of the handler that have failed for it."""
     since: float | None = None
     """When it failed first, in seconds of the dispatcher's clock."""
     alone: bool = False
-    """It is not put into a batch with others, because a batch with it has failed."""
+    """True after a batch with this record has failed: the record gets a call of its own."""
     unsure: bool = False
     """A transaction with it may have been committed."""
 
@@ -62,7 +62,7 @@ class Unit:
     partition: PartitionLanes
     parts: tuple[tuple[Lane, list[Item]], ...]
     probe: bool = False
-    """It asks a service that has failed."""
+    """True for the unit that asks a service that has failed."""
     no_room: bool = False
     """The handler is not called: the record has found no room behind one that has failed."""
 
@@ -73,7 +73,7 @@ class Unit:
 
 
 class PartitionLanes:
-    """What one partition has for the handler."""
+    """The records that one partition has for the handler."""
 
     def __init__(self, source: TopicPartition, done: DoneOffsets, *, by_key: bool) -> None:
         self.source: TopicPartition = source

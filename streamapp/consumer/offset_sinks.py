@@ -24,7 +24,7 @@ class SinkFenced(StreamsError):
 
 
 class SavedOffset(NamedTuple):
-    """The row of a partition. ``position`` -1: nothing is done yet. ``metadata`` says what is done behind the position."""
+    """The row of a partition. ``position`` -1: nothing is done yet. ``metadata`` has the work behind the position."""
 
     position: int
     metadata: str
@@ -34,7 +34,7 @@ class SavedOffset(NamedTuple):
 class OffsetSink(ABC):
     """A table with a row for each partition of each group, in the application's own database.
 
-    ``errors`` are those of the database's library, ``failures`` those of them that blame the database and no record. Each
+    ``errors`` are those of the database's library. ``failures`` are errors that blame the database and no record. Each
     thread has a connection of its own. A transaction that saves an offset holds the lock of that row.
     """
 
@@ -59,7 +59,8 @@ class OffsetSink(ABC):
         self._run(
             self.connection(),
             f"CREATE TABLE IF NOT EXISTS {self.table} (consumer_group TEXT NOT NULL, topic TEXT NOT NULL, "
-            "kafka_partition INTEGER NOT NULL, position BIGINT NOT NULL, metadata TEXT NOT NULL, fence BIGINT NOT NULL, "
+            "kafka_partition INTEGER NOT NULL, position BIGINT NOT NULL, metadata TEXT NOT NULL, "
+            "fence BIGINT NOT NULL, "
             "PRIMARY KEY (consumer_group, topic, kafka_partition))",
         )
 
@@ -69,8 +70,9 @@ class OffsetSink(ABC):
         row = self.transaction(
             lambda connection: self._run(
                 connection,
-                f"INSERT INTO {self.table} VALUES ({marks}, -1, '', 1) ON CONFLICT (consumer_group, topic, kafka_partition) "
-                f"DO UPDATE SET fence = {self.table}.fence + 1 RETURNING position, metadata, fence",
+                f"INSERT INTO {self.table} VALUES ({marks}, -1, '', 1) "
+                f"ON CONFLICT (consumer_group, topic, kafka_partition) DO UPDATE "
+                f"SET fence = {self.table}.fence + 1 RETURNING position, metadata, fence",
                 group,
                 *source,
             ).fetchone()

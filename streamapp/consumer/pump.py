@@ -159,8 +159,9 @@ class Pump:
             elif not unit.partition.lost:
                 self._dispatcher.fail(
                     HandlerTimeout(
-                        f"{self._options.operator} has not come back for {where} within {self._options.handler_timeout_ms} ms. A "
-                        "thread cannot be cancelled: give the calls in the handler a time-out, or raise handler_timeout_ms"
+                        f"{self._options.operator} has not come back for {where} within "
+                        f"{self._options.handler_timeout_ms} ms. A thread cannot be cancelled: give the calls in the "
+                        "handler a time-out, or raise handler_timeout_ms"
                     )
                 )
 

@@ -87,8 +87,8 @@ class _Face:
 class ReliableConsumer(_Face):
     """Calls a function for each record of some topics, from an asyncio application; ``name`` is the consumer group.
 
-    A coroutine function runs on the event loop, a plain function on threads. ``ordered_by="key"`` calls it for the records of
-    a key one after the other, and for up to ``parallelism`` keys at a time; ``"partition"`` keeps the order of partitions.
+    A coroutine function runs on the event loop, a plain function on threads. ``ordered_by="key"`` handles the records
+    of a key one after the other, and up to ``parallelism`` keys at a time. ``"partition"`` keeps the partition's order.
     A record is committed when it and all before it are done; metadata of the commit names those that are done beyond.
     `ConsumeSettings` has all settings. Raises `ConfigError`.
 
@@ -158,7 +158,7 @@ class SyncReliableConsumer(_Face):
             )
 
     def run(self) -> None:
-        """Runs until `stop` (of another thread, or of a signal handler), or until the consumer fails, and raises why."""
+        """Runs until `stop` (of another thread, or a signal handler), or until the consumer fails, and raises why."""
         with self:
             self._consuming.wait()
 

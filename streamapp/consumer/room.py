@@ -14,7 +14,7 @@ __all__ = ["Room"]
 class Room:
     """Each partition has an equal share of the buffer. A full one is paused, and resumed when it is half empty.
 
-    Records behind a failed one do not count there: `Retry.max_records` and ``max_bytes`` bound them, for each partition.
+    Records behind a failed one do not count there. `Retry.max_records` and ``max_bytes`` bound these for a partition.
     """
 
     def __init__(self, options: ConsumeOptions, partitions: Mapping[TopicPartition, PartitionLanes]) -> None:

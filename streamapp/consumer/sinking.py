@@ -57,7 +57,7 @@ class Sinking:
             todo = [item for item in items if item.offset >= saved.position and item.offset not in done]
         if todo:
             call(todo, connection)
-        # The lock comes last, and stays until the commit: the next transaction of the partition has to know of this one.
+        # The lock comes last, and stays until the commit: the partition's next transaction has to know of this one.
         stack.enter_context(partition.saving)
         position = self._dispatcher.position_with(partition, [item.offset for item in items])
         self.sink.save(connection, self._group, partition.source, SavedOffset(*position, partition.fence))

@@ -35,7 +35,7 @@ _SHORT_POLL_SECONDS = 0.01
 _MOST_RECORDS = 500
 _PATIENCE_SECONDS = 60.0
 _GONE_SECONDS = 15.0
-"""After brokers were out of reach for so long, the client is opened anew: librdkafka may look for none again (librdkafka#5301)."""
+"""The client is opened anew after brokers were gone so long: librdkafka may look for none again (its issue 5301)."""
 _CLOSE_SECONDS = 10.0
 _REFUSED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,

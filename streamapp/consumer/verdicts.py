@@ -29,7 +29,7 @@ class HandlerTimeout(StreamsError):
 
 @dataclass(slots=True)
 class Settled:
-    """What becomes of the records of one unit; each is in one of the lists."""
+    """The outcome of the records of one unit; each is in one of the lists."""
 
     done: list[Item] = field(default_factory=list)
     skipped: list[Item] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Settled:
     letters: list[OutputRecord] = field(default_factory=list)
     """To be confirmed before the rest counts."""
     delay_ms: int | None = None
-    """How long the lane of ``back`` waits. None: not at all."""
+    """The wait of the lane of ``back``. None: no wait."""
     pause: Exception | None = None
     """A service fails."""
     fail: Exception | None = None
@@ -119,7 +119,7 @@ class Verdicts:
             settled.back += items
             settled.pause = error
             return
-        remedy = "a service failed and not the record: on_error=Retry.by_key() or Retry.in_place() waits until it is back"
+        remedy = "a service failed and not the record: a Retry as on_error waits until the service is back"
         raise ProcessingFailed(f"{self._message(unit, items[0], error, _FAILED)}; {remedy}") from error
 
     def _error(self, settled: Settled, unit: Unit, item: Item, error: Exception, clock_ms: float) -> None:
@@ -216,7 +216,8 @@ class Verdicts:
         )
 
     def _message(self, unit: Unit, item: Item, error: Exception, what: str) -> str:
-        return f"{self._options.operator}: record of {unit.partition.source} at offset {item.offset} {what}: {short(error)}"
+        where = f"record of {unit.partition.source} at offset {item.offset}"
+        return f"{self._options.operator}: {where} {what}: {short(error)}"
 
 
 def short(error: BaseException) -> str:

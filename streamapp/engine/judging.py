@@ -51,8 +51,8 @@ def judge(
         letters, answer = answer.dead_letters, answer.action
     if answer not in ANSWERS:
         raise ProcessingFailed(
-            f'an exception handler must return "fail", "continue", "skip", "dead_letter" or a Response, not {answer!r}; '
-            f"it was asked about: {message}"
+            f'an exception handler must return "fail", "continue", "skip", "dead_letter" or a Response, not '
+            f"{answer!r}; it was asked about: {message}"
         )
     if answer == "dead_letter" and dead_letter_topic is None:
         raise ProcessingFailed(
@@ -86,7 +86,7 @@ def letter_headers(
 
 
 def error_headers(error: Exception) -> Headers:
-    """What a dead letter says of an exception (KIP-1034)."""
+    """The headers that describe an exception in a dead letter (KIP-1034)."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     stack = "".join(traceback.format_exception(error))

@@ -74,7 +74,8 @@ ssl_key_location=None, auto_register_schemas=False, normalize_schemas=False, req
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> RegistrySettings | None:
-        """``STREAMAPP_SCHEMA_REGISTRY_URL``, ``..._BASIC_AUTH_USER_INFO`` (``..._USER_INFO_FILE``) ...; None if no address is there.
+        """``STREAMAPP_SCHEMA_REGISTRY_URL``, ``..._BASIC_AUTH_USER_INFO`` (``..._USER_INFO_FILE``) ...; None without an
+        address.
 
         A keyword argument that is not None comes first. An empty variable counts as not set.
 
