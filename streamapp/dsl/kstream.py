@@ -515,7 +515,8 @@ class KStream(Described[K, V]):
         changed, a repartition topic comes first. Late records: see `JoinedKStream.late_records`. (``KStream.join``)
 
         ``on_error`` answers for the joiner and the key selector. A `Retry` is for look-ups in tables without grace,
-        and looks the row up again. A join of streams leaves out all pairs of the record; only inner joins take ``on_error``.
+        and looks the row up again. A join of streams leaves out all pairs of the record; only inner joins
+        take ``on_error``.
 
         >>> from streamapp import JoinWindows
         >>> from streamapp.testing import try_out
