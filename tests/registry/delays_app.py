@@ -32,7 +32,7 @@ if CHANGE == "compatible":
     tables.results.add_departure = add_departure  # type: ignore[assignment]
 
 if CHANGE == "incompatible":
-    Required = msgspec.defstruct("Delays", [("flights", str)], frozen=True)
+    Required = msgspec.defstruct("Delays", [("flights", str, "")], frozen=True)
     tables.results.Delays = Required  # type: ignore[misc,assignment]
     tables.results.add_departure = lambda key, departure, delays: Required("1")  # type: ignore[assignment,return-value]
 
