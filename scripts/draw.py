@@ -57,7 +57,9 @@ class Picture:
 def time() -> None:
     p = Picture(250, "A record is late if its window is closed by stream time")
     p.text(20, 30, "Records in the order in which they arrive; the number is the timestamp", "start")
-    for number, (stamp, fill) in enumerate([(2, BLUE), (7, BLUE), (11, BLUE), (8, GREEN), (16, BLUE), (9, RED)]):
+    for number, (stamp, fill) in enumerate(
+        [(2, BLUE), (7, BLUE), (11, BLUE), (8, GREEN), (16, BLUE), (9, RED)]
+    ):
         p.dot(70 + number * 110, 75, str(stamp), fill)
         p.text(70 + number * 110, 115, f"stream time {[2, 7, 11, 11, 16, 16][number]}", size=13)
     p.arrow(40, 160, 690, 160)
@@ -88,8 +90,13 @@ def windows() -> None:
             top = y + (number % 2) * 24 * staggered
             p.box(x[start], top, max((end - start) * 22, 10), 20, "", GREEN if name == "sessions" else BLUE)
         y += 62
-    p.text(20, 318, "Tumbling: size 10. Hopping: every 5. Sessions: gap 5. Sliding: at most 10 apart, three of them drawn.",
-           "start", 13)
+    p.text(
+        20,
+        318,
+        "Tumbling: size 10. Hopping: every 5. Sessions: gap 5. Sliding: at most 10 apart, three of them drawn.",
+        "start",
+        13,
+    )
     p.save("windows")
 
 
@@ -104,7 +111,13 @@ def partitions() -> None:
         p.box(590, y, 110, 40, "store", BLUE)
         p.arrow(540, y + 20, 588, y + 20)
     p.text(20, 30, "A key has the same partition number in both topics.", "start")
-    p.text(20, 255, "A changed key goes through a repartition topic to the task of its new partition.", "start", 14)
+    p.text(
+        20,
+        255,
+        "A changed key goes through a repartition topic to the task of its new partition.",
+        "start",
+        14,
+    )
     p.save("partitions")
 
 
@@ -138,8 +151,13 @@ def commit() -> None:
         p.arrow(280, 140, 378, y + 20)
     p.box(620, 110, 85, 60, "readers\nsee all", BLUE)
     p.arrow(590, 140, 618, 140)
-    p.text(20, 275, "A crash before the end of the transaction: readers see none of it, and offsets 40-49 are read again.",
-           "start", 13)
+    p.text(
+        20,
+        275,
+        "A crash before the end of the transaction: readers see none of it, and offsets 40-49 are read again.",
+        "start",
+        13,
+    )
     p.save("commit")
 
 
@@ -162,7 +180,13 @@ def rebalance() -> None:
     p.box(425, 85, 120, 34, "task 0_0", GREEN)
     p.box(425, 130, 120, 34, "task 0_1", GREEN)
     p.box(575, 50, 125, 130, "worker B\nis fenced", RED)
-    p.text(20, 220, "A reads only the end of the changelog of 0_1, because its standby is almost complete.", "start", 14)
+    p.text(
+        20,
+        220,
+        "A reads only the end of the changelog of 0_1, because its standby is almost complete.",
+        "start",
+        14,
+    )
     p.text(20, 245, "Without a standby, A reads the whole changelog first.", "start", 14)
     p.text(20, 270, "If B still lives, brokers refuse its commits: its generation is over.", "start", 14)
     p.save("rebalance")
