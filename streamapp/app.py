@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, Unpack
 
 import faust
 from faust.exceptions import ImproperlyConfigured
@@ -24,6 +24,9 @@ from streamapp._base.names import did_you_mean
 from streamapp._base.secrets import without_user
 from streamapp.broker.librdkafka import check_properties
 from streamapp.config import StreamsConfig, check_config
+from streamapp.consumer.account import ConsumerStatus
+from streamapp.consumer.app_consumers import AppConsumers
+from streamapp.consumer.consume_options import ConsumeSettings
 from streamapp.dsl import StreamsBuilder
 from streamapp.errors import ConfigError
 from streamapp.runners.connection import connected, faust_of, faust_servers
@@ -42,6 +45,8 @@ from streamapp.runners.worker.runtime import StreamsRuntime
 from streamapp.topology import Topology
 
 __all__ = ["COMMAND_LINE_DATADIR", "App"]
+
+H = TypeVar("H", bound=Callable[..., Any])
 
 
 class App(faust.App):  # type: ignore[misc]
@@ -117,15 +122,45 @@ class App(faust.App):  # type: ignore[misc]
         default."""
         self._shutdown_timeout = shutdown_timeout
         self._attachments = BoundSends(self)
+        self._app_consumers = AppConsumers(self)
         if topology is not None:
             self.streams = StreamsRuntime(
                 self, _build(topology, self.config), self.config, shutdown_timeout=shutdown_timeout
             )
             register(self, self.streams.plan)
-            if importlib.util.find_spec("streamapp.web") is not None:
-                from streamapp import web
+        if importlib.util.find_spec("streamapp.web") is not None:
+            from streamapp import web
 
-                web.install(self, allowed_hosts=web_allowed_hosts)
+            install = web.install if topology is not None else web.install_guard
+            install(self, allowed_hosts=web_allowed_hosts)
+
+    def consume(
+        self, *topics: str, name: str | None = None, **settings: Unpack[ConsumeSettings]
+    ) -> Callable[[H], H]:
+        """Calls a function for each record of some topics, in order, beside agents and topology (docs/consuming.md).
+
+        The function stays a function. The consumer group is ``<application id>-<name>``. Default of ``name``: the
+        function's.
+        Raises `ConfigError`.
+
+        >>> app = App("payments")
+        >>> @app.consume("orders", parallelism=32)
+        ... async def charge(order):
+        ...     print(order.key, order.value)
+        >>> [consumer.name for consumer in app.consumers]
+        ['payments-charge']
+        """
+
+        def register(handler: H) -> H:
+            self._app_consumers.add(topics, handler, name, settings)
+            return handler
+
+        return register
+
+    @property
+    def consumers(self) -> tuple[ConsumerStatus, ...]:
+        """The consumers of this worker, as they are at this moment."""
+        return self._app_consumers.statuses
 
     @property
     def _runs_topology(self) -> bool:
@@ -144,6 +179,8 @@ class App(faust.App):  # type: ignore[misc]
         await super().on_start()
         if self.client_only or self.producer_only:
             return
+        if hasattr(self.web, "prepare"):
+            self.web.prepare()  # refuses an open web server before the worker joins the group
         if self._runs_topology:
             await self.streams.start()
         check_agents(
@@ -154,11 +191,14 @@ class App(faust.App):  # type: ignore[misc]
         if self._runs_topology:
             for topics in self.streams.source_topics.values():
                 self.topics.add(self.topic(*topics, acks=False, value_serializer="raw"))
+        self._app_consumers.start()
 
     async def on_stop(self) -> None:
         if self.in_worker:
             end_in_time(self._shutdown_timeout)
-        stopping = [self.streams.stop()] if self._runs_topology else []
+        stopping = [self._app_consumers.stop(self._shutdown_timeout)]
+        if self._runs_topology:
+            stopping.append(self.streams.stop())
         if self._consumer is not None and not self.client_only:
             stopping.append(self._consumer.stop_handing_out_for_good(self._shutdown_timeout))
         await asyncio.gather(*stopping)
@@ -188,6 +228,7 @@ _AGENT_SETTINGS: dict[str, Any] = {
     "Topic": WatchedTopic,
     "TableManager": AgentTableManager,
     "PartitionAssignor": AgentAssignor,
+    "HttpClient": "streamapp.web.cluster.open_session",
     "stream_wait_empty": False,  # the consumer waits, and not for ever
 }
 
@@ -298,6 +339,7 @@ def _faust_settings(config: StreamsConfig) -> dict[str, Any]:
     return settings | {
         "broker_client_id": client_id(config),
         "worker_redirect_stdouts": False,  # a print is no warning
+        "web_bind": "127.0.0.1",
         "broker_session_timeout": session,
         "broker_heartbeat_interval": min(3.0, session / 3),
         "broker_request_timeout": max(90.0, session),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import subprocess
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -65,6 +67,17 @@ class SecuredKafka(SteadyKafka):
             "OAuthBearerUnsecuredValidatorCallbackHandler",
         }
         path.write_text("".join(f"{name}={value}\n" for name, value in known.items()))
+
+    def replace_authority(self, new: Path) -> None:
+        """Starts the broker anew with a certificate of the authority in ``new``, and lets no certificate of the old one in."""
+        self.stop_broker(1)
+        for name in ("broker.pem", "ca.pem"):
+            shutil.copy(new / name, self._pem / name)
+        self.start_broker(1)
+
+    @property
+    def pem(self) -> Path:
+        return self._pem
 
     def add_user(self) -> None:
         """The user of SCRAM, whose password brokers keep."""
@@ -141,7 +154,8 @@ def make_certificates(folder: Path) -> None:
     def openssl(arguments: str, *more: str) -> None:
         subprocess.run(["openssl", *arguments.split(), *more], cwd=folder, check=True, capture_output=True)
 
-    openssl("req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=authority -keyout ca.key -out ca.pem")
+    name = f"authority-{uuid.uuid4().hex[:8]}"  # two of one name would be mixed up
+    openssl(f"req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={name} -keyout ca.key -out ca.pem")
     (folder / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
     for name, extension in (("broker", ["-extfile", "names"]), ("client", [])):
         openssl(f"req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.raw -out {name}.csr")

@@ -42,6 +42,11 @@ POINTS = (
     "spill-written",  # records of a producer are in the local log; nobody was told
     "spill-removed",  # the local log no longer has the records of a committed transaction; nobody was told
     "outbox-deleted",  # the outbox no longer has the rows of a committed transaction
+    "consumer-handing-out",  # a consumer is about to call the handler for a record
+    "consumer-handled",  # the handler has come back; nothing is committed
+    "consumer-saved",  # a database's transaction has the handler's work and the position, and is still open
+    "consumer-sink-committed",  # that transaction is committed; the consumer does not know yet
+    "consumer-committed",  # a consumer's positions are committed to Kafka
     "restore-batch",  # a batch of changelog records was applied
     "batch-stage",  # Spark is about to compute a sub-topology; nothing is written
     "backfill-begun",  # the consumer group says that a backfill is under way; nothing is written

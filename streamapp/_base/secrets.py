@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-__all__ = ["HIDDEN", "Properties", "is_secret", "without_secrets", "without_user"]
+from streamapp.errors import ConfigError
+
+__all__ = [
+    "HIDDEN",
+    "Properties",
+    "from_environment",
+    "is_secret",
+    "read_secret_file",
+    "without_secrets",
+    "without_user",
+]
 
 HIDDEN = "[hidden]"
 """Stands where a secret is left out."""
@@ -59,3 +70,32 @@ def without_user(text: str) -> str:
     'redis://[hidden]@host:6379'
     """
     return _USER.sub(f"{HIDDEN}@", text)
+
+
+def from_environment(environ: Mapping[str, str], name: str) -> str | None:
+    """The value of the variable ``name``, or the text of the file that ``<name>_FILE`` names; None without either.
+
+    An empty variable counts as not set, and the end of the file's last line is no part of the value. Raises
+    `ConfigError` for both variables at once, and for a file that cannot be read.
+
+    >>> from_environment({"STREAMAPP_SASL_PASSWORD": "lovelace"}, "STREAMAPP_SASL_PASSWORD")
+    'lovelace'
+    """
+    value, path = environ.get(name) or None, environ.get(f"{name}_FILE") or None
+    if path is None:
+        return value
+    if value is not None:
+        raise ConfigError(f"{name} and {name}_FILE are both set: say it once")
+    return read_secret_file(f"{name}_FILE", path)
+
+
+def read_secret_file(name: str, path: str) -> str:
+    """The text of the file that the variable ``name`` has the path of."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = (
+            error.strerror if isinstance(error, OSError) else "not UTF-8"
+        )  # the other message shows bytes of the file
+        raise ConfigError(f"{name} is {path}, which cannot be read: {why}") from None
+    return text.removesuffix("\n").removesuffix("\r")

@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RdTopicPartition
 
 from streamapp.broker.batches import split
+from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.librdkafka import COMPILED, opening, pass_on_log, plain_settings
 from streamapp.records import RecordBatch, TopicPartition
 
@@ -98,18 +99,20 @@ def open_consumer(settings: Mapping[str, Any]) -> RecordConsumer:
         return ColumnConsumer(plain, logger)
 
     with opening(settings):
-        return LastingConsumer(open_client)
+        return LastingConsumer(open_client, CertificateFiles(settings))
 
 
 class LastingConsumer:
-    """A consumer whose client is opened anew some seconds after all brokers were out of reach, and goes on where it was.
+    """A consumer whose client is opened anew some seconds after all brokers were out of reach, or when the certificates in
+    its files have changed, and goes on where it was.
 
     A broker that has stood still answers at first that there are no brokers. From then on librdkafka (2.10 to 2.16 at least)
     may know none, and never look for one again (librdkafka#5301).
     """
 
-    def __init__(self, open_client: Callable[[], Client]) -> None:
+    def __init__(self, open_client: Callable[[], Client], files: CertificateFiles | None = None) -> None:
         self._open = open_client
+        self._files = CertificateFiles({}) if files is None else files
         self._client = open_client()
         self._next: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
@@ -150,6 +153,9 @@ class LastingConsumer:
         if self._client.take_lost() and self._reopen_at is None:
             self._reopen_at = time.monotonic() + REOPEN_SECONDS
         if self._reopen_at is not None and time.monotonic() >= self._reopen_at:
+            _logger.info("all brokers were out of reach: a consumer is opened anew")
+            self._reopen()
+        elif self._files.changed():
             self._reopen()
         return found, events
 
@@ -157,7 +163,6 @@ class LastingConsumer:
         self._client.wake()
 
     def _reopen(self) -> None:
-        _logger.info("all brokers were out of reach: a consumer is opened anew")
         # confluent-kafka's takes a whole session (45 s) for it when it knows no broker.
         threading.Thread(target=self._client.close, daemon=True).start()
         self._client = self._open()

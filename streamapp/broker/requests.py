@@ -15,6 +15,7 @@ from confluent_kafka import OFFSET_END, Consumer, IsolationLevel, KafkaError, Ka
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
+from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.librdkafka import opening
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
@@ -91,11 +92,13 @@ class LastingAdmin:
         self._settings = {"error_cb": note, **settings}
         with opening(self._settings):
             self._client = AdminClient(self._settings)
+        self._files = CertificateFiles(settings)
         self._asked: list[tuple[float, Collection[Future[Any]]]] = []
         self._lock = threading.Lock()
 
     def list_topics(self, topic: str | None = None, timeout: float = -1.0) -> Any:
         with self._lock:
+            self._follow_files()
             client = self._client
         try:
             found = client.list_topics(topic, timeout)
@@ -114,6 +117,7 @@ class LastingAdmin:
 
         def request(*what: Any, **options: Any) -> Mapping[Any, Future[Any]]:
             with self._lock:
+                self._follow_files()
                 self._asked = [
                     (at, futures)
                     for at, futures in self._asked
@@ -126,6 +130,10 @@ class LastingAdmin:
             return asked
 
         return request
+
+    def _follow_files(self) -> None:
+        if self._files.changed():
+            self._reopen()
 
     def _reopen(self) -> None:
         self._client = AdminClient(self._settings)

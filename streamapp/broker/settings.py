@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamapp._base.addresses import check_addresses
+from streamapp._base.secrets import from_environment, is_secret
+from streamapp.broker.certificates import FollowingContext
 from streamapp.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ class KafkaSettings:
     def from_env(cls, environ: Mapping[str, str] = os.environ, **overrides: str | None) -> KafkaSettings:
         """Read ``STREAMAPP_BOOTSTRAP_SERVERS``, ``STREAMAPP_SECURITY_PROTOCOL``, ... from the environment.
 
-        Each field has its variable. A keyword argument that is not None comes before the environment, an
+        Each field has its variable, and each secret another one that names a file: ``STREAMAPP_SASL_PASSWORD_FILE``. A keyword argument that is not None comes before the environment, an
         empty variable counts as not set, and the address defaults to the local broker's, ``127.0.0.1:9092``. Where an argument
         says the protocol or the mechanism, variables that they have no use for count as not set too.
 
@@ -85,8 +87,11 @@ class KafkaSettings:
         given = {name: value for name, value in overrides.items() if value is not None}
         unused = _unused(given)
         for name in names:
-            value = environ.get(f"STREAMAPP_{name.upper()}")
-            if value and name not in unused:
+            if name in unused:
+                continue
+            variable = f"STREAMAPP_{name.upper()}"
+            value = from_environment(environ, variable) if is_secret(name) else environ.get(variable)
+            if value:
                 given.setdefault(name, value)
         return cls(**{"bootstrap_servers": "127.0.0.1:9092", **given})
 
@@ -186,20 +191,15 @@ class KafkaSettings:
         return options
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Return a new TLS context of these settings; None if the protocol has no TLS."""
+        """Return a TLS context of these settings, which follows its files; None if the protocol has no TLS."""
         if not self._uses_ssl:
             return None
-        try:
-            context = ssl.create_default_context(cafile=self.ssl_ca_location)
-            if self.ssl_certificate_location:
-                # Asked for a password that it was not given, OpenSSL would ask the terminal.
-                password = self.ssl_key_password or ""
-                context.load_cert_chain(self.ssl_certificate_location, self.ssl_key_location, password)
-        except ssl.SSLError as error:
-            raise ConfigError(
-                f"The files in {', '.join(_SSL_FILES)} are not PEM files that match, or ssl_key_password is not the key's: {error}."
-            ) from error
-        return context
+        return FollowingContext.of(
+            self.ssl_ca_location,
+            self.ssl_certificate_location,
+            self.ssl_key_location,
+            self.ssl_key_password,
+        )
 
     def _tokens(self) -> TokenProvider:
         from streamapp.broker.tokens import TokenProvider

@@ -27,6 +27,7 @@ from streamapp.cli.spill import spill_group
 from streamapp.cli.sql import sql
 from streamapp.cli.topic import topic_group
 from streamapp.cli.trial import try_one
+from streamapp.cli.web_users import web_group
 from streamapp.cli.worker import worker
 
 __all__ = ["main"]
@@ -62,6 +63,7 @@ for _command in (
     sql,
     topic_group,
     try_one,
+    web_group,
     worker,
 ):
     main.add_command(_command)

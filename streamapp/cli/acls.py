@@ -33,7 +33,14 @@ def acls(application: str, principal: str | None, writes: tuple[str, ...], as_js
     with clear_errors():
         patterns = any(source.pattern for sub in plan.subtopologies for source in sub.sources)
         topics = Subject.of_plan(plan).topics if patterns else {}
-        found = acls_of(plan, topics, agents=_agents(app), tables=_tables(app), writes=writes)
+        found = acls_of(
+            plan,
+            topics,
+            agents=_agents(app),
+            tables=_tables(app),
+            writes=writes,
+            consumers={each.name: each.topics for each in app.consumers},
+        )
     principal = principal or f"User:{plan.application_id}"
     if as_json:
         click.echo(json.dumps([acl.as_dict(principal) for acl in found], indent=2))

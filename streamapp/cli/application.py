@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from streamapp.config import StreamsConfig
 from streamapp.errors import StreamsError
 
 __all__ = ["APPLICATION", "clear_errors", "load"]
@@ -16,8 +17,11 @@ __all__ = ["APPLICATION", "clear_errors", "load"]
 APPLICATION = click.argument("application")
 
 
-def load(application: str) -> Any:
-    """The `App` of a module, such as ``agents``, or of ``module:attribute``; what is missing is said clearly."""
+def load(application: str, *, topology: bool = True) -> Any:
+    """The `App` of a module, such as ``agents``, or of ``module:attribute``; what is missing is said clearly.
+
+    ``topology=False`` takes an application of agents or consumers only, and a consumer, too.
+    """
     module, _, attribute = application.partition(":")
     if module.endswith(".py") or "/" in module:
         path = module.removesuffix(".py").removeprefix("./")
@@ -39,6 +43,8 @@ def load(application: str) -> Any:
             raise click.ClickException(
                 f"module {module} has no attribute {attribute or 'app'}; name another one as {module}:attribute"
             ) from None
+    if not topology and isinstance(getattr(app, "config", None), StreamsConfig):
+        return app
     if not hasattr(app, "streams"):
         raise click.ClickException(f"{application} is not a streamapp.App with a topology: {app!r}")
     return app

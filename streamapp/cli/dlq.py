@@ -65,7 +65,7 @@ def _ms(time: datetime | None) -> float | None:
 def list_letters(application: str, everything: bool, each: bool, **filters: Any) -> None:
     """List the dead letters of APPLICATION by operator and cause."""
     with clear_errors():
-        letters, marks = FailureDesk(load(application).config).letters()
+        letters, marks = FailureDesk(load(application, topology=False).config).letters()
     matches = _filter(**filters).matches
     chosen = [
         letter for letter in letters if matches(letter) and (everything or marks.state(letter.id) == "open")
@@ -111,7 +111,7 @@ def list_letters(application: str, everything: bool, each: bool, **filters: Any)
 def show(application: str, letter: str) -> None:
     """Show LETTER: its record, its error, and what became of it."""
     with clear_errors():
-        found, marks = FailureDesk(load(application).config).letter(letter)
+        found, marks = FailureDesk(load(application, topology=False).config).letter(letter)
     for name, text in described(found, marks).items():
         click.echo(f"{name:<12} {text}")
     click.echo(f"\n{found.said('stacktrace')}")
@@ -123,7 +123,7 @@ def show(application: str, letter: str) -> None:
 def export(application: str, **filters: Any) -> None:
     """Print the dead letters of APPLICATION as JSON, one a line; keys and values are base64."""
     with clear_errors():
-        letters, marks = FailureDesk(load(application).config).letters()
+        letters, marks = FailureDesk(load(application, topology=False).config).letters()
     for letter in filter(_filter(**filters).matches, letters):
         fields = described(letter, marks) | {
             "key": _base64(letter.key),
@@ -147,7 +147,7 @@ def edit(application: str, letter: str, key: str | None, value: str | None, null
     if value is not None and null:
         raise click.UsageError("--value and --null exclude each other")
     with clear_errors():
-        desk = FailureDesk(load(application).config)
+        desk = FailureDesk(load(application, topology=False).config)
         found, _ = desk.letter(letter)
         if key is None or (value is None and not null):
             found = desk.whole(found)
@@ -203,7 +203,7 @@ def replay(
         raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
     matches = _filter(**filters).matches
     with clear_errors():
-        desk = FailureDesk(load(application).config)
+        desk = FailureDesk(load(application, topology=False).config)
         letters, marks = desk.letters()
         chosen = [letter for letter in letters if matches(letter)]
         done = [letter for letter in chosen if marks.state(letter.id) != "open"]
@@ -237,7 +237,7 @@ def discard(application: str, everything: bool, why: str, **filters: Any) -> Non
     if not everything and not any(filters.values()):
         raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
     with clear_errors():
-        count = FailureDesk(load(application).config).discard(_filter(**filters).matches, why)
+        count = FailureDesk(load(application, topology=False).config).discard(_filter(**filters).matches, why)
     click.echo(f"{count:,} letters discarded")
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import urllib.error
-import urllib.request
 from collections.abc import Callable
 from typing import Any
 
 import click
+
+from streamapp._base.worker_client import LOGIN, open_worker
+from streamapp.cli.application import clear_errors
 
 __all__ = ["pause", "resume"]
 
@@ -43,13 +45,14 @@ def _tell(url: str, what: str, only_this: bool) -> None:
         url = f"http://{url}"
     address = f"{url.rstrip('/')}/{what}?workers={'this' if only_this else 'all'}"
     try:
-        with urllib.request.urlopen(urllib.request.Request(address, method="POST"), timeout=30) as response:
+        with clear_errors(), open_worker(address, method="POST", seconds=30) as response:
             workers = json.load(response)["workers"]
     except urllib.error.HTTPError as error:
         body = error.read().decode(errors="replace")
         with contextlib.suppress(ValueError, KeyError):
             body = json.loads(body)["error"]
-        raise click.ClickException(f"{url} answered {error.code}: {body}") from None
+        login = f". {LOGIN}" if error.code in (401, 403) else ""
+        raise click.ClickException(f"{url} answered {error.code}: {body}{login}") from None
     except (OSError, ValueError) as error:
         raise click.ClickException(
             f"no worker answers at {url}: {error}. Name the address of its views, for example http://localhost:6066"

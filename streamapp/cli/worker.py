@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from streamapp.cli.application import APPLICATION, load
+from streamapp.cli.application import APPLICATION, clear_errors, load
 
 __all__ = ["worker"]
 
@@ -42,5 +42,7 @@ def worker(application: str, web_port: int | None, datadir: str | None, loglevel
         arguments += ["-l", loglevel]
     if web_port is not None:
         arguments += ["--web-port", str(web_port)]
-    load(application)
+    app = load(application)
+    with clear_errors():
+        app.web.prepare()  # refuses an open web server before anything else starts; the process below is a new one
     os.execvp(sys.executable, [sys.executable, "-m", *arguments])

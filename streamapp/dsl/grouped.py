@@ -52,8 +52,8 @@ class KGroupedStream(Described[K, V]):
     largest of the records that went in; records that come out of order go in like all others. Each aggregation has a
     store with a changelog, and a repartition topic before it if the key may have changed.
 
-    ``on_error`` decides about a record for which a function raises (see `OnError`, docs/failures.md): the aggregate stays as it was.
-    Records of an aggregation do not wait for a `Retry`.
+    ``on_error`` decides about a record for which a function raises (see `OnError`, docs/failures.md): the aggregate
+    stays as it was. Records of an aggregation do not wait for a `Retry`.
 
     >>> from streamapp.testing import try_out
     >>> try_out(lambda delays: delays.group_by_key().reduce(max), [("UA", 5), ("UA", 20), ("UA", 10)])

@@ -514,8 +514,9 @@ class KStream(Described[K, V]):
         Records without key, value or match are dropped; those without key or value are counted. Where the key may have
         changed, a repartition topic comes first. Late records: see `JoinedKStream.late_records`. (``KStream.join``)
 
-        ``on_error`` is for what the joiner and the key selector raise. A `Retry` looks the row up again, as it is then; it is for
-        look-ups in tables without grace. Of a join of streams all pairs of the record are left out, and only inner joins answer.
+        ``on_error`` answers for the joiner and the key selector. A `Retry` is for look-ups in tables without grace,
+        and looks the row up again. A join of streams leaves out all pairs of the record; only inner joins
+        take ``on_error``.
 
         >>> from streamapp import JoinWindows
         >>> from streamapp.testing import try_out

@@ -50,8 +50,9 @@ class KTable(Described[K, V]):
     if ``materialized`` names it; otherwise its rows are computed when a join asks. An update that comes late overwrites
     the row, unless the table is versioned. (Kafka Streams: ``KTable``.)
 
-    ``on_error`` decides about a row for which the function of a method raises (see `OnError`, docs/failures.md). Where the answer is
-    to go on, the row is not in the result, as if the function had returned None. Records of tables do not wait for a `Retry`.
+    ``on_error`` decides about a row for which the function of a method raises (see `OnError`, docs/failures.md). If the
+    answer is to go on, the row is not in the result, as if the function had returned None. Records of tables do not
+    wait for a `Retry`.
 
     >>> from streamapp.testing import try_out
     >>> gates = [("A1", "open"), ("A1", "closed"), ("B2", "open")]

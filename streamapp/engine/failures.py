@@ -8,10 +8,11 @@ from pathlib import Path
 from types import CodeType, TracebackType
 
 from streamapp.engine.collector import ResultRefused
+from streamapp.engine.judging import LETTER, ProcessingFailed, error_headers, judge, letter_headers
 from streamapp.engine.running_task import RunningTask
-from streamapp.errors import BrokerError, ProcessorStateError, RecordDropped, StreamsError
-from streamapp.on_error import ANSWERS, FAILURES, Answer, Chooser, ErrorContext, Response
-from streamapp.records import Headers, OutputRecord
+from streamapp.errors import BrokerError, ProcessorStateError, RecordDropped
+from streamapp.on_error import FAILURES, Answer, Chooser, ErrorContext
+from streamapp.records import OutputRecord
 from streamapp.serdes.types import excerpt
 
 __all__ = ["LETTER", "NO_FAULT_OF_THE_RECORD", "Failures", "ProcessingFailed", "error_headers"]
@@ -21,18 +22,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _STREAMAPP = str(Path(__file__).parents[1])
 
-_MOST_TEXT = 16_000
-"""Characters of a header of a dead letter."""
-
-LETTER = "__streamapp.errors."
-"""Headers of a dead letter that begin so are streamapp's. KIP-1034 has the others."""
-
 NO_FAULT_OF_THE_RECORD = (ProcessorStateError, BrokerError)
 """The disk's, the brokers' or the schema registry's: no handler's business."""
-
-
-class ProcessingFailed(StreamsError):
-    """A record could not be handled, and the handler said to stop."""
 
 
 class Failures:
@@ -178,27 +169,8 @@ class Failures:
         """True if the record is now a dead letter. Raises `ProcessingFailed` unless the handler answers to go on."""
         failure = self._message(error, node, what)
         message = f"{failure}; {remedy}"
-        answer: object = on_error
-        if callable(on_error):
-            try:
-                answer = on_error(self.context(node, attempt), error)
-            except Exception as fatal:
-                raise ProcessingFailed(
-                    f"the exception handler itself failed ({type(fatal).__name__}: {fatal}) for: {message}"
-                ) from fatal
-        letters: tuple[OutputRecord, ...] | None = None
-        if isinstance(answer, Response):
-            letters, answer = answer.dead_letters, answer.action
-        if answer not in ANSWERS:
-            raise ProcessingFailed(
-                f'an exception handler must return "fail", "continue", "skip", "dead_letter" or a Response, not {answer!r}; '
-                f"it was asked about: {message}"
-            )
         topic = self._config.dead_letter_queue_topic
-        if answer == "dead_letter" and topic is None:
-            raise ProcessingFailed(
-                f"dead_letter_queue_topic is not set, and a dead letter is needed for: {message}"
-            ) from error
+        answer, letters = judge(on_error, lambda: self.context(node, attempt), error, message, topic)
         if letters is not None:
             for letter in letters:
                 self._task.collector.send(*letter)
@@ -246,41 +218,19 @@ class Failures:
 
     def _send_dead_letter(self, topic: str, error: Exception, node: str, what: str, attempt: int) -> None:
         task = self._task
-        source, partition, offset, timestamp, headers, key, value = task.record_context
-        added: Headers = (
-            *error_headers(error),
-            ("__streams.errors.topic", (source or "null").encode()),
-            ("__streams.errors.partition", str(partition).encode()),
-            ("__streams.errors.offset", str(offset).encode()),
-            *(
-                (f"{LETTER}{name}", str(said).encode())
-                for name, said in (
-                    ("application", task.application_id),
-                    ("version", self._config.application_version),
-                    ("task", task.task_id),
-                    ("operator", node),
-                    ("what", what),
-                    ("timestamp", timestamp),
-                    ("attempt", attempt),
-                )
-            ),
+        context = self.context(node, attempt)
+        added = letter_headers(
+            context,
+            error,
+            application=task.application_id,
+            version=self._config.application_version,
+            what=what,
         )
+        timestamp = context.timestamp
         if isinstance(error, ResultRefused):
             # The timestamp may be the reason; brokers have to take the letter.
             timestamp = min(timestamp, task.wall_clock_ms())
-        task.collector.send(topic, key, value, timestamp, headers + added, None)
-
-
-def error_headers(error: Exception) -> Headers:
-    """What a dead letter says of an exception (KIP-1034)."""
-    kind = type(error)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    stack = "".join(traceback.format_exception(error))
-    return (
-        ("__streams.errors.exception", name.encode()),
-        ("__streams.errors.stacktrace", _cut(stack)),
-        ("__streams.errors.message", _cut(str(error))),
-    )
+        task.collector.send(topic, context.key, context.value, timestamp, context.headers + added, None)
 
 
 def _users_function(error: BaseException) -> str:
@@ -290,10 +240,3 @@ def _users_function(error: BaseException) -> str:
         if not code.co_filename.startswith((_STREAMAPP, "<")):
             return f"{code.co_qualname} ({code.co_filename}:{line})"
     return ""
-
-
-def _cut(text: str) -> bytes:
-    """Beginning and end of a text: with all of a deep recursion a dead letter may be larger than its topic takes."""
-    if len(text) > _MOST_TEXT:
-        text = f"{text[: _MOST_TEXT // 2]}\n...\n{text[-_MOST_TEXT // 2 :]}"
-    return text.encode(errors="replace")

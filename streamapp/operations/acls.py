@@ -37,16 +37,20 @@ def acls_of(
     agents: Sequence[Any] = (),
     tables: Sequence[str] = (),
     writes: Collection[str] = (),
+    consumers: Mapping[str, Collection[str]] | None = None,
 ) -> list[Acl]:
     """The rights of a worker.
 
     ``topics`` are those of the cluster, for sources that read by pattern. ``agents`` are Faust's, of which the topics they read are known;
-    ``tables`` the changelogs of Faust's tables; ``writes`` topics that code sends to by itself.
+    ``tables`` the changelogs of Faust's tables; ``writes`` topics that code sends to by itself;
+    ``consumers`` the groups of `App.consume` with their topics.
     """
     found = {*_of_topology(plan, topics)}
     found |= {Acl("topic", topic, "Read") for agent in agents for topic in agent.channel.topics}
     found |= {Acl("topic", topic, operation) for topic in tables for operation in ("Read", "Write", "Create")}
     found |= {Acl("topic", topic, "Write") for topic in writes}
+    for group, read in (consumers or {}).items():
+        found |= {Acl("group", group, "Read"), *(Acl("topic", topic, "Read") for topic in read)}
     return sorted(found)
 
 

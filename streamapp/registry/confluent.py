@@ -10,7 +10,8 @@ from typing import Any, Literal
 from uuid import UUID
 
 from streamapp.errors import ConfigError, SchemaRegistryError, SerializationError
-from streamapp.registry.answers import (
+from streamapp.registry.known_schemas import KnownSchemas
+from streamapp.registry.questions import (
     field_of,
     guid_from,
     plain_references,
@@ -18,7 +19,6 @@ from streamapp.registry.answers import (
     read_schema,
     schema_text,
 )
-from streamapp.registry.known_schemas import KnownSchemas
 from streamapp.registry.registry_settings import RegistrySettings
 from streamapp.registry.rest import ForeignAnswer, RegistryAway, RegistryRefusal, RestClient, path_of
 from streamapp.serdes.schema_diff import summary

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from streamapp._base.names import did_you_mean
-from streamapp._base.secrets import is_secret
+from streamapp._base.secrets import from_environment, is_secret
 from streamapp.errors import ConfigError
 
 __all__ = ["RegistrySettings"]
@@ -74,7 +74,8 @@ ssl_key_location=None, auto_register_schemas=False, normalize_schemas=False, req
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> RegistrySettings | None:
-        """``STREAMAPP_SCHEMA_REGISTRY_URL``, ``..._BASIC_AUTH_USER_INFO`` ...; None if no address is there.
+        """``STREAMAPP_SCHEMA_REGISTRY_URL``, ``..._BASIC_AUTH_USER_INFO`` (``..._USER_INFO_FILE``) ...; None without an
+        address.
 
         A keyword argument that is not None comes first. An empty variable counts as not set.
 
@@ -84,7 +85,8 @@ ssl_key_location=None, auto_register_schemas=False, normalize_schemas=False, req
         environ = os.environ if environ is None else environ
         given = {name: value for name, value in overrides.items() if value is not None}
         for each in fields(cls):
-            value = environ.get(f"{_VARIABLE}{each.name.upper()}")
+            variable = f"{_VARIABLE}{each.name.upper()}"
+            value = from_environment(environ, variable) if is_secret(each.name) else environ.get(variable)
             if value:
                 given.setdefault(each.name, value)
         return cls.from_properties(given) if "url" in given else None

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streamapp.errors import SchemaRegistryError
-from streamapp.registry.answers import question_of, schema_text
 from streamapp.registry.confluent import ConfluentSchemaRegistry
+from streamapp.registry.questions import question_of, schema_text
 from streamapp.registry.rest import RegistryRefusal, path_of
 from streamapp.serdes.schema_diff import difference
 from streamapp.serdes.schema_registry import Schema, SchemaFormat, SchemaReference, SchemaVersion

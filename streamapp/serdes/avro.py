@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import struct
 from collections.abc import Callable, Collection, Sequence
@@ -133,7 +134,8 @@ class AvroSerde(Serde[T]):
         if (shape := record_shape(type)) is not None:
             check_avro(self._own, shape, type.__name__)
         self._flat = is_flat(self._own) and (struct is None or self._attributes is not None)
-        self.exact = _exact(self._own, struct, self._attributes) if version is None else None
+        whole = version is None and fields is None
+        self.exact: builtins.type | None = _exact(self._own, struct, self._attributes) if whole else None
         self._readers: dict[bytes, Callable[[bytes], Any]] = {}
         self._header = b""
         self._write_any = make_any_writer(self._parsed)
@@ -290,14 +292,15 @@ def unresolvable(written: Schema, own: Schema) -> str | None:
     return None
 
 
-def _exact(schema: Any, struct: Any, attributes: Collection[str] | None) -> Any:
+def _exact(schema: Any, struct: Any, attributes: Collection[str] | None) -> type | None:
     """The class whose values are read back from Avro as they were written; None if there is none."""
     if attributes is None or not is_exact(struct) or not is_flat(schema):
         return None
     kinds = {field["name"]: unnulled(field["type"])[0] for field in schema["fields"]}
     # A double makes a float of an int.
     same = all(isinstance(kind, str) and kind in _EXACT for kind in kinds.values())
-    return struct if same and kinds.keys() == set(attributes) else None
+    exact: type = struct
+    return exact if same and kinds.keys() == set(attributes) else None
 
 
 def _rebuilt(

@@ -1,9 +1,9 @@
 """Frames of registries: which schema bytes are of. A frame stands in front of the bytes, or in a header of the record.
 
-A frame is a byte 0 and the schema's id in 4 bytes, or a byte 1 and the schema's GUID in 16 bytes; with Protobuf the
-message's indexes follow. Inside streamapp a frame always is in front of the bytes: what reads records joins the two, what
-writes records parts them. Stores, dead letters and parked records therefore need no headers. Source: Confluent's
-"Wire format", and ``confluent_kafka.schema_registry.dual_schema_id_deserializer``.
+A frame is a byte 0 and the schema's id in 4 bytes, or a byte 1 and the schema's GUID in 16 bytes. With Protobuf the
+message's indexes follow. Inside streamapp a frame always stands in front of the bytes. Sources join the two, sinks part
+them. Stores, dead letters and parked records therefore need no headers. Source: Confluent's "Wire format", and
+``confluent_kafka.schema_registry.dual_schema_id_deserializer``.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Framing:
     def joined(
         self, key: bytes | None, value: bytes | None, headers: Headers
     ) -> tuple[bytes | None, bytes | None, Headers]:
-        """One record with its frames in front. Of several headers the last one counts, as in Java."""
+        """One record with its frames in front. The last of several headers counts, as in Java."""
         frames = {name: frame for name, frame in headers if name in self._names and frame is not None}
         if not frames:
             return key, value, headers

@@ -28,7 +28,10 @@ def check_references(references: Sequence[SchemaReference]) -> tuple[SchemaRefer
 
 
 def definitions(references: Sequence[SchemaReference]) -> dict[str, Schema]:
-    """Name -> schema of everything that is referred to, directly or not. Raises `ConfigError` for a name of two schemas."""
+    """Name -> schema of everything that is referred to, directly or not.
+
+    Raises `ConfigError` for a name of two schemas.
+    """
     found: dict[str, Schema] = {}
     for each in _all(references):
         if found.setdefault(each.name, each.schema) != each.schema:
@@ -52,7 +55,8 @@ def _all(references: Sequence[SchemaReference]) -> Iterator[SchemaReference]:
 def whole_avro(schema: Schema, referenced: Mapping[str, Schema]) -> Schema:
     """The schema with the definition of each referenced type in the place where its name comes first.
 
-    >>> whole_avro({"type": "array", "items": "shop.Item"}, {"shop.Item": {"type": "fixed", "name": "shop.Item", "size": 2}})
+    >>> item = {"type": "fixed", "name": "shop.Item", "size": 2}
+    >>> whole_avro({"type": "array", "items": "shop.Item"}, {"shop.Item": item})
     {'type': 'array', 'items': {'type': 'fixed', 'name': 'shop.Item', 'size': 2}}
     """
     whole: Schema = _Walk(referenced).over(schema, "")

@@ -1,7 +1,7 @@
 """Types beside schemas: fields that cannot hold what the schema writes, found when the serde is made.
 
-Only what is sure is refused: a field whose values never fit. A field that the schema allows to be null, or a number that is too
-large, shows with its record.
+Only sure misfits are refused: fields whose values never fit. A null, or a number that is too large, shows with its
+record.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["check_avro", "check_json", "check_message"]
 
 _AVRO: dict[type, frozenset[str]] = {
     mi.BoolType: frozenset({"boolean"}),
-    mi.IntType: frozenset({"int", "long"}),
+    mi.IntType: frozenset({"int", "long", "float", "double"}),
     mi.FloatType: frozenset({"int", "long", "float", "double"}),
     mi.StrType: frozenset({"string", "enum", "bytes", "fixed"}),
     mi.ListType: frozenset({"array"}),

@@ -1,35 +1,33 @@
 """Record caches: downstream hears of the last update per key and commit only.
 
-A cached store takes every write at once, so reads need no extra layer. What the cache holds is the
-news: for each key that changed since the last flush what it was before, and the record that changed it
+A cached store takes every write at once, so reads need no extra layer. The cache holds entries: rows that were written or
+read, and of each that changed since the last flush what it was before, and the record that changed it
 last. `Store.flush` tells the listener, in the order of the last updates, with the task's topic, offset,
 timestamp and headers set to those of that record. The limit is Kafka Streams'
-``statestore.cache.max.bytes``, which all stores of a process share: a store that finds it exceeded by
-its own write makes room among its own rows (Kafka Streams' ThreadCache).
+``statestore.cache.max.bytes``, which all stores of a process share. A store that finds it exceeded by its own write or read
+lets its own entries go, the one used longest ago first; if that one has changed, the whole store is flushed (Kafka Streams'
+ThreadCache and NamedCache; docs/decisions/record-cache.md).
 
 Which kinds of stores have a cache: `cached_tables.py`, `cached_windows.py`.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from streamapp.records import Headers
-from streamapp.state.write_behind import FlushListener, Fold, Row, Write, WriteBehindStore
+from streamapp.records import NO_HEADERS
+from streamapp.state.cache_entry import (
+    ENTRY_BYTES,
+    CacheEntry,
+    LeastRecentlyUsed,
+    context_bytes,
+    size_of_kept,
+)
+from streamapp.state.write_behind import MISSING, FlushListener, Fold, Row, Write, WriteBehindStore
 
 __all__ = ["CachedStore", "RecordCache", "ShowingCachedStore"]
-
-_ENTRY_BYTES = 70  # what Kafka Streams counts for an entry beside key, value and topic, roughly
-
-
-_NO_VALUE = bytes(8)  # is counted for a deletion
-
-
-def _length(value: Any) -> int:
-    return len(value) if value.__class__ is bytes or value.__class__ is str else 8
 
 
 class RecordCache:
@@ -42,30 +40,8 @@ class RecordCache:
         self.used: int = 0
 
 
-class News:
-    """A row that has changed since the last flush, with the source of the record that changed it last. The bytes of that record are
-    not kept: they would keep its whole batch in memory.
-    It changes in place, which costs less than to be taken out and put in anew,
-    and is sorted by the number of its last change in the end."""
-
-    __slots__ = ("before", "headers", "number", "offset", "row", "size", "timestamp", "topic", "value")
-
-    before: Row
-    row: Row
-    topic: str | None
-    """Of the record that changed it last, as offset, timestamp and headers are."""
-    offset: int
-    timestamp: int
-    headers: Headers
-    number: int
-    value: Any
-    """The row's value, if it is known without being read from its bytes; else None."""
-    size: int
-    """Bytes that it counts in the cache."""
-
-
-def _number(entry: tuple[Any, News]) -> int:
-    return entry[1].number
+def _number(item: tuple[Any, CacheEntry]) -> int:
+    return item[1].number
 
 
 class CachedStore(WriteBehindStore):
@@ -78,14 +54,15 @@ class CachedStore(WriteBehindStore):
     def attach(self, cache: RecordCache) -> None:
         """Gives the store its cache, before `open_writes`."""
         self._cache = cache
-        self._news: dict[Any, News] = {}
-        self._news_bytes = 0
-        # Its first entry is found at once, also when many before it have gone.
-        self._held: OrderedDict[Any, Row] = OrderedDict()
-        """What left the cache for the store and is still in the cache; least recently written first. So a store keeps its share of the limit
-        while nothing is new: else others would take it, and each update would make room by itself."""
-        self._held_bytes = 0
-        self._numbers = count()
+        self._held: dict[Any, CacheEntry] = {}
+        """All that the cache holds."""
+        self._news: dict[Any, CacheEntry] = {}
+        """The entries that have changed since they left for the store."""
+        self._bytes = 0
+        self._use = count(1).__next__
+        self._by_use = LeastRecentlyUsed(self._held, self._use)
+        self._telling = 0
+        """Flushes that are under way."""
         self._silent = False
         """Nobody hears of updates: writes pass the cache by."""
         self._stored = super().row
@@ -94,6 +71,13 @@ class CachedStore(WriteBehindStore):
         """A table's: what was not there and is not there now does not leave the cache, whether or not somebody listens."""
         # Logged as it leaves the cache.
         self._log_at_flush, self._log_each = self._log_each, False
+        self._key_size, _ = size_of_kept(self._keys)
+        self._value_size, self._equal_values = size_of_kept(self._values)
+        self._beside_key, self._beside_value = self._beside()
+
+    def _beside(self) -> tuple[int, int]:
+        """The bytes that an entry counts beside its key, and beside its value if it has one."""
+        return ENTRY_BYTES, 8 * self._timestamped + self.spec.headers_format
 
     def set_flush_listener(self, listener: FlushListener) -> None:
         self._listener, self._of_table = listener, True
@@ -112,32 +96,76 @@ class CachedStore(WriteBehindStore):
         self._write = write
         return self._put_news
 
+    def row(self, row_key: Any) -> Row:
+        """A row that is read is used; one that was not in the cache comes into the cache."""
+        entry = self._held.get(row_key)
+        if entry is not None:
+            entry.used = self._use()
+            return entry.row
+        row = self._stored(row_key)
+        if row[0] is not None and not self._silent:
+            entry = self._held[row_key] = CacheEntry()
+            entry.key_bytes = self._beside_key + self._key_size(self._key_of(row_key))
+            entry.size = entry.key_bytes + self._beside_value + self._value_size(row[0])
+            entry.row, entry.value, entry.number, entry.used = row, None, self._use(), 0
+            entry.topic, entry.headers = "", NO_HEADERS
+            self._grow(entry.size)
+        return row
+
     def _put_news(self, row_key: Any, row: Row) -> None:
-        task, known = self._task, self._news.get(row_key)
-        if known is None:
-            before, size = self._stored(row_key), _ENTRY_BYTES + _length(row[0])
-            held = self._held.pop(row_key, None)
-            if held is not None:
-                self._count(held, -1)
-            self._write(row_key, row)
-            self._news[row_key] = known = News()
-            known.before, known.size = before, size
-        else:
-            size = 0 if self._shown else len(row[0] or _NO_VALUE) - len(known.row[0] or _NO_VALUE)
-            known.size += size
-            self._write(row_key, row)
-        known.row, known.value, known.number = row, None, next(self._numbers)
-        known.topic, known.offset, known.timestamp, known.headers = (
-            task.topic,
+        task, entry = self._task, self._news.get(row_key)
+        if entry is None:
+            entry = self._begin_news(row_key)
+        self._write(row_key, row)
+        value, topic, headers = row[0], task.topic, task.headers
+        entry.row, entry.value, entry.number = row, None, self._use()
+        entry.topic, entry.offset, entry.timestamp, entry.headers = (
+            topic,
             task.offset,
             task.timestamp,
-            task.headers,
+            headers,
         )
-        if size:
-            self._grow(size)
+        size = entry.key_bytes + (context_bytes(topic, headers) if headers else len(topic or ""))
+        if value is not None:
+            size += self._beside_value + self._value_size(value)
+        else:
+            self._note_deletion(row_key)
+        grown = size - entry.size
+        entry.size = size
+        # Kafka Streams looks at the limit with each write, also with one that adds nothing.
+        self._bytes += grown
+        cache = self._cache
+        cache.used = used = cache.used + grown
+        if used > cache.max_bytes:
+            self._make_room()
+
+    def _begin_news(self, row_key: Any) -> CacheEntry:
+        """The entry of a row that is going to change for the first time since the last flush."""
+        held = self._held.get(row_key)
+        if held is not None and not self._telling:
+            entry, entry.before = held, held.row
+        else:
+            entry = CacheEntry()
+            if held is None:
+                entry.before, entry.size = self._before(row_key), 0
+                entry.key_bytes = self._beside_key + self._key_size(self._key_of(row_key))
+            else:  # a flush that is under way may still have to tell of the other one
+                entry.before, entry.size, entry.key_bytes = held.row, held.size, held.key_bytes
+            entry.used = 0
+            self._held[row_key] = entry
+        self._news[row_key] = entry
+        return entry
+
+    def _note_deletion(self, row_key: Any) -> None:
+        """A row is deleted; until the next flush the deletion is an entry that reads use."""
+
+    def _before(self, row_key: Any) -> Row:
+        """The row below the cache."""
+        return self._stored(row_key)
 
     def _grow(self, size: int) -> None:
-        self._news_bytes += size
+        """Counts bytes of an entry."""
+        self._bytes += size
         cache = self._cache
         cache.used += size
         if cache.used > cache.max_bytes:
@@ -152,14 +180,14 @@ class CachedStore(WriteBehindStore):
         if self._silent:
             return first
         put_row = self.put_row
-        task, news_of, rewrite, number = self._task, self._news.get, self._rewriting(), self._numbers.__next__
+        task, news_of, rewrite, use = self._task, self._news.get, self._rewriting(), self._use
         show, keep, value_class, sound = (
             self._values.show,
             self._keep_value,
             self._value_class,
             self._sound_value,
         )
-        sized, exact = not self._shown, self._values.exact
+        size_of, equal, exact, cache = self._value_size, self._equal_values, self._values.exact, self._cache
 
         def fold(row_key: Any, key: Any, value: Any, timestamp: int) -> tuple[Any, Any, int]:
             news = news_of(row_key)
@@ -178,39 +206,53 @@ class CachedStore(WriteBehindStore):
             if new.__class__ is not value_class or not sound(new):
                 after = keep(new)
             news.row = row = after, latest
-            news.topic, news.offset, news.timestamp = task.topic, task.offset, task.timestamp
-            news.headers, news.number = task.headers, number()
+            news.offset, news.timestamp, news.number = task.offset, task.timestamp, use()
             news.value = new if new.__class__ is exact else None
             rewrite(row_key, row)
-            if sized and len(after) != len(before):
-                news.size += len(after) - len(before)
-                self._grow(len(after) - len(before))
+            grown = 0 if equal else size_of(after) - size_of(before)
+            topic, headers = task.topic, task.headers
+            if news.topic is not topic or news.headers is not headers:
+                grown += context_bytes(topic, headers) - context_bytes(news.topic, news.headers)
+                news.topic, news.headers = topic, headers
+            if grown:
+                news.size += grown
+                self._grow(grown)
+            elif cache.used > cache.max_bytes:
+                self._make_room()
             return new, old, latest
 
         return fold
 
     def flush(self) -> None:
-        if not self._news:
-            return
-        # The listener may put again, which is then news of its own.
-        news = sorted(self._news.items(), key=_number)
-        self._news.clear()
-        self._cache.used -= self._news_bytes
-        self._news_bytes = 0
-        self._task.work_through(news, self._tell)
+        if self._news:
+            news = sorted(self._news.items(), key=_number)
+            # The listener may put again, which is then news of its own.
+            self._news.clear()
+            self._flush(news)
+
+    def _flush(self, told: list[tuple[Any, CacheEntry]]) -> None:
+        """Tells of entries that have changed. A deletion then leaves the cache."""
+        self._telling += 1
+        try:
+            self._task.work_through(told, self._tell)
+        finally:
+            self._telling -= 1
+        for row_key, entry in told:
+            if entry.row[0] is None and self._held.get(row_key) is entry:
+                del self._held[row_key]
+                self._take_out(row_key, entry)
 
     def flush_key(self, key: Any) -> None:
         row_key = self._row_key(key)
         news = self._news.pop(row_key, None)
         if news is not None:
-            self._news_bytes -= news.size
-            self._cache.used -= news.size
-            self._task.work_through([(row_key, news)], self._tell)
+            self._flush([(row_key, news)])
 
-    def _tell(self, row_key: Any, news: News) -> None:
+    def _tell(self, row_key: Any, news: CacheEntry) -> None:
         """A row that has changed leaves for the store, its changelog and the listener."""
-        row, show = news.row, self._values.show
-        old, new = self._leaves(row_key, news.before, row), row[0]
+        row, before, show = news.row, news.before, self._values.show
+        news.before = MISSING
+        old, new = self._leaves(row_key, before, row), row[0]
         if new is None and old is None and self._of_table:
             return
         if self._log_at_flush:
@@ -226,44 +268,32 @@ class CachedStore(WriteBehindStore):
 
     def _leaves(self, row_key: Any, before: Row, row: Row) -> Any:
         """A row leaves the cache for the store; returns the value that the store had."""
-        self._hold(row_key, row)
         return before[0]
 
-    def _hold(self, row_key: Any, row: Row) -> None:
-        """A row stays in the cache after it has left it for the store; a deletion does not."""
-        earlier = self._held.pop(row_key, None)
-        if earlier is not None:
-            self._count(earlier, -1)
-        if row[0] is not None:
-            self._held[row_key] = row
-            self._count(row, 1)
-
     def _let_go(self, row_key: Any) -> None:
-        """A row goes to make room."""
+        """A row is not in the cache any more."""
 
     def _make_room(self) -> None:
-        self._evict()
-        if self._cache.used > self._cache.max_bytes:
-            self.flush()
-            self._evict()
+        """Lets entries go until the limit holds, or the store has none: others make room with writes of their own."""
+        cache, entries, news = self._cache, self._held, self._news
+        while entries and cache.used > cache.max_bytes:
+            row_key, entry = self._by_use.find()
+            del entries[row_key]
+            if news.pop(row_key, None) is not None:
+                others = sorted(news.items(), key=_number)
+                news.clear()
+                self._flush([(row_key, entry), *others])
+            # Only now, as in Kafka Streams: stores that hear of the flush find the limit exceeded and make room themselves.
+            self._take_out(row_key, entry)
 
-    def _evict(self) -> None:
-        cache, held = self._cache, self._held
-        while held and cache.used > cache.max_bytes:
-            row_key, row = held.popitem(last=False)
-            size = _ENTRY_BYTES + _length(row[0])
-            self._held_bytes -= size
-            cache.used -= size
-            self._let_go(row_key)
-
-    def _count(self, row: Row, sign: int) -> None:
-        size = sign * (_ENTRY_BYTES + _length(row[0]))
-        self._held_bytes += size
-        self._cache.used += size
+    def _take_out(self, row_key: Any, entry: CacheEntry) -> None:
+        self._bytes -= entry.size
+        self._cache.used -= entry.size
+        self._let_go(row_key)
 
     def close(self) -> None:
-        self._cache.used -= self._news_bytes + self._held_bytes
-        self._news_bytes = self._held_bytes = 0
+        self._cache.used -= self._bytes
+        self._bytes = 0
 
     def _heard_key(self, row_key: Any) -> Any:
         return self._keys.show(row_key)
@@ -286,8 +316,3 @@ class ShowingCachedStore(CachedStore):
     def let_through(self) -> None:
         """Here what the cache holds is also what reads see."""
         self._of_table = True
-
-    def _cached_row(self, row_key: Any) -> Row | None:
-        """The row that the cache holds; its value may be None: a deletion."""
-        known = self._news.get(row_key)
-        return known.row if known is not None else self._held.get(row_key)

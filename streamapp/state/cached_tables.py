@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from streamapp.state.cache import CachedStore, RecordCache, ShowingCachedStore
+from streamapp.state.cache_entry import CacheEntry
 from streamapp.state.key_value import KeyValueStore, PlainTableStore, TimestampedKeyValueStore
 from streamapp.state.lru import LruStore, TimestampedLruStore
 from streamapp.state.write_behind import MISSING, Row, Write
@@ -19,24 +20,118 @@ __all__ = [
 ]
 
 
-class CachedKeyValueStore(CachedStore, KeyValueStore):
-    pass
+class _CachedKeys(CachedStore, KeyValueStore):
+    """Entries that are found by a range are used as those that are read."""
+
+    def attach(self, cache: RecordCache) -> None:
+        super().attach(cache)
+        self._deleted: set[Any] = set()
+        """The rows that were deleted since the last flush."""
+
+    def _note_deletion(self, row_key: Any) -> None:
+        self._deleted.add(row_key)
+
+    def _flush(self, told: list[tuple[Any, CacheEntry]]) -> None:
+        super()._flush(told)
+        if not self._news:
+            self._deleted.clear()
+
+    def _merged(
+        self, start: bytes | None, end: bytes | None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, Row]]:
+        rows = super()._merged(start, end, reverse)
+        return self._using(rows, start, end, reverse) if self._held else rows
+
+    def _using(
+        self, rows: Iterator[tuple[bytes, Row]], start: bytes | None, end: bytes | None, reverse: bool
+    ) -> Iterator[tuple[bytes, Row]]:
+        kept, to_bytes = self._keys.from_bytes, self._keys.to_bytes
+        deleted = [
+            data
+            for data in map(to_bytes, self._deleted)
+            if (start is None or start <= data) and (end is None or data < end)
+        ]
+        deleted.sort(reverse=not reverse)
+        for data, row in rows:
+            while deleted and (deleted[-1] > data if reverse else deleted[-1] < data):
+                self._use_entry(kept(deleted.pop()))
+            self._use_entry(kept(data))
+            yield data, row
+        while deleted:
+            self._use_entry(kept(deleted.pop()))
+
+    def _use_entry(self, row_key: Any) -> None:
+        entry = self._held.get(row_key)
+        if entry is not None:
+            entry.used = self._use()
 
 
-class CachedTimestampedStore(CachedStore, TimestampedKeyValueStore):
-    pass
+class CachedKeyValueStore(_CachedKeys):
+    def get(self, key: Any) -> Any:
+        if key.__class__ is not self._key_class:
+            key = self._keep_key(key)
+        value = self.row(key)[0]
+        return value if value is None or self._shown else self._values.show(value)
 
 
-class CachedPlainTableStore(ShowingCachedStore, PlainTableStore):
+class CachedTimestampedStore(_CachedKeys, TimestampedKeyValueStore):
+    def get(self, key: Any) -> tuple[Any, int] | None:
+        if key.__class__ is not self._key_class:
+            key = self._keep_key(key)
+        row = self.row(key)
+        if row[0] is None:
+            return None
+        return row if self._shown else (self._values.show(row[0]), row[1])
+
+    def reader(self) -> Callable[[Any], tuple[Any, int] | None]:
+        if self._shown or not self._values.immutable:
+            return self.get
+        key_class, keep_key, show = self._key_class, self._keep_key, self._values.show
+        entry_of, use, row_of, read_below = self._held.get, self._use, self.row, self._decoding_once()
+
+        def get(key: Any) -> tuple[Any, int] | None:
+            if key.__class__ is not key_class:
+                key = keep_key(key)
+            entry = entry_of(key)
+            if entry is None:
+                if self._silent:
+                    return read_below(key)
+                value, timestamp = row_of(key)
+                return None if value is None else (show(value), timestamp)
+            entry.used = use()
+            kept, timestamp = entry.row
+            if kept is None:
+                return None
+            value = entry.value
+            if value is None:
+                value = entry.value = show(kept)
+            return value, timestamp
+
+        return get
+
+    def _rows_to_fold(self) -> tuple[dict[Any, Row], Callable[[Any], Row]]:
+        return (self._dirty, self._read) if self._silent else ({}, self.row)
+
+
+class CachedPlainTableStore(ShowingCachedStore, _CachedKeys, PlainTableStore):
     """The cache still knows the timestamps that the store forgets."""
+
+    def attach(self, cache: RecordCache) -> None:
+        super().attach(cache)
+        stored = self._stored
+        self._stored = lambda row_key: (stored(row_key)[0], -1)
+
+    def _beside(self) -> tuple[int, int]:
+        beside_key, beside_value = super()._beside()
+        return beside_key, beside_value + 8
 
     @property
     def below_cache(self) -> Any:
         return _BelowPlainTable(self)
 
     def _shown_timestamp(self, row_key: Any) -> int:
-        row = self._cached_row(row_key)
-        return -1 if row is None else row[1]
+        entry = self._held.get(row_key)
+        return -1 if entry is None else entry.row[1]
 
 
 class _BelowPlainTable:
@@ -47,12 +142,8 @@ class _BelowPlainTable:
         return ((key, (row[0], -1)) for key, row in self._store.range(low, high, reverse))
 
 
-class CachedLruStore(ShowingCachedStore, LruStore):
+class CachedLruStore(ShowingCachedStore, _CachedKeys, LruStore):
     """The cache still knows rows that the bounded store below has forgotten, and reads that it answers are no use of those."""
-
-    def attach(self, cache: RecordCache) -> None:
-        super().attach(cache)
-        self._read_below, self._stored = self._stored, self._below
 
     def _caching(self, write: Write) -> Write:
         self._put_below = write
@@ -61,25 +152,14 @@ class CachedLruStore(ShowingCachedStore, LruStore):
     def _wait(self, row_key: Any, row: Row) -> None:
         """The bounded store takes a row, and forgets another one, when it leaves the cache."""
 
-    def _below(self, row_key: Any) -> Row:
-        """What the bounded store has, without using it."""
-        return self._rows.get(row_key, MISSING)
+    def _before(self, row_key: Any) -> Row:
+        return self._rows.get(row_key, MISSING)  # not a use of the bounded store
 
     def _leaves(self, row_key: Any, before: Row, row: Row) -> Any:
-        old = self._below(row_key)[0]
-        self._hold(row_key, row)
+        old = self._before(row_key)[0]
         if row[0] is not None or old is not None or not self._of_table:
             self._put_below(row_key, row)
         return old
-
-    def row(self, row_key: Any) -> Row:
-        row = self._cached_row(row_key)
-        if row is None:
-            row = self._read_below(row_key)
-            if row[0] is not None:
-                self._hold(row_key, row)
-                self._evict()
-        return row
 
     def _evicted(self, row_key: Any, row: Row) -> None:
         # No news: downstream keeps what a bounded store forgets.
@@ -90,13 +170,15 @@ class CachedLruStore(ShowingCachedStore, LruStore):
     def _merged(
         self, start: bytes | None, end: bytes | None, reverse: bool = False
     ) -> Iterator[tuple[bytes, Row]]:
-        news = {row_key: known.row for row_key, known in self._news.items()}
-        rows = {**self._rows, **self._held, **news}
+        rows = {**self._rows, **{row_key: entry.row for row_key, entry in self._held.items()}}
         to_bytes = self._keys.to_bytes
         found = sorted((to_bytes(row_key), row) for row_key, row in rows.items() if row[0] is not None)
-        for data, row in reversed(found) if reverse else found:
-            if (start is None or start <= data) and (end is None or data < end):
-                yield data, row
+        within = (
+            entry
+            for entry in (reversed(found) if reverse else found)
+            if (start is None or start <= entry[0]) and (end is None or entry[0] < end)
+        )
+        return self._using(within, start, end, reverse)
 
     @property
     def below_cache(self) -> Any:

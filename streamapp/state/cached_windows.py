@@ -10,12 +10,15 @@ from typing import Any
 
 from streamapp.records import Windowed
 from streamapp.state.cache import RecordCache, ShowingCachedStore
+from streamapp.state.cache_entry import CacheEntry
 from streamapp.state.formats import MAX_LONG
 from streamapp.state.key_image import KeyImage
 from streamapp.state.session_store import SessionStore
 from streamapp.state.time_buckets import TimeBucketedStore
 from streamapp.state.window import TimestampedWindowStore, WindowStore
 from streamapp.state.write_behind import MISSING, Row, Write
+
+_WALKED = 1_000
 
 __all__ = ["CachedSessionStore", "CachedTimestampedWindowStore", "CachedWindowStore"]
 
@@ -32,6 +35,8 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
         super().attach(cache)
         self._by_key: dict[Any, KeyImage] | None = None
         """What is in the cache by key, once somebody asks for rows that expired."""
+        self._deleted: dict[Any, list[Any]] = {}
+        """The rows of each key that were deleted since the last flush: a look-up uses these as well."""
         self._latest = self._observed
 
     def _expiring(self, write: Write) -> Write:
@@ -64,27 +69,56 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
 
         return rewrite
 
+    def _beside(self) -> tuple[int, int]:
+        beside_key, beside_value = super()._beside()
+        prefix = 8 + (self._by_time and not self._exact)  # of the cache's keys: segment, kind of key
+        return beside_key + prefix + self._suffix, beside_value
+
     def row(self, row_key: Any) -> Row:
-        known = self._news.get(row_key)
-        if known is not None:
-            return known.row
+        """A row that is read is used, if it is in the cache; it does not come into the cache."""
+        entry = self._held.get(row_key)
+        if entry is not None:
+            entry.used = self._use()
+            return entry.row
         if self._time(row_key) >= self._min_live():
             return self._dirty.get(row_key) or self._read(row_key)
-        return self._held.get(row_key, MISSING)
+        return MISSING
+
+    def _note_deletion(self, row_key: Any) -> None:
+        self._deleted.setdefault(row_key[0], []).append(row_key)
+
+    def _flush(self, told: list[tuple[Any, CacheEntry]]) -> None:
+        super()._flush(told)
+        if not self._news:
+            self._deleted.clear()
+
+    def _deleted_of(self, key: Any, time_from: int, time_to: int) -> list[Any]:
+        """The slots of a key's deletions in the cache, which no store and no image shows."""
+        found = {
+            self._slot(row_key)
+            for row_key in self._deleted.get(key, ())
+            if time_from <= self._time(row_key) <= time_to
+            and (entry := self._held.get(row_key)) is not None
+            and entry.row[0] is None
+        }
+        return list(found)
 
     def _leaves(self, row_key: Any, before: Row, row: Row) -> Any:
         old = None if self._time(row_key) < self._min_live() else before[0]
-        self._hold(row_key, row)
         if row[0] is not None or old is not None or not self._of_table:
             self._takes(row_key, row)
         return old
 
     def _let_go(self, row_key: Any) -> None:
-        if self._by_key is not None and row_key not in self._news:
+        if self._by_key is not None and row_key not in self._held:
             self._index(self._by_key, row_key, MISSING)
 
     def _newest(self) -> int:
         return max(self._latest, self._observed)  # what is restored passes the cache by
+
+    def _row_key_of(self, row_bytes: bytes) -> Any:
+        """A row's key in memory from its changelog key."""
+        raise NotImplementedError
 
     def _index(self, by_key: dict[Any, KeyImage], row_key: Any, row: Row) -> None:
         image = by_key.get(row_key[0])
@@ -95,32 +129,82 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
             del by_key[row_key[0]]
 
     def _expired(self, key: Any, time_from: int, time_to: int) -> list[tuple[Any, Row]]:
-        """Slots and rows of a key that only the cache still shows."""
-        time_to = min(time_to, self._min_live() - 1)
+        """Slots and rows of a kept key that only the cache still shows."""
+        return self._in_cache_of(key, time_from, min(time_to, self._min_live() - 1))
+
+    def _in_cache_of(self, key: Any, time_from: int, time_to: int) -> list[tuple[Any, Row]]:
+        """Slots and rows of a key that the cache holds, without deletions."""
         if time_from > time_to:
             return []
         if self._by_key is None:
             self._by_key = {}
             for row_key, row in self._in_cache():
                 self._index(self._by_key, row_key, row)
-        image = self._by_key.get(key if key.__class__ is self._key_class else self._keep_key(key))
+        image = self._by_key.get(key)
         if image is None:
             return []
         slots = image.slots
         low, high = bisect_left(slots, (time_from,)), bisect_right(slots, (time_to, MAX_LONG))
         return list(zip(slots[low:high], image.rows[low:high], strict=True))
 
+    def _passed(
+        self, key: Any, shown: list[Any], time_from: int, time_to: int, reverse: bool
+    ) -> Iterator[Any]:
+        """The rows that Kafka Streams' cache passes in a look-up of one key, some of which it may not hold.
+
+        ``shown`` are the slots of what the look-up gives. A look-up backwards goes on to the begin of its first segment. A
+        look-up in memory passes all keys from the first to the last row; that walk is not made through more than `_WALKED` entries.
+        """
+        if self._exact and len(self._held) <= _WALKED:
+            yield from self._walked(self._keys.to_bytes(key), 0 if reverse else time_from, time_to, reverse)
+            return
+        if self._deleted:
+            shown = sorted({*shown, *self._deleted_of(key, time_from, time_to)}, reverse=reverse)
+        for slot in shown:
+            yield self._row_key_at(key, slot)
+        begin = time_from // self._segment * self._segment
+        if reverse and begin < time_from:
+            older = [slot for slot, _ in self._in_cache_of(key, begin, time_from - 1)]
+            older += self._deleted_of(key, begin, time_from - 1)
+            for slot in sorted(older, reverse=True):
+                yield self._row_key_at(key, slot)
+
+    def _row_key_at(self, key: Any, slot: Any) -> Any:
+        """A row's key in memory."""
+        raise NotImplementedError
+
+    def _walked(self, key: bytes, time_from: int, time_to: int, reverse: bool) -> list[Any]:
+        """The rows in the cache by time and key, from one key's at the first time to the same key's at the last."""
+        suffix = self._suffix
+        by_time = sorted(
+            (self._time(row_key), self._row_bytes(row_key)[:-suffix], row_key) for row_key in self._held
+        )
+        within = [
+            row_key for time, data, row_key in by_time if (time_from, key) <= (time, data) <= (time_to, key)
+        ]
+        return within[::-1] if reverse else within
+
     def _in_cache(self) -> Iterator[tuple[Any, Row]]:
         """All rows in the cache."""
-        for row_key, row in self._held.items():
-            if row_key not in self._news:
-                yield row_key, row
-        for row_key, news in self._news.items():
-            if news.row[0] is not None:
-                yield row_key, news.row
+        for row_key, entry in self._held.items():
+            if entry.row[0] is not None:
+                yield row_key, entry.row
 
     def _visible(
         self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool = False
+    ) -> Iterator[tuple[bytes, Row]]:
+        rows = self._shown_between(low, high, time_from, time_to, reverse)
+        return self._using(rows) if self._held else rows
+
+    def _using(self, rows: Iterator[tuple[bytes, Row]]) -> Iterator[tuple[bytes, Row]]:
+        for data, row in rows:
+            entry = self._held.get(self._row_key_of(data))
+            if entry is not None:
+                entry.used = self._use()
+            yield data, row
+
+    def _shown_between(
+        self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool
     ) -> Iterator[tuple[bytes, Row]]:
         stored = super()._visible(low, high, time_from, time_to, reverse)
         expired_to = min(self._min_live() - 1, time_to)
@@ -150,13 +234,51 @@ class CachedWindowStore(_CachedTimes, WindowStore):
         return _LiveWindows(self)
 
     def fetch(self, key: Any, time_from: int, time_to: int, reverse: bool = False) -> Iterator[Any]:
-        live = super().fetch(key, time_from, time_to, reverse)
-        if time_from >= self._min_live():
-            return live
-        expired = self._show_fetched(
-            [(slot[0], row) for slot, row in self._expired(key, max(time_from, 0), time_to)]
-        )
-        return chain(live, reversed(expired)) if reverse else chain(expired, live)
+        rows = super().fetch(key, time_from, time_to, reverse)
+        if key.__class__ is not self._key_class:
+            key = self._keep_key(key)
+        if time_from < self._min_live():
+            expired = self._show_fetched(
+                [(slot[0], row) for slot, row in self._expired(key, max(time_from, 0), time_to)]
+            )
+            rows = chain(rows, reversed(expired)) if reverse else chain(expired, rows)
+        if not self._held:
+            return rows
+        return self._using_each(key, list(rows), time_from, time_to, reverse)
+
+    def _using_each(
+        self, key: Any, rows: list[Any], time_from: int, time_to: int, reverse: bool
+    ) -> Iterator[Any]:
+        """Gives rows, and uses the entry of each when its turn comes: between two rows the reader may write.
+
+        As in Kafka Streams the cache is one row ahead where the next row is the store's alone.
+        """
+        passed = self._passed(key, [(row[0], 0) for row in rows], time_from, time_to, reverse)
+        ahead = -1
+        for row in rows:
+            if ahead < 0:
+                ahead = self._use_next(key, passed, time_from)
+            yield row
+            if row[0] == ahead:
+                ahead = -1
+        if ahead < 0:
+            self._use_next(key, passed, time_from)
+
+    def _use_next(self, key: Any, passed: Iterator[Any], time_from: int) -> int:
+        """Uses entries up to the next one that the reader gets; the start of that one, or -1."""
+        for row_key in passed:
+            entry = self._held.get(row_key)
+            if entry is not None:
+                entry.used = self._use()
+                if entry.row[0] is not None and row_key[1] >= time_from and row_key[0] == key:
+                    return int(row_key[1])
+        return -1
+
+    def _row_key_at(self, key: Any, slot: Any) -> Any:
+        return key, *slot
+
+    def _row_key_of(self, row_bytes: bytes) -> Any:
+        return self._keys.from_bytes(row_bytes[: -self._suffix]), *self._slot_of(row_bytes)
 
     def _heard_key(self, row_key: Any) -> Windowed:
         key, start, _ = row_key
@@ -194,10 +316,33 @@ class CachedSessionStore(_CachedTimes, SessionStore):
         if key.__class__ is not self._key_class:
             key = self._keep_key(key)
         min_live = self._min_live()
-        found = self._find(key, earliest_end, latest_start, min_live)
+        rows = self._find(key, earliest_end, min_live)
         if earliest_end < min_live:
-            found = self._show_found(self._expired(key, max(earliest_end, 0), MAX_LONG), latest_start) + found
+            rows = self._expired(key, max(earliest_end, 0), MAX_LONG) + rows
+        held = self._held
+        if held:
+            # Also sessions that begin too late are used.
+            if reverse or self._exact or key in self._deleted:
+                slots = [slot for slot, _ in (reversed(rows) if reverse else rows)]
+                for row_key in self._passed(key, slots, max(earliest_end, 0), MAX_LONG, reverse):
+                    entry = held.get(row_key)
+                    if entry is not None:
+                        entry.used = self._use()
+            else:
+                for (end, start), _ in rows:
+                    entry = held.get((key, start, end))
+                    if entry is not None:
+                        entry.used = self._use()
+        found = self._show_found(rows, latest_start)
         return reversed(found) if reverse else iter(found)
+
+    def _row_key_at(self, key: Any, slot: Any) -> Any:
+        end, start = slot
+        return key, -start if self._exact else start, end
+
+    def _row_key_of(self, row_bytes: bytes) -> Any:
+        end, start = self._slot_of(row_bytes)
+        return self._keys.from_bytes(row_bytes[: -self._suffix]), -start if self._exact else start, end
 
     def _heard_key(self, row_key: Any) -> Windowed:
         key, start, end = row_key

@@ -19,12 +19,14 @@ _ROW_BYTES = 250
 class KeyImage:
     """All rows of one key from a time on, so that a lookup by time needs no iterator of the backend."""
 
-    __slots__ = ("complete_from", "rows", "slots")
+    __slots__ = ("complete_from", "rows", "size", "slots")
 
     def __init__(self, complete_from: int) -> None:
         self.complete_from: int = complete_from
         self.slots: list[Any] = []
         self.rows: list[Row] = []
+        self.size: int = IMAGE_BYTES
+        """Roughly its bytes."""
 
     def put(self, slot: Any, row: Row) -> int:
         """Takes a row, or removes it if it is a deletion; returns by how many bytes the image grows at most."""
@@ -34,19 +36,26 @@ class KeyImage:
                 return 0
             slots.append(slot)
             self.rows.append(row)
-            return _ROW_BYTES + kept_size(row[0])
+            grown = _ROW_BYTES + kept_size(row[0])
+            self.size += grown
+            return grown
         at = bisect_left(slots, slot)
         found = slots[at] == slot
         if row[0] is None:
             if found:
+                self.size -= _ROW_BYTES + kept_size(self.rows[at][0])
                 del slots[at], self.rows[at]
             return 0
         if found:
             before, self.rows[at] = self.rows[at], row
-            return max(0, kept_size(row[0]) - kept_size(before[0]))
+            grown = kept_size(row[0]) - kept_size(before[0])
+            self.size += grown
+            return max(0, grown)
         slots.insert(at, slot)
         self.rows.insert(at, row)
-        return _ROW_BYTES + kept_size(row[0])
+        grown = _ROW_BYTES + kept_size(row[0])
+        self.size += grown
+        return grown
 
     def get(self, slot: Any) -> Row:
         slots = self.slots
@@ -55,11 +64,7 @@ class KeyImage:
         at = bisect_left(slots, slot)
         return self.rows[at] if slots[at] == slot else MISSING
 
-    @property
-    def size(self) -> int:
-        """Roughly its bytes."""
-        return IMAGE_BYTES + sum(_ROW_BYTES + kept_size(row[0]) for row in self.rows)
-
     def trim(self, slot: Any) -> None:
         at = bisect_left(self.slots, slot)
+        self.size -= sum(_ROW_BYTES + kept_size(row[0]) for row in self.rows[:at])
         del self.slots[:at], self.rows[:at]

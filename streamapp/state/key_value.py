@@ -120,7 +120,10 @@ class TimestampedKeyValueStore(KeyValueStore):
     def reader(self) -> Callable[[Any], tuple[Any, int] | None]:
         """``get`` for a join, which reads more than is written: rows whose values cannot change are decoded once."""
         as_it_is = type(self).get is not TimestampedKeyValueStore.get  # a subclass does more than to read
-        if self._shown or as_it_is or not self._values.immutable:
+        return self.get if as_it_is else self._decoding_once()
+
+    def _decoding_once(self) -> Callable[[Any], tuple[Any, int] | None]:
+        if self._shown or not self._values.immutable:
             return self.get
         key_class, keep_key, show = self._key_class, self._keep_key, self._values.show
         known, read, dirty, memory = self._known, self._read, self._dirty, self._memory

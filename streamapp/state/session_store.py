@@ -127,13 +127,11 @@ class SessionStore(TimeBucketedStore):
     ) -> Iterator[tuple[int, int, Any]]:
         if key.__class__ is not self._key_class:
             key = self._keep_key(key)
-        found = self._find(key, earliest_end, latest_start, self._min_live())
+        found = self._show_found(self._find(key, earliest_end, self._min_live()), latest_start)
         return reversed(found) if reverse else iter(found)
 
-    def _find(
-        self, key: Any, earliest_end: int, latest_start: int, min_live: int
-    ) -> list[tuple[int, int, Any]]:
-        """The live sessions of a kept key, by end."""
+    def _find(self, key: Any, earliest_end: int, min_live: int) -> list[tuple[Any, Row]]:
+        """Slots and rows of the live sessions of a kept key, by end."""
         earliest_end = max(earliest_end, min_live, 0)
         image = self._images.young.get(key) or self._image_of(key)
         if image is None or image.complete_from > earliest_end:
@@ -144,7 +142,7 @@ class SessionStore(TimeBucketedStore):
         if len(slots) > 64 and slots[0][0] < min_live:
             image.trim((min_live,))
         at = bisect_left(slots, (earliest_end,))
-        return self._show_found(zip(slots[at:], image.rows[at:], strict=True), latest_start)
+        return list(zip(slots[at:], image.rows[at:], strict=True))
 
     def _read(self, row_key: Any) -> Row:
         image = self._images.young.get(row_key[0]) or self._image_of(row_key[0])

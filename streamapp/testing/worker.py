@@ -9,13 +9,13 @@ import subprocess
 import sys
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from types import TracebackType
 from typing import Any
 
+from streamapp._base.worker_client import open_worker
 from streamapp.broker import _guard
 from streamapp.errors import StreamsError
 
@@ -110,7 +110,7 @@ class WorkerProcess:
     def get(self, path: str, *, timeout: float = 10.0) -> Any:
         """The JSON that the worker answers to ``path``; `StreamsError` if it refuses, `OSError` if it is not there."""
         try:
-            with urllib.request.urlopen(self.url + path, timeout=timeout) as answer:
+            with open_worker(self.url + path, seconds=timeout) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             raise StreamsError(f"{path}: {error.code} {error.read().decode(errors='replace')}") from error

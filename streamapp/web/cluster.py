@@ -6,30 +6,77 @@ anybody may write it. A worker answers such a question from its own partitions o
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+import json
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import aiohttp
 from aiohttp import web
+from aiohttp.abc import ResolveResult
 from yarl import URL
 
+from streamapp.web.caller import CALLER
+from streamapp.web.forwarding import HEADER, Signatures
 from streamapp.web.problem import Unavailable
 
-__all__ = ["Peers"]
+__all__ = ["LocalResolver", "Peers", "local_name", "open_session"]
 
-_PASSED_ON = ("Authorization", "Cookie", "X-Request-Id", "Traceparent")
+_PASSED_ON = ("X-Request-Id", "Traceparent")
+_LOGIN = ("Authorization", "Cookie")
+_MOST_BYTES = 256 * 2**20
+"""Of an answer of another worker; a page of 4 MiB with one entry more is far below."""
+
+
+class LocalResolver(aiohttp.ThreadedResolver):
+    """Finds workers of this machine that listen on loopback only (``<host>.localhost``), which not every system knows.
+
+    That name is unique, so a worker of another machine is not taken for one of this machine.
+    """
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        if host.endswith(".localhost"):
+            if host != local_name():
+                raise OSError(
+                    f"{host} listens on its own machine only: set web_bind there, with users (docs/security.md)"
+                )
+            host = "127.0.0.1"
+        return await super().resolve(host, port, family)
+
+
+def local_name() -> str:
+    """The name of a worker that only its own machine can ask."""
+    return f"{socket.gethostname().lower()}.localhost"
+
+
+def open_session() -> aiohttp.ClientSession:
+    """Faust's HTTP client (``app.http_client``), which finds the workers of this machine, too."""
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=LocalResolver()))
 
 
 class Peers:
-    """HTTP client for the views of other workers. ``timeout`` is in seconds, for a whole answer."""
+    """HTTP client for the views of other workers. ``timeout`` is in seconds, for a whole answer.
 
-    def __init__(self, timeout: float = 5.0) -> None:
+    With ``signatures`` questions are signed for the caller of the request. The caller's password or token stays here.
+    """
+
+    def __init__(
+        self,
+        timeout: float = 5.0,
+        signatures: Signatures | None = None,
+        tls: Callable[[], ssl.SSLContext | bool] = lambda: True,
+    ) -> None:
         self._timeout = aiohttp.ClientTimeout(total=timeout)
+        self._signatures, self._tls = signatures, tls
         self._session: aiohttp.ClientSession | None = None
 
     async def run(self, _app: web.Application) -> AsyncIterator[None]:
         """For ``web.Application.cleanup_ctx``."""
-        async with aiohttp.ClientSession(timeout=self._timeout) as self._session:
+        connector = aiohttp.TCPConnector(resolver=LocalResolver(), ssl=self._tls())
+        async with aiohttp.ClientSession(timeout=self._timeout, connector=connector) as self._session:
             yield
         self._session = None
 
@@ -45,11 +92,11 @@ class Peers:
         path = request.rel_url.raw_path_qs
         asked = f"{path}{'&' if '?' in path else '?'}partitions={listed}"
         url = URL(worker.rstrip("/") + asked, encoded=True)
-        headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
+        headers = self._headers(request, "GET", worker, url)
         where = {"worker": worker, "partitions": [int(each) for each in listed.split(",")]}
         try:
             async with self._session.get(url, headers=headers, allow_redirects=False) as response:
-                body = await response.json()
+                body = await _json(response)
         except (TimeoutError, aiohttp.ClientError, ValueError) as error:
             why = str(error) or f"no answer within {self._timeout.total:g} s"
             raise Unavailable(
@@ -67,12 +114,31 @@ class Peers:
     async def post(self, worker: str, request: web.Request, path: str) -> None:
         """Sends a request without a body to another worker; raises `Unavailable` unless the answer is 200."""
         assert self._session is not None, "the web application has not been started"
-        headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
+        url = URL(worker.rstrip("/") + path, encoded=True)
+        headers = self._headers(request, "POST", worker, url)
         try:
-            async with self._session.post(
-                worker.rstrip("/") + path, headers=headers, allow_redirects=False
-            ) as response:
+            async with self._session.post(url, headers=headers, allow_redirects=False) as response:
                 if response.status != 200:
-                    raise Unavailable(f"it answered {response.status}: {(await response.text())[:200]}")
+                    said = (await response.content.read(200)).decode(errors="replace")
+                    raise Unavailable(f"it answered {response.status}: {said}")
         except (TimeoutError, aiohttp.ClientError) as error:
             raise Unavailable(str(error) or f"no answer within {self._timeout.total:g} s") from error
+
+    def _headers(self, request: web.Request, method: str, worker: str, url: URL) -> dict[str, str]:
+        identity = CALLER.get().identity
+        signed = identity is not None and self._signatures is not None
+        passed_on = _PASSED_ON if signed else (*_PASSED_ON, *_LOGIN)
+        headers = {name: request.headers[name] for name in passed_on if name in request.headers}
+        if identity is not None and self._signatures is not None:
+            headers[HEADER] = self._signatures.sign(identity, method, worker, url.raw_path_qs)
+        return headers
+
+
+async def _json(response: aiohttp.ClientResponse) -> Any:
+    """Raises `ValueError` for what is no JSON, or too much."""
+    data = bytearray()
+    async for chunk in response.content.iter_any():
+        data += chunk
+        if len(data) > _MOST_BYTES:
+            raise ValueError(f"its answer is larger than {_MOST_BYTES >> 20} MiB")
+    return json.loads(data)

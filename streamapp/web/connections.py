@@ -19,8 +19,16 @@ HEAD_SECONDS = 10.0
 """The longest time for the head of a request, from the connection's start or the head's first byte."""
 KEEP_ALIVE_SECONDS = 75.0
 """The longest wait of a connection for its next request: longer than load balancers keep connections (60 s)."""
+BODY_SECONDS = 20.0
+"""The longest time for the body of a request, of at most 1 MiB."""
 BUSY_SECONDS = 15.0
 """A time longer than an answer takes. When connections run out, connections with a longer answer are closed, too."""
+TAKE_SECONDS = 60.0
+"""The longest time that a client may take for an answer, once more of it waits than the system's buffers hold."""
+MOST_UNSENT = 64 * 2**20
+"""Bytes of answers that clients have not taken, in all. Beyond it the connection that waits for longest is closed."""
+_LEFT = "Connection lost"
+"""aiohttp's words for a client that is gone while its body is read."""
 _LOG_SECONDS = 60.0
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -40,7 +48,9 @@ def _server_logger() -> logging.Logger:
 
 
 def _is_no_clients_fault(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+    error = record.exc_info[1] if record.exc_info else None
+    left = isinstance(error, ConnectionResetError) and str(error) == _LEFT
+    return not (left or isinstance(error, HttpProcessingError))
 
 
 class LimitedRunner(web.AppRunner):
@@ -86,13 +96,20 @@ class Connections:
 
         async def watched(request: web.BaseRequest) -> web.StreamResponse:
             connection = None if request.transport is None else self._open.get(request.transport)
+            body_timer = None
             if connection is not None:
                 connection.request_begins()
+                if request.can_read_body:
+                    body_timer = asyncio.get_running_loop().call_later(
+                        BODY_SECONDS, connection.close_unless_read, request
+                    )
             try:
                 if not request.headers.get("Expect", "").isascii():  # which aiohttp fails to refuse
                     raise web.HTTPExpectationFailed
                 return await handler(request)
             finally:
+                if body_timer is not None:
+                    body_timer.cancel()
                 if connection is not None:
                     connection.request_ends()
 
@@ -118,6 +135,17 @@ class Connections:
     def remove(self, connection: _Connection) -> None:
         self._open.pop(connection.transport, None)
 
+    def bound_unsent(self) -> None:
+        """Closes connections with answers that nobody takes, until the others' answers fit into memory."""
+        waiting = [each for each in self._open.values() if each.stalled_since is not None]
+        unsent = {each: each.transport.get_write_buffer_size() for each in waiting}
+        left = sum(unsent.values())
+        for each in sorted(waiting, key=lambda each: each.stalled_since or 0.0):
+            if left <= MOST_UNSENT:
+                return
+            left -= unsent[each]
+            each.close()
+
     def _log(self) -> None:
         now = asyncio.get_running_loop().time()
         if now - self._logged >= _LOG_SECONDS:
@@ -139,6 +167,9 @@ class _Connection(asyncio.Protocol):
         self._since = self._loop.time()
         self._answering = 0
         self._head_timer: asyncio.TimerHandle | None = None
+        self._take_timer: asyncio.TimerHandle | None = None
+        self.stalled_since: float | None = None
+        """Since when the client has not taken what was sent."""
 
     # Of asyncio.
 
@@ -161,12 +192,17 @@ class _Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._handler.pause_writing()
+        self.stalled_since = self._loop.time()
+        self._take_timer = self._loop.call_later(TAKE_SECONDS, self.close)
+        self._connections.bound_unsent()
 
     def resume_writing(self) -> None:
+        self._stalls_no_more()
         self._handler.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self._stalls_no_more()
         self._connections.remove(self)
         self._handler.connection_lost(exc)
 
@@ -189,8 +225,20 @@ class _Connection(asyncio.Protocol):
 
     def close(self) -> None:
         self._stop_timer()
+        self._stalls_no_more()
         self._connections.remove(self)
         self.transport.abort()
+
+    def close_unless_read(self, request: web.BaseRequest) -> None:
+        """Closes if the body of the request is not there yet."""
+        if not request.content.is_eof():
+            self.close()
+
+    def _stalls_no_more(self) -> None:
+        self.stalled_since = None
+        if self._take_timer is not None:
+            self._take_timer.cancel()
+            self._take_timer = None
 
     def _await_head(self) -> None:
         if self._head_timer is None:

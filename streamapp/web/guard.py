@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from streamapp.web.authentication import READS
 from streamapp.web.problem import Problem, problem_response
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ __all__ = ["guard"]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _AUTHORITY = re.compile(r"(\[(?P<address>[^\[\]]*)\]|(?P<name>[^:\[\]]+))(:\d*)?", re.ASCII)
-_READS = {"GET", "HEAD", "OPTIONS"}
 
 
 def guard(
@@ -47,7 +47,7 @@ def guard(
                     403,
                     f"this worker is not called {name[:100]!r}: use its address, or add the name to web_allowed_hosts",
                 )
-            if request.method not in _READS:
+            if request.method not in READS:
                 _refuse_other_origins(request, host, origins(request))
         except Problem as problem:
             return problem_response(problem)

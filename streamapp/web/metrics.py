@@ -8,6 +8,7 @@ from typing import get_args
 from aiohttp import web
 
 from streamapp._base.prometheus import Metric, exposition
+from streamapp.consumer.account import described
 from streamapp.web.sampler import Sampler
 from streamapp.web.status import StatusViews
 from streamapp.web.view_source import WorkerState, WorkerStatus
@@ -107,3 +108,4 @@ class MetricsView:
             "standby_lag", "gauge", "Changelog records that a standby does not have yet.",
             [({"task": each.id, "warmup": str(each.warmup).lower()}, each.lag) for each in status.standbys],
         )  # fmt: skip
+        yield from described(status.consumers)

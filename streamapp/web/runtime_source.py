@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
+from streamapp.consumer.account import ConsumerStatus
 from streamapp.runners.worker.runtime import StreamsRuntime
 from streamapp.runners.worker.status import RestoreInfo, TaskInfo
 from streamapp.runners.worker.status import TableInfo as StoreInfo
@@ -28,10 +29,12 @@ R = TypeVar("R")
 
 
 class RuntimeSource:
-    """The views of ``app.streams``."""
+    """The views of ``app.streams`` and of the application's consumers."""
 
-    def __init__(self, streams: StreamsRuntime) -> None:
-        self._streams = streams
+    def __init__(
+        self, streams: StreamsRuntime, consumers: Callable[[], Sequence[ConsumerStatus]] = tuple
+    ) -> None:
+        self._streams, self._consumers = streams, consumers
         self.application_id: str = streams.plan.application_id
 
     def status(self) -> WorkerStatus:
@@ -55,6 +58,7 @@ class RuntimeSource:
             streams.dropped_records,
             streams.dropped_results,
             streams.drops,
+            self._consumers(),
         )
 
     def topology(self) -> TopologyGraph:

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import socket
+import warnings
 from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from aiohttp import web
+from faust.exceptions import AlreadyConfiguredWarning
 from faust.web.drivers.aiohttp import Web
 from yarl import URL
 
 from streamapp.desk.desk import FailureDesk
 from streamapp.desk.trial import Trial, try_record
 from streamapp.records import OutputRecord
-from streamapp.web.cluster import Peers
+from streamapp.web.access import WebAccess, is_loopback
+from streamapp.web.audit import audited
+from streamapp.web.authentication import Authentication
+from streamapp.web.cluster import Peers, local_name
 from streamapp.web.connections import LimitedRunner
 from streamapp.web.control import ControlViews
 from streamapp.web.desk_views import DeskViews
+from streamapp.web.forwarding import Signatures
 from streamapp.web.guard import guard
 from streamapp.web.metrics import MetricsView
 from streamapp.web.problem import problems_as_json
@@ -27,7 +34,9 @@ from streamapp.web.status import StatusViews
 from streamapp.web.table_views import TableViews
 from streamapp.web.view_source import ViewSource
 
-__all__ = ["StreamsWeb", "add_routes", "install"]
+__all__ = ["GuardedWeb", "StreamsWeb", "add_routes", "install", "install_guard"]
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 _STATIC = Path(__file__).parent / "static"
 _PAGE_HEADERS = {
@@ -51,6 +60,7 @@ def add_routes(
     peer_timeout: float = 5.0,
     read_timeout: float = 5.0,
     desk: DeskViews | None = None,
+    access: WebAccess | None = None,
 ) -> None:
     """Adds the views (`/tables/`, `/status`, `/health`, `/topology`, with a ``desk`` `/dlq`) and the page (`/`) to an application.
 
@@ -58,8 +68,11 @@ def add_routes(
     whole answer of another worker, and of one read of a local partition. The guard covers all routes of the
     application: ``allowed_hosts`` are names (``*.example.com``) under which it is asked beside those of this machine and
     of the source's address, ``origins`` gives those whose pages may change something at routes other than these.
+    ``access`` says who may ask (default: what the environment says, docs/security.md).
     """
-    sampler, peers = Sampler(source), Peers(peer_timeout)
+    access = WebAccess() if access is None else access
+    sampler, signatures = Sampler(source), Signatures(lambda: access.secret)
+    peers = Peers(peer_timeout, signatures, access.client_context)
     status = StatusViews(source, sampler)
     tables = TableViews(source, sampler, status, peers, read_timeout=read_timeout)
     control = ControlViews(source, peers)
@@ -76,14 +89,7 @@ def add_routes(
                 web.post("/dlq/{letter}/try", desk.attempt),
             ]
         )
-    here = socket.gethostname().lower()
-
-    def trusted(request: web.Request) -> Collection[str]:
-        return () if request.path.startswith(_VIEWS) else origins()
-
-    app.middlewares.insert(
-        0, guard(lambda: (here, (URL(sampler.status.url).host or "").lower()), allowed_hosts, trusted)
-    )
+    _protect(app, access, signatures, lambda: sampler.status.url, allowed_hosts, origins)
     app.middlewares.append(problems_as_json(_VIEWS))
     app.add_routes(
         [
@@ -108,15 +114,103 @@ def add_routes(
     )
 
 
+def _protect(
+    app: web.Application,
+    access: WebAccess,
+    signatures: Signatures,
+    own: Callable[[], str],
+    allowed_hosts: Collection[str],
+    origins: Callable[[], Collection[str]],
+) -> None:
+    """Puts audit, guard and authentication, in this order, in front of all routes of an application."""
+    here = socket.gethostname().lower()
+
+    def trusted(request: web.Request) -> Collection[str]:
+        return () if request.path.startswith(_VIEWS) else origins()
+
+    in_front = [
+        audited(),
+        guard(lambda: (here, (URL(own()).host or "").lower()), allowed_hosts, trusted),
+        Authentication(access, signatures, own).middleware,
+    ]
+    app.middlewares[:0] = in_front
+
+
 async def _file(name: str, _request: web.Request) -> web.FileResponse:
     return web.FileResponse(_STATIC / name, headers=_PAGE_HEADERS)
 
 
-class StreamsWeb(Web):  # type: ignore[misc]
-    """Faust's web server with the views on it, for as many connections as it can bear (`LimitedRunner`).
+class GuardedWeb(Web):  # type: ignore[misc]
+    """Faust's web server with a guard, for as many connections as it can bear (`LimitedRunner`).
 
-    Faust's own statistics and graph move to ``/faust``. All its pages have the guard of the views.
+    It listens on loopback, or elsewhere with users (`WebAccess`). All pages have the guard, Faust's and your own, too.
     """
+
+    def __init__(self, app: Any, *, allowed_hosts: Collection[str] = (), **kwargs: Any) -> None:
+        super().__init__(app, **kwargs)
+        self._access = WebAccess()
+        self._origins = set(self.cors_options)
+        self._names = [*allowed_hosts, *filter(None, [app.conf.web_host])]
+        self._protect()
+        self._runner = LimitedRunner(self.web_app, access_log=None)
+
+    def _protect(self) -> None:
+        signatures = Signatures(lambda: self._access.secret)
+        _protect(
+            self.web_app,
+            self._access,
+            signatures,
+            lambda: str(self.app.conf.canonical_url),
+            self._names,
+            lambda: self._origins,
+        )
+
+    def prepare(self) -> None:
+        """Decides the address that others are told. Raises `ConfigError` for an open address without users.
+
+        Called when the command line has had its say.
+        """
+        conf = self.app.conf
+        if not conf.web_enabled or conf.web_transport.scheme != "tcp":
+            return
+        self._access.check_address(conf.web_bind)
+        _advertise(conf, encrypted=self._access.encrypts or conf.web_ssl_context is not None)
+        if not is_loopback(conf.web_bind) and conf.canonical_url.scheme != "https":
+            logger.warning(
+                "the web server listens at %s without TLS: logins can be read on the way (docs/security.md)",
+                conf.web_bind,
+            )
+
+    async def on_start(self) -> None:
+        self.prepare()
+        await super().on_start()
+
+    def _new_transport_tcp(self) -> web.TCPSite:
+        conf, runner = self.app.conf, self._runner
+        tls = conf.web_ssl_context or self._access.server_context()
+        return web.TCPSite(runner, conf.web_bind, conf.web_port, ssl_context=tls, backlog=runner.backlog)
+
+    def route(self, pattern: str, handler: Any, cors_options: Any = None) -> None:
+        self._origins.update(cors_options or ())
+        super().route(pattern, handler, cors_options)
+
+
+def _advertise(conf: Any, *, encrypted: bool) -> None:
+    """Puts the address that others are told right, unless the application has one of its own."""
+    if str(conf.canonical_url) != f"http://{conf.web_host}:{conf.web_port}":
+        return
+    host = conf.web_host
+    if host == socket.gethostname() and is_loopback(conf.web_bind):
+        host = local_name()
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", AlreadyConfiguredWarning
+        )  # nobody but this function has read the setting
+        conf.canonical_url = f"{'https' if encrypted else 'http'}://{host}:{conf.web_port}"
+
+
+class StreamsWeb(GuardedWeb):
+    """A guarded web server with the views on it. Faust's own statistics and graph move to ``/faust``."""
 
     default_blueprints: ClassVar[Any] = (
         ("/router", "faust.web.apps.router:blueprint"),
@@ -131,23 +225,18 @@ class StreamsWeb(Web):  # type: ignore[misc]
     def __init__(
         self, app: Any, source: ViewSource, *, allowed_hosts: Collection[str] = (), **kwargs: Any
     ) -> None:
-        super().__init__(app, **kwargs)
-        self._origins = set(self.cors_options)
-        names = [*allowed_hosts, *filter(None, [app.conf.web_host])]
+        self._source = source
+        super().__init__(app, allowed_hosts=allowed_hosts, **kwargs)
+
+    def _protect(self) -> None:
         add_routes(
-            self.web_app, source, allowed_hosts=names, origins=lambda: self._origins, desk=_desk_of(app)
+            self.web_app,
+            self._source,
+            allowed_hosts=self._names,
+            origins=lambda: self._origins,
+            desk=_desk_of(self.app),
+            access=self._access,
         )
-        self._runner = LimitedRunner(self.web_app, access_log=None)
-
-    def _new_transport_tcp(self) -> web.TCPSite:
-        conf, runner = self.app.conf, self._runner
-        return web.TCPSite(
-            runner, conf.web_bind, conf.web_port, ssl_context=conf.web_ssl_context, backlog=runner.backlog
-        )
-
-    def route(self, pattern: str, handler: Any, cors_options: Any = None) -> None:
-        self._origins.update(cors_options or ())
-        super().route(pattern, handler, cors_options)
 
 
 def _desk_of(app: Any) -> DeskViews:
@@ -170,6 +259,20 @@ def install(app: Any, source: ViewSource | None = None, *, allowed_hosts: Collec
     """
     from streamapp.web.runtime_source import RuntimeSource
 
+    _refuse_late(app)
+
+    def seen() -> ViewSource:
+        return source or RuntimeSource(app.streams, lambda: app.consumers)
+
+    app._new_web = lambda: StreamsWeb(app, seen(), allowed_hosts=allowed_hosts)
+
+
+def install_guard(app: Any, *, allowed_hosts: Collection[str] = ()) -> None:
+    """Gives an application without a topology the guarded web server, without views."""
+    _refuse_late(app)
+    app._new_web = lambda: GuardedWeb(app, allowed_hosts=allowed_hosts)
+
+
+def _refuse_late(app: Any) -> None:
     if "web" in vars(app):
         raise RuntimeError("install(app) comes too late: the app's web server exists already")
-    app._new_web = lambda: StreamsWeb(app, source or RuntimeSource(app.streams), allowed_hosts=allowed_hosts)

@@ -8,6 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
+from streamapp.web.caller import CALLER
 from streamapp.web.diagnosis import findings
 from streamapp.web.problem import NotFound, json_response
 from streamapp.web.sampler import Sampler
@@ -53,6 +54,8 @@ class StatusViews:
                 raise NotFound(f"task {asked!r} is not here; this worker has {listed}")
             ready = found[0]["ready"]
             body |= found[0]
+        if not CALLER.get().may_read:
+            body = {"state": status.state}
         if ready:
             return json_response({"ready": True} | body)
         return json_response({"ready": False} | body, 503, {"Retry-After": str(self.retry_after())})
@@ -86,6 +89,7 @@ class StatusViews:
                 "paused": status.paused,
                 "tasks": [self._task(status, task) for task in status.tasks],
                 "standbys": [self._standby(each) for each in status.standbys],
+                "consumers": [each.as_json() for each in status.consumers],
                 "findings": [dataclasses.asdict(finding) for finding in findings(sampler, tables)],
             }
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -25,6 +26,8 @@ R = TypeVar("R")
 
 _HISTORY = {"from", "to", "limit", "cursor"}
 """With any of these, a key of a versioned table is all its versions instead of the latest."""
+_PAGES_AT_ONCE = 8
+"""A page of 4 MiB takes four times as much memory while it is made."""
 _OF_ALL = ("stale", "partitions")
 """Parameters that say whom to ask, not for what."""
 
@@ -43,6 +46,9 @@ class TableViews:
     ) -> None:
         self._source, self._sampler, self._status, self._peers = source, sampler, status, peers
         self._read_timeout = read_timeout
+        self._pages = asyncio.Semaphore(_PAGES_AT_ONCE)
+        self._parts = asyncio.Semaphore(_PAGES_AT_ONCE)
+        """Parts for other workers have places of their own: two workers that wait for each other's parts would wait for ever."""
 
     async def listing(self, _request: web.Request) -> web.Response:
         tables = self._source.tables().values()
@@ -100,6 +106,30 @@ class TableViews:
     ) -> web.Response:
         stale = self._refuse_unless_assigned(request)
         asked = _asked_here(request, table, partitions)
+        async with self._place(self._pages if asked is None else self._parts):
+            return await self._made_page(request, table, query, partitions, asked, stale)
+
+    @asynccontextmanager
+    async def _place(self, places: asyncio.Semaphore) -> AsyncIterator[None]:
+        """One of the places to make a page. Raises `Unavailable` when none gets free in time."""
+        try:
+            await asyncio.wait_for(places.acquire(), self._read_timeout)
+        except TimeoutError:
+            raise Unavailable("too many pages are asked for at once", retry_after=2) from None
+        try:
+            yield
+        finally:
+            places.release()
+
+    async def _made_page(
+        self,
+        request: web.Request,
+        table: TableInfo,
+        query: Query,
+        partitions: frozenset[int],
+        asked: frozenset[int] | None,
+        stale: bool,
+    ) -> web.Response:
         if asked is not None:
             parts = await self._local_parts(table, query, asked, stale)
         else:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
+from streamapp.consumer.account import ConsumerStatus
 from streamapp.engine.operator import ParkedStatus
 from streamapp.serdes import Serde
 from streamapp.state.store_kind import StoreKind
@@ -133,6 +134,8 @@ class WorkerStatus:
 
     drops: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     """``dropped_records`` by task, operator (or store) and reason."""
+    consumers: Sequence[ConsumerStatus] = ()
+    """The application's consumers (`App.consume`)."""
 
     @property
     def dropped(self) -> int:

@@ -32,8 +32,9 @@ SUMS = {"a": ("mug", 7), "b": ("pot", 2**40)}
 
 
 @pytest.fixture(scope="module")
-def app(kafka: LocalKafka) -> App:
-    """The topics have records, those of Avro with ids in headers."""
+def app(kafka: LocalKafka, spark: SparkSession) -> App:
+    """The topics have records, those of Avro with ids in headers. Executors get the module that protoc has generated."""
+    spark.sparkContext.addPyFile(str(sys.modules["shop_pb2"].__file__))
     name = f"formats-{uuid.uuid4().hex[:6]}"
     admin = KafkaAdmin(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
     admin.ensure_topics([TopicSpec(f"{name}-{each}{out}", 1) for each in SERDES for out in ("", "-out")])

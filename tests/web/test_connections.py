@@ -181,3 +181,65 @@ def test_most_file_handles_stay_for_brokers_and_state(monkeypatch: pytest.Monkey
     for handles, most in [(1_024, 256), (256, 64), (10, 16), (1_000_000, 1_024), (-1, 1_024)]:
         monkeypatch.setattr(connections.resource, "getrlimit", lambda _, handles=handles: (handles, handles))
         assert most_connections() == most
+
+
+@pytest.mark.parametrize("head", [b"Content-Length: 100\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"])
+async def test_a_body_that_does_not_come_is_not_waited_for(
+    start: Start, monkeypatch: pytest.MonkeyPatch, head: bytes
+) -> None:
+    monkeypatch.setattr(connections, "BODY_SECONDS", 0.2)
+
+    async def read(request: web.Request) -> web.Response:
+        return web.Response(text=await request.text())
+
+    app = web.Application()
+    app.router.add_post("/", read)
+    port = await start(app, 20)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\n" + head)
+
+    async def trickle() -> None:
+        while True:
+            writer.write(b"1\r\nx\r\n" if b"chunked" in head else b"x")
+            await asyncio.sleep(0.05)
+
+    trickling = asyncio.create_task(trickle())
+    assert await closed(reader)
+    trickling.cancel()
+    writer.close()
+
+
+async def test_answers_that_nobody_takes_have_a_bound_and_a_time(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unsent: list[int] = []
+
+    async def much(request: web.Request) -> web.Response:
+        unsent.append(
+            sum(each.transport.get_write_buffer_size() for each in runner._connections._open.values())
+        )
+        return web.Response(body=b"x" * 8_000_000)
+
+    monkeypatch.setattr(connections, "MOST_UNSENT", 20_000_000)
+    runner = LimitedRunner(answering(much), most=100, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    streams = []
+    for _ in range(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(runner.addresses[0][1]), limit=1_024)
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await reader.readexactly(100)
+        streams.append((reader, writer))
+    assert max(unsent) < 28_000_000
+    assert all([await closed(reader) for reader, _ in streams[:15]])
+    monkeypatch.setattr(connections, "TAKE_SECONDS", 0.1)
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(runner.addresses[0][1]), limit=1_024)
+    writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await reader.readexactly(100)
+    name = writer.get_extra_info("sockname")
+    async with asyncio.timeout(60):
+        while any(each.get_extra_info("peername") == name for each in runner._connections._open):
+            await asyncio.sleep(0.05)
+    for _, each in [*streams, (reader, writer)]:
+        each.transport.abort()
+    await runner.cleanup()

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import os
+import shutil
+import subprocess
+import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from streamapp.cli import main
+from streamapp.web.users import password_line, token_line
 
-from ..processes import free_port
-from ..secured import KEY_PASSWORD, PASSWORD, SecuredKafka, token_endpoint
+from ..processes import free_port, until
+from ..secured import KEY_PASSWORD, PASSWORD, SecuredKafka, make_certificates, token_endpoint
 from .conftest import Cluster
 
 pytestmark = pytest.mark.broker
@@ -102,3 +110,154 @@ def test_commands_are_let_in_too(
         result = CliRunner().invoke(main, ["topic", *arguments], input=lines)
         assert result.exit_code == 0, result.output
     assert CliRunner().invoke(main, ["topic", "read", topic]).stdout == "key\tvalue\n"
+
+
+CANARY = "planted-canary"
+
+
+def test_no_secret_is_in_anything_that_people_read(secured: SecuredKafka, tmp_path: Path) -> None:
+    """Each secret is a canary of its own; errors are provoked, and everything that the worker shows is searched."""
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    web_password, wrong = f"{CANARY}-web-password", f"{CANARY}-wrong-password"
+    user = password_line("ada", "operate", web_password)
+    (secrets / "users").write_text(f"{user}\n{token_line('robot', 'read', f'{CANARY}-token')}\n")
+    (secrets / "cluster").write_text(f"{CANARY}-cluster-secret-of-32-characters")
+    (secrets / "kafka").write_text(f"{PASSWORD}\n")
+    (secrets / "registry").write_text(f"ada:{CANARY}-registry")
+    environ = secured.environment("SCRAM-SHA-512")
+    del environ["STREAMAPP_SASL_PASSWORD"]
+    environ |= {
+        "STREAMAPP_SASL_PASSWORD_FILE": str(secrets / "kafka"),
+        "STREAMAPP_WEB_USERS_FILE": str(secrets / "users"),
+        "STREAMAPP_WEB_CLUSTER_SECRET_FILE": str(secrets / "cluster"),
+        "STREAMAPP_SCHEMA_REGISTRY_URL": "http://127.0.0.1:9",
+        "STREAMAPP_SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO_FILE": str(secrets / "registry"),
+        "UNADDRESSED": "1",
+    }
+    cluster, port = Cluster(secured.bootstrap_servers, tmp_path), free_port()
+    shown: dict[str, str] = {}
+
+    def ask(path: str, login: str | None, method: str = "GET") -> int:
+        headers = {} if login is None else {"Authorization": login}
+        request = urllib.request.Request(f"http://localhost:{port}{path}", headers=headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                status, text = answer.status, f"{answer.headers}{answer.read().decode()}"
+        except urllib.error.HTTPError as error:
+            status, text = error.code, f"{error.headers}{error.read().decode()}"
+        shown[f"{method} {path} as {str(login)[:9]} {status}"] = text
+        return int(status)
+
+    def command(*arguments: str) -> None:
+        told = {
+            "APP_ID": cluster.id,
+            "SOURCE": cluster.source,
+            "SINK": cluster.sink,
+            "DATADIR": str(tmp_path / "data-a"),
+        }
+        told |= {"WEB_PORT": str(port), "STREAMAPP_WEB_TOKEN": f"{CANARY}-token"}
+        done = subprocess.run(
+            [str(Path(sys.executable).with_name("streamapp")), *arguments],
+            env={**os.environ, **environ, **told},
+            capture_output=True,
+            text=True,
+        )
+        shown[" ".join(arguments)] = done.stdout + done.stderr
+        assert done.stdout, done.stderr
+
+    try:
+        worker = cluster.start(
+            "a", ("worker", "-l", "debug"), "unaddressed_app", **environ | {"WEB_PORT": str(port)}
+        )
+        cluster.feed(200)
+        cluster.counted()
+        right, guess = (base64.b64encode(f"ada:{each}".encode()).decode() for each in (web_password, wrong))
+        for path in (
+            "/",
+            "/static/page.js",
+            "/status",
+            "/health/ready",
+            "/topology",
+            "/metrics",
+            "/tables/",
+            "/tables/counts/k1",
+        ):
+            assert ask(path, f"Basic {right}") == 200, shown
+            assert ask(path, f"Bearer {CANARY}-token") == 200, shown
+            ask(path, None)
+        assert ask("/status", f"Basic {guess}") == 401
+        assert ask("/status", f"Bearer {wrong}") == 401
+        assert ask("/pause", f"Basic {right}", "POST") == 200
+        assert ask("/pause", f"Bearer {CANARY}-token", "POST") == 403
+        for path in (
+            "/dlq",
+            "/tables/nothing/",
+            "/tables/counts/?limit=x",
+            "/nowhere",
+            "/router/",
+            "/table/",
+        ):
+            ask(path, f"Basic {right}")
+        assert ask("/resume", f"Basic {right}", "POST") == 200
+        for pid in os.listdir("/proc"):
+            if pid.isdecimal():
+                with suppress(OSError):
+                    shown[f"ps {pid}"] = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+        application = "tests.worker.unaddressed_app"
+        for arguments in (
+            ["describe", application],
+            ["acls", application],
+            ["doctor", application, "--json", "--worker", f"localhost:{port}"],
+        ):
+            command(*arguments)
+        assert "SA601" not in shown[f"doctor {application} --json --worker localhost:{port}"]
+        cluster.producer.produce(cluster.source, "poison", "k1")
+        cluster.producer.flush()
+        until(lambda: not worker.alive, 60, worker.text)
+    finally:
+        cluster.close()
+    assert "DEBUG" in worker.text()
+    assert "this record cannot be counted" in worker.text()
+    assert "who=ada role=operate" in worker.text()
+    for path in tmp_path.rglob("*"):
+        if path.is_file() and secrets not in path.parents:
+            shown[str(path)] = path.read_bytes().decode(errors="replace")
+    hashes = user.partition("scrypt")[2].split("$")[-2:]
+    canaries = [CANARY, PASSWORD, right, guess, *hashes]
+    found = [(where, each) for where, text in shown.items() for each in canaries if each in text]
+    assert found == []
+    assert len(shown) > 50
+
+
+def put(text: str, path: Path) -> None:
+    path.with_suffix(".new").write_text(text)
+    os.replace(path.with_suffix(".new"), path)
+
+
+def test_certificates_are_replaced_while_a_worker_runs(secured: SecuredKafka, tmp_path: Path) -> None:
+    """The last test of this module: the broker knows the old authority no more."""
+    mine, new = tmp_path / "mine", tmp_path / "new"
+    shutil.copytree(secured.pem, mine)
+    make_certificates(new)
+    environ = secured.environment("SSL")
+    environ |= {name: str(mine / Path(value).name) for name, value in environ.items() if "LOCATION" in name}
+    cluster = Cluster(secured.bootstrap_servers, tmp_path)
+    try:
+        worker = cluster.start("a", ("worker",), "unaddressed_app", UNADDRESSED="1", **environ)
+        cluster.feed(200)
+        cluster.counted()
+        put((new / "client.key").read_text(), mine / "client.key")  # does not fit to the certificate yet
+        worker.wait_for("are not PEM files that match")
+        put((mine / "ca.pem").read_text() + (new / "ca.pem").read_text(), mine / "ca.pem")
+        put((new / "client.crt").read_text(), mine / "client.crt")
+        worker.wait_for("the certificates have changed")
+        cluster.feed(200)
+        cluster.counted()
+        secured.replace_authority(new)
+        cluster.feed(200)
+        cluster.counted(120)
+        assert worker.terminate() == 0, cluster.story()
+        assert cluster.totals()[1] == cluster.produced
+    finally:
+        cluster.close()

@@ -1,4 +1,4 @@
-"""What a `Retry` says about a failed attempt, and the attempts of a runner on which no record waits."""
+"""The verdict of a `Retry` about a failed attempt, and the attempts of a runner on which no record waits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def verdict(retry: Retry, ctx: NodeContext, error: Exception, attempt: int) -> V
 def bind_at_once(ctx: NodeContext, operator: Operator, retry: Retry, store: str) -> ProcessFn:
     """The operator on a runner that goes through history: the attempts follow each other without a wait.
 
-    The order of all records stays. A failure of a service ends the run, which is started again when the service is back.
+    The order of all records stays. A failure of a service ends the run. Somebody starts the run again when the service
+    is back.
     """
     if retry.times is None:
         raise UnsupportedOperation(
@@ -57,7 +58,7 @@ def bind_at_once(ctx: NodeContext, operator: Operator, retry: Retry, store: str)
     run, release, discard = operator.bind(held), held.release, held.discard
 
     def failed(error: Exception, attempt: int) -> bool:
-        """Whether the record is tried again."""
+        """Returns True if the record is tried again."""
         if isinstance(error, (ProcessingFailed, *NO_FAULT_OF_THE_RECORD)):
             raise error
         answer = verdict(retry, ctx, error, attempt)

@@ -110,8 +110,8 @@ class _WindowUpdate:
         left: _Row | None = None
         left_exists = right_exists = False
         previous: int | None = None
-        newest_first: Iterable[tuple[int, Any, int]] = list(
-            self.fetch(self.key, max(0, timestamp - 2 * difference), timestamp + 1, reverse=True)
+        newest_first: Iterable[tuple[int, Any, int]] = self.fetch(
+            self.key, max(0, timestamp - 2 * difference), timestamp + 1, reverse=True
         )
         for start, aggregate, latest in newest_first:
             starts.add(start)
@@ -147,7 +147,7 @@ class _WindowUpdate:
         right: _Row | None = None
         right_exists = False
         previous: int | None = None
-        for start, aggregate, latest in list(self.fetch(self.key, 0, timestamp + 1)):
+        for start, aggregate, latest in self.fetch(self.key, 0, timestamp + 1):
             starts.add(start)
             if start == 0:
                 combined = (aggregate, latest)

@@ -48,7 +48,8 @@ def partition_it_came_from(topic: str, key: Any, value: ParkedRecord, count: int
 class Staged(Operator):
     """Runs an operator of one function; a record whose call raises goes to the child of ``sinks`` for its next delay.
 
-    With ``again`` the records are `ParkedRecord` that come back. ``named`` is the operator's name in letters and counters.
+    With ``again`` the records are `ParkedRecord` that come back. ``named`` is the operator's name in letters and
+    counters.
     """
 
     persistent_name = "Staged"

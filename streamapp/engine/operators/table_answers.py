@@ -1,7 +1,7 @@
 """``on_error`` of tables: a row whose function raises is not in the result, as if the function had returned None.
 
-So the result stays a function of the table in front: a join that reads the row, and a later change that takes the row's
-old value back, come to the same answer.
+The result stays a function of the table in front. A join that reads the row, and a later change that takes the old
+value back, get the same answer.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def new_and_old(
     on_error: Answer | Chooser | None,
     instead: Any = None,
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The function for new values, which answers for an exception and gives ``instead``, and the function for old ones."""
+    """The function for new values, which answers for an exception and gives ``instead``, and the function for old
+    values."""
     if on_error is None:
         return function, function
     failures, name = ctx.failures, ctx.name

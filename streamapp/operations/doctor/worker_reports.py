@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from streamapp._base.worker_client import open_worker
 from streamapp.errors import BrokerError
 
 __all__ = ["WorkerReport", "ask_workers"]
@@ -49,7 +48,7 @@ def _address(url: str) -> str:
 
 def _ask(url: str) -> WorkerReport:
     try:
-        with urllib.request.urlopen(f"{url}/status", timeout=_SECONDS) as response:
+        with open_worker(f"{url}/status", seconds=_SECONDS) as response:
             status = json.load(response)
     except (OSError, ValueError) as error:
         return WorkerReport(url, None, str(error))

@@ -102,6 +102,13 @@ class Committer:
             self._outputs.roll_back()
         self._begin_outputs()
 
+    def follow_files(self) -> None:
+        """Nothing was processed since the last commit: new certificates have their chance."""
+        if self._ledger.follow_files():
+            self._begin_outputs()
+        if self._outputs is not self._ledger:
+            self._outputs.accepted()
+
     def write_metadata(self, member: Member | None) -> None:
         """Commits the same offsets once more, as the member and outside a transaction, before others go on from them.
 

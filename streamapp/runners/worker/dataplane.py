@@ -345,6 +345,8 @@ class DataPlane(threading.Thread):
         if not tasks or self._member is None:
             if self.fetcher.at_end:
                 self.progress.made()
+            if self._member is not None:
+                self._committer.follow_files()
             return
         began, waiting = time.monotonic(), self._waiting_bytes()
         self._committer.commit(tasks, self._member, self._works_on)

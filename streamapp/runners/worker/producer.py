@@ -14,6 +14,7 @@ from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException
 
+from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.refused import NO_TOPIC, is_refusal
 from streamapp.broker.transacting import abandon_transaction, open_transactions
 from streamapp.config import StreamsConfig
@@ -86,6 +87,7 @@ class RecordProducer:
         self._refusals = Refusals()
         self._knows_refusals = False
         self._settings = producer_settings(config, transactional_id)
+        self._files = CertificateFiles(self._settings)
         self._renew()
 
     def _renew(self) -> None:
@@ -103,7 +105,8 @@ class RecordProducer:
         open_transactions(self.client, PATIENCE_SECONDS)
 
     def begin(self) -> None:
-        """Begins a transaction."""
+        """Begins a transaction, with a new client if the certificates have changed: the old one has nothing on its way."""
+        self.follow_files()
         with self._naming_errors():
             self.client.begin_transaction()
         self._in_transaction = True
@@ -155,6 +158,20 @@ class RecordProducer:
         self._renew()
         if self._transactional:
             self.open()
+
+    def follow_files(self) -> bool:
+        """Takes a new client if the certificates in its files have changed; call it when nothing is on its way that counts.
+
+        librdkafka reads the files when a client is opened. A transaction that has begun is given up. True: there is a new client.
+        """
+        if not self._files.changed():
+            return False
+        if self._in_transaction:
+            abandon_transaction(self.client)
+        self._renew()
+        if self._transactional:
+            self.open()
+        return True
 
     # Records.
 
@@ -220,7 +237,9 @@ class RecordProducer:
         return waiting * size // max(1, records)
 
     def accepted(self) -> None:
-        """Everything is committed: results that were refused have met their handler."""
+        """Everything is committed: results that were refused have met their handler, and the client may be a new one."""
+        if not self._transactional and not len(self.client):
+            self.follow_files()
         if self._knows_refusals:
             self._refusals.clear()
             self._knows_refusals = False

@@ -82,3 +82,14 @@ def test_rights_of_sources_by_pattern_are_those_of_the_topics_that_match() -> No
         ("out", "Write"),
         ("side", "Write"),
     }
+
+
+def test_rights_of_consumers_are_their_groups_and_topics() -> None:
+    builder = StreamsBuilder(StreamsConfig("app", default_key_serde=TEXT, default_value_serde=TEXT))
+    builder.stream("in").to("out")
+    plan = builder.build().plan()
+    more = set(acls_of(plan, [], consumers={"app-charge": ["orders"]})) - set(acls_of(plan, []))
+    assert {(acl.resource, acl.name, acl.operation) for acl in more} == {
+        ("group", "app-charge", "Read"),
+        ("topic", "orders", "Read"),
+    }

@@ -104,9 +104,11 @@ def outcome(action: Callable[..., Any], *arguments: Any) -> str:
     try:
         action(*arguments)
     except (StreamsError, ValueError) as error:
-        assert len(str(error)) < 4_000, len(str(error))
-        return "refused"
-    return "taken"
+        said = str(error)
+    else:
+        return "taken"
+    assert len(said) < 4_000, len(said)
+    return "refused"
 
 
 def write_json(schema: Any, value: Any) -> bytes:

@@ -110,3 +110,25 @@ def test_types_without_one_schema_are_refused(kind: Any, why: str) -> None:
 def test_neither_schema_nor_type() -> None:
     with pytest.raises(ConfigError, match="needs a schema, or a type"):
         AvroSerde()
+
+
+class Sums(msgspec.Struct, frozen=True):
+    count: int = 0
+    name: str | None = None
+
+
+def test_values_that_are_read_back_as_they_were_written_are_known() -> None:
+    """An aggregation goes on with such a result without reading its bytes."""
+    assert AvroSerde(type=Sums).exact is Sums
+    doubled = {"type": "record", "name": "Sums", "fields": [{"name": "count", "type": "double"}]}
+    more = {
+        **doubled,
+        "fields": [{"name": "count", "type": "int"}, {"name": "more", "type": "int", "default": 0}],
+    }
+    for inexact in (
+        AvroSerde(doubled, type=Sums),  # an int comes back as a float
+        AvroSerde(more, type=Sums),  # the name is not written
+        AvroSerde(type=Sums, version=1),  # the registry's schema is not known yet
+        AvroSerde(type=Sums, fields=["count"]),
+    ):
+        assert inexact.exact is None

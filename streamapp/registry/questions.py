@@ -56,8 +56,8 @@ def plain_references(references: tuple[SchemaReference, ...]) -> tuple[Any, ...]
 def field_of(answer: Any, what: str) -> Any:
     if what == "guid" and not answer.get("guid"):
         raise SchemaRegistryError(
-            'the schema registry gives no GUIDs, which schema_id_in="header" needs: Confluent Schema Registry has them since '
-            '8.0. Write with schema_id_in="payload"'
+            'the schema registry gives no GUIDs, which schema_id_in="header" needs: '
+            'Confluent Schema Registry has them since 8.0. Write with schema_id_in="payload"'
         )
     return answer[what]
 

@@ -1,0 +1,77 @@
+"""Asking a worker's web server from outside: commands, the doctor, tests. The environment says who asks."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import os
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+from streamapp._base.secrets import from_environment
+from streamapp.errors import ConfigError
+
+__all__ = ["LOGIN", "open_worker"]
+
+_TOKEN, _USER, _PASSWORD = "STREAMAPP_WEB_TOKEN", "STREAMAPP_WEB_USER", "STREAMAPP_WEB_PASSWORD"
+_AUTHORITIES = "STREAMAPP_WEB_SSL_CA_LOCATION"
+
+LOGIN = f"Set {_TOKEN}_FILE, or {_USER} and {_PASSWORD}_FILE (docs/security.md)"
+
+
+class _Stays(urllib.request.HTTPRedirectHandler):
+    """A login goes to the worker that was named, and nowhere else."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> None:
+        return None
+
+
+def open_worker(
+    url: str, *, method: str = "GET", seconds: float, environ: Mapping[str, str] | None = None
+) -> Any:
+    """The answer of a worker, as ``urllib.request.urlopen`` gives it, with the login that the environment has.
+
+    Raises `OSError` as urlopen does, and `ConfigError` for a login that is none.
+    """
+    environ = os.environ if environ is None else environ
+    host = urlsplit(url).hostname or ""
+    if host.endswith(".localhost"):  # a worker of this machine, under a name that not every system knows
+        url = url.replace(host, "127.0.0.1", 1)
+    request = urllib.request.Request(url, method=method, headers=_login(environ))
+    handlers: list[urllib.request.BaseHandler] = [_Stays()]
+    authorities = environ.get(_AUTHORITIES)
+    if authorities and url.startswith("https:"):
+        try:
+            context = ssl.create_default_context(cafile=authorities)
+        except OSError as error:
+            raise ConfigError(
+                f"{_AUTHORITIES} is {authorities}, which is no file of certificates: {error}"
+            ) from None
+        handlers.append(urllib.request.HTTPSHandler(context=context))
+    return urllib.request.build_opener(*handlers).open(request, timeout=seconds)
+
+
+def _login(environ: Mapping[str, str]) -> dict[str, str]:
+    token, password = from_environment(environ, _TOKEN), from_environment(environ, _PASSWORD)
+    user = environ.get(_USER) or None
+    if (user is None) != (password is None):
+        raise ConfigError(f"{_USER} and {_PASSWORD} only work together: set both")
+    if token is not None and user is not None:
+        raise ConfigError(f"{_TOKEN} and {_USER} exclude each other: set one of them")
+    if token is not None:
+        return {"Authorization": f"Bearer {token.strip()}"}
+    if user is None:
+        return {}
+    return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}

@@ -1,0 +1,114 @@
+"""Certificates that change while clients run: new connections are made with what the files say then."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from streamapp.errors import ConfigError
+
+__all__ = ["CertificateFiles", "FollowingContext", "stamps"]
+
+logger: logging.Logger = logging.getLogger("streamapp.kafka")
+
+LOOK_SECONDS = 1.0
+"""Files are looked at that often, by a client that works."""
+_FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+
+
+def stamps(*paths: str | None) -> list[Any]:
+    """Changes when one of the files does, also when a symbolic link leads elsewhere, as with mounted secrets."""
+    found: list[Any] = []
+    for path in paths:
+        try:
+            state = os.stat(path) if path is not None else None
+        except OSError:
+            state = None
+        found.append(state and (state.st_ino, state.st_mtime_ns, state.st_size))
+    return found
+
+
+class CertificateFiles:
+    """The files of a librdkafka client, which reads them once, when it is opened.
+
+    The owner of the client asks `changed` where it can open a new client. A file is replaced before another one: as
+    long as the files do not belong together, or one is missing, nothing has changed.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._paths: list[str | None] = [settings.get(name) for name in _FILES]
+        self._password: str | None = settings.get("ssl.key.password")
+        self._used = self._refused = stamps(*self._paths)
+        self._looked = time.monotonic()
+
+    def changed(self) -> bool:
+        """True once for each change."""
+        now = time.monotonic()
+        if not any(self._paths) or now - self._looked < LOOK_SECONDS:
+            return False
+        self._looked = now
+        seen = stamps(*self._paths)
+        if seen in (self._used, self._refused):
+            return False
+        try:
+            ca, certificate, key = self._paths
+            context_of(ca, certificate, key, self._password)
+        except ConfigError as error:
+            self._refused = seen
+            logger.warning("%s The clients keep their certificates until the files change again.", error)
+            return False
+        self._used = seen
+        logger.info("the certificates have changed: a client connects anew")
+        return True
+
+
+class FollowingContext(ssl.SSLContext):
+    """A TLS context for asyncio: each new connection gets the certificates that are in the files then."""
+
+    _make: Callable[[], ssl.SSLContext]
+    _paths: tuple[str | None, ...]
+    _stamps: list[Any]
+    _current: ssl.SSLContext
+
+    @classmethod
+    def of(
+        cls, ca: str | None, certificate: str | None, key: str | None, password: str | None
+    ) -> FollowingContext:
+        """Raises `ConfigError` for files that do not go together."""
+        following = cls(ssl.PROTOCOL_TLS_CLIENT)
+        following._paths = (ca, certificate, key)
+        following._stamps = stamps(*following._paths)
+        following._make = lambda: context_of(ca, certificate, key, password)
+        following._current = following._make()
+        return following
+
+    def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
+        seen = stamps(*self._paths)
+        if seen != self._stamps:
+            self._stamps = seen
+            try:
+                self._current = self._make()
+            except ConfigError as error:
+                logger.warning("%s The certificates before stay in use.", error)
+        return self._current.wrap_bio(*args, **options)
+
+
+def context_of(
+    ca: str | None, certificate: str | None, key: str | None, password: str | None
+) -> ssl.SSLContext:
+    """A TLS context of a client with PEM files. Raises `ConfigError` for missing files and files that do not match."""
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        if certificate:
+            # Asked for a password that it was not given, OpenSSL would ask the terminal.
+            context.load_cert_chain(certificate, key, password or "")
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            "The files in ssl_ca_location, ssl_certificate_location, ssl_key_location are not PEM files that match, or "
+            f"ssl_key_password is not the key's: {error}."
+        ) from error
+    return context

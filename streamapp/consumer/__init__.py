@@ -1,0 +1,23 @@
+"""Consumers for applications: a function is called for each record, in order, and only finished work is committed."""
+
+from streamapp.consumer.account import ConsumerMetrics, ConsumerStatus
+from streamapp.consumer.batching import Batch
+from streamapp.consumer.consume_options import ConsumeSettings
+from streamapp.consumer.consumer_record import ConsumerRecord
+from streamapp.consumer.offset_sinks import OffsetSink, PostgresOffsets, SqliteOffsets
+from streamapp.consumer.reliable import ReliableConsumer, SyncReliableConsumer
+from streamapp.consumer.verdicts import HandlerTimeout
+
+__all__ = [
+    "Batch",
+    "ConsumeSettings",
+    "ConsumerMetrics",
+    "ConsumerRecord",
+    "ConsumerStatus",
+    "HandlerTimeout",
+    "OffsetSink",
+    "PostgresOffsets",
+    "ReliableConsumer",
+    "SqliteOffsets",
+    "SyncReliableConsumer",
+]

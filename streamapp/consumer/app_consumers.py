@@ -1,0 +1,101 @@
+"""`AppConsumers`: the consumers of an `App`, which begin and end with its worker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from streamapp._base.prometheus import exposition
+from streamapp.consumer.account import ConsumerStatus, described
+from streamapp.consumer.consume_options import ConsumeOptions, ConsumeSettings
+from streamapp.consumer.consuming import Consuming
+from streamapp.consumer.reliable import handler_name
+from streamapp.errors import ConfigError
+
+__all__ = ["AppConsumers"]
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.2
+
+
+class AppConsumers:
+    """Each has a consumer group of its own, ``<application id>-<name of the function>``."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self._by_name: dict[str, Consuming] = {}
+        self._stopping = False
+
+    def add(
+        self,
+        topics: tuple[str, ...],
+        handler: Callable[..., Any],
+        name: str | None,
+        settings: ConsumeSettings,
+    ) -> None:
+        """A consumer of the application. Raises `ConfigError`."""
+        operator = name or handler_name(handler)
+        group = f"{self._app.config.application_id}-{operator}"
+        if group in self._by_name:
+            raise ConfigError(f"two consumers are called {operator}: give one of them another name=")
+        try:
+            options = ConsumeOptions(
+                name=group,
+                topics=topics,
+                handler=handler,
+                config=self._app.config,
+                operator=operator,
+                **settings,
+            )
+        except TypeError as exc:
+            raise ConfigError(f"consume() of {operator}: {exc}") from None
+        if not self._by_name and not hasattr(self._app, "streams"):
+            self._add_pages()
+        self._by_name[group] = Consuming(options)
+
+    def _add_pages(self) -> None:
+        """``/status`` and ``/metrics`` of an application without a topology."""
+        application = {"application": self._app.config.application_id}
+
+        async def status(view: Any, request: Any) -> Any:
+            return view.json(application | {"consumers": [each.as_json() for each in self.statuses]})
+
+        async def metrics(view: Any, request: Any) -> Any:
+            text = exposition(described(self.statuses), application)
+            return view.text(text, content_type="text/plain")
+
+        self._app.page("/status", name="status")(status)
+        self._app.page("/metrics", name="metrics")(metrics)
+
+    @property
+    def statuses(self) -> tuple[ConsumerStatus, ...]:
+        """All consumers at this moment."""
+        return tuple(consuming.status() for consuming in self._by_name.values())
+
+    def start(self) -> None:
+        """Begins; a consumer that fails ends the worker."""
+        for consuming in self._by_name.values():
+            consuming.start(asyncio.get_running_loop())
+            self._app.add_future(self._watch(consuming))
+
+    async def stop(self, seconds: float) -> None:
+        """Waits for what is in work, and commits."""
+        self._stopping = True
+        for consuming in self._by_name.values():
+            consuming.stop()
+        until = asyncio.get_running_loop().time() + seconds
+        while not all(consuming.ended.is_set() for consuming in self._by_name.values()):
+            if asyncio.get_running_loop().time() > until:
+                logger.warning("consumers have not come to their end within %g s", seconds)
+                return
+            await asyncio.sleep(0.02)
+
+    async def _watch(self, consuming: Consuming) -> None:
+        while not consuming.ended.is_set():
+            await asyncio.sleep(_LOOK_SECONDS)
+        if consuming.failure is not None and not self._stopping:
+            logger.critical("this worker ends: %s", consuming.failure)
+            await self._app.crash(consuming.failure)

@@ -1,0 +1,58 @@
+"""Micro-batches: their bounds, and their size, which follows the time that the handler takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamapp.errors import ConfigError
+
+__all__ = ["AdaptiveSize", "Batch"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """The handler gets a list of records of one partition, at least one and at most ``records`` of ``bytes``.
+
+    ``linger_ms``: a batch that is not full waits so long for more. ``target_ms``: batches become larger while the
+    handler takes less time than this, and smaller when it takes more. Raises `ConfigError`.
+
+    >>> Batch(records=100).bytes
+    1048576
+    """
+
+    records: int = 500
+    bytes: int = 1 << 20
+    linger_ms: int = 0
+    target_ms: int = 200
+
+    def __post_init__(self) -> None:
+        for name, least in (("records", 1), ("bytes", 1), ("linger_ms", 0), ("target_ms", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigError(f"{name} of Batch is an int, at least {least}, not {value!r}")
+
+
+class AdaptiveSize:
+    """The number of records in the next batch of a partition: it begins with 1, and doubles while batches are quick.
+
+    >>> size = AdaptiveSize(Batch(records=100, target_ms=200))
+    >>> for _ in range(4): size.took(size.records, 10.0)
+    >>> size.records
+    16
+    >>> size.took(16, 800.0)
+    >>> size.records
+    4
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self.records: int = 1
+
+    def took(self, records: int, milliseconds: float) -> None:
+        """A batch of so many records took so long. Batches that were not full say nothing about larger ones."""
+        target = self._batch.target_ms
+        if milliseconds > target:
+            self.records = max(1, min(self.records, int(records * target / milliseconds)))
+        elif records >= self.records:
+            within = int(records * target / milliseconds) if milliseconds > 0 else 2 * records
+            self.records = max(1, min(self._batch.records, 2 * records, within))

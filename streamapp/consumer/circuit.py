@@ -1,0 +1,46 @@
+"""`Circuit`: a service that fails, and when it is asked again."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from streamapp.consumer.verdicts import short
+from streamapp.on_error import Backoff
+
+__all__ = ["Circuit"]
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class Circuit:
+    """Open while a service fails. The dispatcher holds a lock around every call; ``now`` is seconds of its clock."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._attempts = name, 0
+        self.error: str | None = None
+        """The service's last error; None: the circuit is closed."""
+        self.since: int | None = None
+        """Since when, in ms since the epoch."""
+        self.due: float = 0.0
+        """When one record may ask again."""
+
+    def opened(self, error: Exception, backoff: Backoff, now: float) -> None:
+        """The service has failed, for the first time or again."""
+        if self.error is None:
+            self.since = time.time_ns() // 1_000_000
+            logger.warning(
+                "%s: a service fails (%s); no further record is handed out until it answers",
+                self._name,
+                short(error),
+            )
+        self.error = short(error)
+        self._attempts += 1
+        self.due = now + backoff.delay_ms(self._attempts) / 1000
+
+    def closed(self) -> None:
+        """The service answers."""
+        if self.since is not None:
+            seconds = time.time() - self.since / 1000
+            logger.info("%s: the service answers after %.1f s", self._name, seconds)
+        self.error, self.since, self._attempts = None, None, 0

@@ -1,0 +1,148 @@
+"""`Commits`: the commits of one member: what is done, what is saved in a database first, and what has to be certain."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from streamapp._base.failpoints import hit
+from streamapp.consumer.consume_options import ConsumeOptions
+from streamapp.consumer.dispatcher import Dispatcher
+from streamapp.consumer.lanes import Unit
+from streamapp.consumer.offset_sinks import SinkFenced
+from streamapp.consumer.sinking import Sinking
+from streamapp.consumer.verdicts import short
+from streamapp.errors import BrokerError
+from streamapp.records import TopicPartition
+
+__all__ = ["Commits"]
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_ANSWER_SECONDS = 5.0
+_PASSING = (
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.STALE_MEMBER_EPOCH,
+    KafkaError.FENCED_MEMBER_EPOCH,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._WAIT_COORD,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._NO_OFFSET,
+    KafkaError._STATE,
+    KafkaError._ASSIGNMENT_LOST,
+)
+
+
+class Commits:
+    """`commit` and `serve` are for the thread that polls, `commit_first` for the others."""
+
+    def __init__(
+        self,
+        options: ConsumeOptions,
+        dispatcher: Dispatcher,
+        sinking: Sinking | None,
+        client: Callable[[], Consumer],
+    ) -> None:
+        self._options, self._dispatcher, self._sinking = options, dispatcher, sinking
+        self._client = client
+        self._requests: SimpleQueue[tuple[set[TopicPartition], Future[bool]]] = SimpleQueue()
+        self._with_metadata = True
+        self._refused = False
+
+    def refuse(self) -> None:
+        """Nobody serves requests any more."""
+        self._refused = True
+        while not self._requests.empty():
+            self._requests.get()[1].set_result(False)
+
+    def commit(self, sources: Collection[TopicPartition] | None = None) -> bool:
+        """Commits what has got further; False: some of it is not committed, and comes with the next commit."""
+        positions = self._dispatcher.positions(sources)
+        if self._sinking is not None:
+            positions = self._save(self._sinking, positions)
+        return self._commit(positions)
+
+    def _save(
+        self, sinking: Sinking, positions: Mapping[TopicPartition, tuple[int, str]]
+    ) -> dict[TopicPartition, tuple[int, str]]:
+        """Writes positions that no transaction of a handler has: of records that were skipped, or are dead letters."""
+        saved = {}
+        for source, position in positions.items():
+            partition = self._dispatcher.partition(source)
+            if partition is None:
+                continue
+            try:
+                if partition.saved != position:
+                    sinking.commit(partition, (), lambda items, connection: None)
+                saved[source] = position
+            except SinkFenced:
+                self._dispatcher.forget([source])
+            except sinking.sink.errors as exc:
+                logger.warning("%s: %s is not saved: %s", self._options.name, source, short(exc))
+        return saved
+
+    def _commit(self, positions: Mapping[TopicPartition, tuple[int, str]]) -> bool:
+        if not positions:
+            return True
+        exact = self._options.guarantee == "at_most_once"
+        offsets = [
+            KafkaPartition(*source, offset, metadata if self._with_metadata else "")
+            for source, (offset, metadata) in positions.items()
+        ]
+        try:
+            found: Any = self._client().commit(offsets=offsets, asynchronous=False)
+            errors = [each.error for each in found if each.error is not None]
+        except KafkaException as exc:
+            errors = [exc.args[0]]
+        if not errors:
+            hit("consumer-committed")
+            self._dispatcher.committed(positions)
+            return True
+        if errors[0].code() == KafkaError.OFFSET_METADATA_TOO_LARGE and self._with_metadata and not exact:
+            logger.warning(
+                "%s: brokers take no metadata of this size (offset.metadata.max.bytes); a restart repeats records "
+                "behind the first that is not done",
+                self._options.name,
+            )
+            self._with_metadata = False
+            return self._commit(positions)
+        if errors[0].code() not in _PASSING and not errors[0].retriable():
+            self._dispatcher.fail(BrokerError(f"{self._options.name} cannot commit: {errors[0].str()}"))
+        else:
+            logger.info("%s: not committed yet: %s", self._options.name, errors[0].str())
+        return False
+
+    def commit_first(self, units: Sequence[Unit]) -> Sequence[Unit]:
+        """At most once: commits that the records of units are done, and returns the units whose commit is certain."""
+        waiting = list(units)
+        while waiting and self._dispatcher.failure is None and not self._refused:
+            done: Future[bool] = Future()
+            self._requests.put(({unit.partition.source for unit in waiting}, done))
+            self._dispatcher.wake()
+            try:
+                certain = done.result(_ANSWER_SECONDS)
+            except TimeoutError:
+                certain = False
+            waiting = [unit for unit in waiting if self._dispatcher.owns(unit.partition)]
+            if certain:
+                return waiting
+        return []
+
+    def serve(self) -> None:
+        """Makes the commits that other threads wait for."""
+        while not self._requests.empty():
+            sources, done = self._requests.get()
+            done.set_result(self.commit(sources))

@@ -1,0 +1,234 @@
+"""The settings of a consumer, checked where they are given."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict, get_args
+
+from streamapp._base.callables import accepts
+from streamapp._base.names import check_name, check_topic_name
+from streamapp.config import StreamsConfig
+from streamapp.consumer.batching import Batch
+from streamapp.consumer.offset_sinks import OffsetSink
+from streamapp.errors import ConfigError, TopologyError
+from streamapp.on_error import Answer, Chooser, OnError, Retry, check_on_error
+from streamapp.runners.connection import client_of
+from streamapp.serdes import BytesSerde, Serde
+from streamapp.serdes.base import check_serde
+
+__all__ = ["ConsumeOptions", "ConsumeSettings", "Guarantee", "Ordered"]
+
+Ordered = Literal["key", "partition"]
+"""Records of a key, or all records of a partition, are handled one after the other."""
+
+Guarantee = Literal["at_least_once", "at_most_once", "exactly_once"]
+
+_POSITIVE = (
+    "parallelism",
+    "buffer_records",
+    "buffer_bytes",
+    "commit_interval_ms",
+    "handler_timeout_ms",
+    "revoke_timeout_ms",
+    "close_timeout_ms",
+)
+
+
+class ConsumeSettings(TypedDict, total=False):
+    """The settings that `App.consume`, `ReliableConsumer` and `SyncReliableConsumer` share; all are optional."""
+
+    key_serde: Serde[Any]
+    """Default: ``default_key_serde`` of the configuration, else bytes."""
+    value_serde: Serde[Any]
+    ordered_by: Ordered
+    """``"key"`` (default) or ``"partition"``."""
+    parallelism: int
+    """Calls of the handler at a time (default 16)."""
+    batch: Batch
+    """The handler gets lists of records."""
+    on_error: OnError
+    """The answer to an exception of the handler; default: ``processing_exception_handler``, ``"fail"``."""
+    guarantee: Guarantee
+    """``"at_least_once"`` (default), ``"at_most_once"``, or ``"exactly_once"`` together with ``offsets``."""
+    offsets: OffsetSink
+    """The database that takes the offsets; the handler gets its connection as a second argument."""
+    buffer_records: int
+    """Records that wait in memory, over all partitions (default 10,000); each partition has an equal share."""
+    buffer_bytes: int
+    """Bytes of these records (default 32 MiB)."""
+    commit_interval_ms: int
+    """Default 1,000."""
+    handler_timeout_ms: int
+    """After so long a coroutine is cancelled, and a call on a thread ends the consumer (default 300,000)."""
+    revoke_timeout_ms: int
+    """A rebalance waits so long for records in work (default 10,000)."""
+    close_timeout_ms: int
+    """A stop waits so long for records in work (default 30,000)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumeOptions:
+    """All settings of a consumer; ``name`` is its consumer group. Raises `ConfigError`."""
+
+    name: str
+    topics: Sequence[str]
+    handler: Callable[..., Any]
+    config: StreamsConfig
+    operator: str
+    key_serde: Serde[Any] | None = None
+    value_serde: Serde[Any] | None = None
+    ordered_by: Ordered = "key"
+    parallelism: int = 16
+    batch: Batch | None = None
+    on_error: OnError | None = None
+    guarantee: Guarantee = "at_least_once"
+    offsets: OffsetSink | None = None
+    buffer_records: int = 10_000
+    buffer_bytes: int = 32 << 20
+    commit_interval_ms: int = 1_000
+    handler_timeout_ms: int = 300_000
+    revoke_timeout_ms: int = 10_000
+    close_timeout_ms: int = 30_000
+
+    def __post_init__(self) -> None:
+        try:
+            check_name(self.name, "the consumer's name")
+            for topic in self.topics:
+                check_topic_name(topic, "the topic")
+        except TopologyError as exc:
+            raise ConfigError(str(exc)) from None
+        if not self.topics:
+            raise ConfigError(f"the consumer {self.name} needs a topic")
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{name} has to be a positive int, not {value!r}")
+        for name, kind in (("ordered_by", Ordered), ("guarantee", Guarantee)):
+            if getattr(self, name) not in get_args(kind):
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(get_args(kind))}"
+                )
+        for name in ("key_serde", "value_serde"):
+            if getattr(self, name) is not None:
+                check_serde(getattr(self, name), name)
+        if self.batch is not None and not isinstance(self.batch, Batch):
+            raise ConfigError(f"batch is a Batch, not {self.batch!r}")
+        self._check_guarantee()
+        self._check_handler()
+        if self.on_error is not None:
+            check_on_error(self.on_error, f"consumer {self.name}")
+        self._check_retry()
+        self._check_letters()
+
+    @property
+    def asynchronous(self) -> bool:
+        """The handler is a coroutine function."""
+        call = getattr(self.handler, "__call__", None)  # noqa: B004
+        return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(call)
+
+    @property
+    def retry(self) -> Retry | None:
+        return self.on_error if isinstance(self.on_error, Retry) else None
+
+    @property
+    def serdes(self) -> tuple[Serde[Any], Serde[Any]]:
+        return (
+            self.key_serde or self.config.default_key_serde or BytesSerde(),
+            self.value_serde or self.config.default_value_serde or BytesSerde(),
+        )
+
+    @property
+    def processing_answer(self) -> Answer | Chooser:
+        """The answer to an error of the handler, without its retries."""
+        if isinstance(self.on_error, Retry):
+            return self.on_error.then
+        return self.config.processing_exception_handler if self.on_error is None else self.on_error
+
+    @property
+    def undecodable_answer(self) -> Answer | Chooser:
+        """The answer to bytes that cannot be decoded. Another attempt would change nothing."""
+        if self.on_error is None:
+            return self.config.deserialization_exception_handler
+        return self.processing_answer
+
+    def client(self) -> dict[str, Any]:
+        """librdkafka's settings for a member of the group."""
+        config, client = self.config, client_of(self.config)
+        defaults: dict[str, Any] = {
+            "session.timeout.ms": config.session_timeout_ms,
+            "heartbeat.interval.ms": max(1, min(3_000, config.session_timeout_ms // 3)),
+            "partition.assignment.strategy": "cooperative-sticky",
+        }
+        if client.get("group.protocol") == "consumer":
+            defaults = {}  # brokers decide (KIP-848)
+        if config.group_instance_id is not None:
+            defaults["group.instance.id"] = config.group_instance_id
+        if config.client_rack is not None:
+            defaults["client.rack"] = config.client_rack
+        return {
+            "max.poll.interval.ms": max(config.max_poll_interval_ms, config.session_timeout_ms),
+            "queued.max.messages.kbytes": 16_384,
+            "fetch.wait.max.ms": 100,
+            **defaults,
+            **client,
+            "group.id": self.name,
+            "auto.offset.reset": config.auto_offset_reset,
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+        }
+
+    def _check_guarantee(self) -> None:
+        if (self.guarantee == "exactly_once") != (self.offsets is not None):
+            raise ConfigError(
+                "guarantee='exactly_once' and offsets=... go together: a database, such as PostgresOffsets(...), takes "
+                "the offsets into the handler's transaction. From topics to topics, take an agent or a topology of an "
+                "App with exactly_once_v2"
+            )
+        if self.offsets is not None and not isinstance(self.offsets, OffsetSink):
+            raise ConfigError(f"offsets is an OffsetSink, such as PostgresOffsets(...), not {self.offsets!r}")
+        if self.offsets is not None and self.asynchronous:
+            raise ConfigError(
+                "offsets=... needs a plain function as handler: the transaction runs on a thread, and the function "
+                "gets the connection as its second argument"
+            )
+
+    def _check_handler(self) -> None:
+        takes = 1 if self.offsets is None else 2
+        if not accepts(self.handler, takes):
+            what = "list of records" if self.batch else "record"
+            also = " and the database's connection" if takes == 2 else ""
+            raise ConfigError(
+                f"the handler of {self.name} is a function of one {what}{also}, not {self.handler!r}"
+            )
+
+    def _check_retry(self) -> None:
+        retry = self.retry
+        if retry is None:
+            return
+        if self.guarantee == "at_most_once":
+            raise ConfigError(
+                'guarantee="at_most_once" calls the handler once for a record: on_error takes "skip", "dead_letter" or '
+                '"fail", no Retry'
+            )
+        if retry.by == "key" and self.ordered_by == "partition":
+            raise ConfigError(
+                'Retry.by_key lets other keys go on, and ordered_by="partition" keeps their order: take '
+                'Retry.in_place, or ordered_by="key"'
+            )
+        if retry.key_serde is not None or retry.value_serde is not None:
+            raise ConfigError("Retry of a consumer needs no serdes: records wait as the bytes that they are")
+
+    def _check_letters(self) -> None:
+        if self.config.dead_letter_queue_topic is not None:
+            return
+        answers: set[object] = {self.on_error} if isinstance(self.on_error, str) else set()
+        if self.retry is not None:
+            answers |= self.retry.answers
+        if "dead_letter" in answers:
+            raise ConfigError(
+                f"{self.name} sends records to the dead letters, and there is no topic for them. Set "
+                "dead_letter_queue_topic, or give on_error (of a Retry: then and when_full) another answer"
+            )

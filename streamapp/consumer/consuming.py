@@ -1,0 +1,152 @@
+"""`Consuming`: the threads of one consumer, from start to end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+
+from confluent_kafka import KafkaException
+
+from streamapp.consumer.account import ConsumerMetrics, ConsumerStatus
+from streamapp.consumer.consume_options import ConsumeOptions
+from streamapp.consumer.dispatcher import Dispatcher
+from streamapp.consumer.handling import Handling
+from streamapp.consumer.pump import Pump
+from streamapp.consumer.sinking import Sinking
+from streamapp.consumer.subscription import Subscription
+from streamapp.errors import BrokerError, ConfigError
+from streamapp.producer import SyncReliableProducer
+
+__all__ = ["Consuming"]
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class Consuming:
+    """One consumer without a face: `start` once, `stop` from any thread, `ended` to wait for."""
+
+    def __init__(self, options: ConsumeOptions) -> None:
+        self.options: ConsumeOptions = options
+        self._dispatcher = Dispatcher(options)
+        self._stopping = threading.Event()
+        self.ended: threading.Event = threading.Event()
+        self._state = "starting"
+        self._thread: threading.Thread | None = None
+
+    @property
+    def failure(self) -> Exception | None:
+        """The reason for which the consumer has ended by itself."""
+        return self._dispatcher.failure
+
+    def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Opens the clients, and begins; brokers are not waited for. Raises `ConfigError`."""
+        options = self.options
+        if self._thread is not None:
+            raise ConfigError(f"the consumer {options.name} was started already; make another one")
+        sinking = None
+        if options.offsets is not None:
+            sinking = Sinking(options.offsets, options.name, self._dispatcher)
+        letters: SyncReliableProducer[bytes, bytes] | None = None
+        if options.config.dead_letter_queue_topic is not None:
+            letters = SyncReliableProducer(
+                options.name,
+                bootstrap_servers=options.config.bootstrap_servers,
+                client_properties=options.config.client_properties,
+            )
+        subscription = Subscription(options, self._dispatcher, sinking)
+        handling = Handling(options, self._dispatcher, letters, sinking)
+        pump = Pump(options, self._dispatcher, handling, loop, subscription.commits.commit_first)
+        self._thread = threading.Thread(
+            target=self._run, args=(subscription, pump, letters, sinking), name=options.name, daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Begins the end: nothing more is handed out, and `ended` is set when all is committed."""
+        self._stopping.set()
+        if self._thread is None:
+            self.ended.set()
+
+    def _run(
+        self,
+        subscription: Subscription,
+        pump: Pump,
+        letters: SyncReliableProducer[bytes, bytes] | None,
+        sinking: Sinking | None,
+    ) -> None:
+        dispatcher = self._dispatcher
+        try:
+            if sinking is not None:
+                sinking.sink.create()
+            if letters is not None:
+                letters.__enter__()
+            subscription.check_topics()
+            pump.start()
+            self._state = "running"
+            while not self._stopping.is_set() and dispatcher.failure is None:
+                subscription.poll()
+        except KafkaException as exc:
+            dispatcher.fail(BrokerError(f"{self.options.name} cannot go on: {exc.args[0].str()}"))
+        except Exception as exc:
+            dispatcher.fail(exc)
+        self._state = "stopping"
+        try:
+            self._end(subscription, pump)
+            if letters is not None:
+                letters.__exit__(None, None, None)
+            if sinking is not None:
+                sinking.sink.close()
+        except Exception as exc:
+            dispatcher.fail(exc)
+        finally:
+            self._state = "stopped" if dispatcher.failure is None else "failed"
+            self._stopping.set()
+            self.ended.set()
+
+    def _end(self, subscription: Subscription, pump: Pump) -> None:
+        """Waits for what is in work, commits, and leaves the group."""
+        options, dispatcher = self.options, self._dispatcher
+        dispatcher.stop()
+        seconds = options.close_timeout_ms if dispatcher.failure is None else options.revoke_timeout_ms
+        subscription.finish(dispatcher.sources, seconds / 1000)
+        subscription.commits.refuse()
+        pump.stop()
+        subscription.close()
+        dispatcher.forget(dispatcher.sources)
+
+    def metrics(self) -> ConsumerMetrics:
+        """The account at this moment."""
+        return self._dispatcher.look()[0]
+
+    def status(self) -> ConsumerStatus:
+        """The consumer at this moment."""
+        metrics, partitions, paused = self._dispatcher.look()
+        circuit = self._dispatcher.circuit
+        running = self._dispatcher.running()
+        oldest, seconds = running[0] if running else (None, 0.0)
+        failure = self._dispatcher.failure
+        return ConsumerStatus(
+            self.options.name,
+            tuple(self.options.topics),
+            self._state,
+            None if failure is None else str(failure),
+            partitions,
+            metrics,
+            circuit.error,
+            circuit.since,
+            None if oldest is None else f"{oldest.partition.source} at {oldest.items[0].offset}",
+            round(seconds, 3),
+            paused,
+        )
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Waits for the end. False: the time is over."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while not self.ended.is_set():
+            left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
+            if left <= 0:
+                return False
+            self.ended.wait(left)  # in short steps: signals are answered
+        return True

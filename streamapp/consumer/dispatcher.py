@@ -1,0 +1,322 @@
+"""`Dispatcher`: what is handed out when. All of its state is under one lock; it calls neither Kafka nor the handler.
+
+The thread that polls puts records in, and the pump takes units out. The thread that has run a unit says what became of
+the records.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from streamapp.consumer.account import Account, ConsumerMetrics
+from streamapp.consumer.batching import Batch
+from streamapp.consumer.circuit import Circuit
+from streamapp.consumer.consume_options import ConsumeOptions
+from streamapp.consumer.done_offsets import DoneOffsets
+from streamapp.consumer.lanes import Item, PartitionLanes, Unit
+from streamapp.consumer.room import Room
+from streamapp.consumer.turns import Turns
+from streamapp.consumer.verdicts import Settled
+from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
+
+__all__ = ["Dispatcher"]
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_STEP_SECONDS = 0.05
+
+
+class Dispatcher:
+    """The records of all partitions of one consumer. Safe to use from several threads."""
+
+    def __init__(self, options: ConsumeOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options, self._clock = options, clock
+        self.changed: threading.Condition = threading.Condition()
+        self._partitions: dict[TopicPartition, PartitionLanes] = {}
+        self._turns = Turns(options.batch or Batch(records=1), self._partitions)
+        self._room = Room(options, self._partitions)
+        self._turned_away: deque[Unit] = deque()
+        self._running: dict[Unit, float] = {}
+        self._committed: dict[TopicPartition, tuple[int, str]] = {}
+        self._account = Account()
+        self.circuit: Circuit = Circuit(options.name)
+        self.failure: Exception | None = None
+        self.stopping: bool = False
+        """Nothing more is handed out."""
+
+    # ------------------------------------------------------------------ partitions come and go
+
+    def open(
+        self, source: TopicPartition, position: int | None, done: Iterable[int] = (), fence: int = 0
+    ) -> None:
+        """A partition is this member's now; ``done`` are records behind the position that need no work."""
+        partition = PartitionLanes(
+            source, DoneOffsets(position, done), by_key=self._options.ordered_by == "key"
+        )
+        partition.fence = fence
+        with self.changed:
+            self._partitions[source] = partition
+            self._committed.pop(source, None)
+            self._turns.add(source)
+
+    def close(
+        self, sources: Collection[TopicPartition], seconds: float, meanwhile: Callable[[], None]
+    ) -> bool:
+        """Hands out nothing more of some partitions, and waits for what is in work. False: the time is over.
+
+        ``meanwhile`` is called now and then.
+        """
+        deadline = time.monotonic() + seconds
+        with self.changed:
+            partitions = [self._partitions[source] for source in sources if source in self._partitions]
+            for partition in partitions:
+                partition.closed = True
+                self._account.returned += partition.drop_waiting()
+        while any(partition.in_work for partition in partitions) and time.monotonic() < deadline:
+            meanwhile()
+            with self.changed:
+                if any(partition.in_work for partition in partitions):
+                    self.changed.wait(max(0.0, min(_STEP_SECONDS, deadline - time.monotonic())))
+        with self.changed:
+            late = [unit for unit in self._running if unit.partition in partitions]
+        for unit in late:
+            logger.warning(
+                "%s does not wait any longer for the record of %s at offset %d; the next owner repeats it",
+                self._options.name,
+                unit.partition.source,
+                unit.items[0].offset,
+            )
+        return not late
+
+    def forget(self, sources: Collection[TopicPartition]) -> None:
+        """Partitions are another member's. Nothing of them is committed any more."""
+        with self.changed:
+            for source in sources:
+                partition = self._partitions.pop(source, None)
+                if partition is None:
+                    continue
+                partition.closed = partition.lost = True
+                self._account.returned += partition.drop_waiting() + partition.in_work
+                self._turns.remove(source)
+                self._committed.pop(source, None)
+                self._room.paused.discard(source)
+            self._turned_away = deque(unit for unit in self._turned_away if not unit.partition.lost)
+            self.changed.notify_all()
+
+    @property
+    def any_paused(self) -> bool:
+        """True while some partition is paused."""
+        return bool(self._room.paused)
+
+    def wake(self) -> None:
+        """Ends the waits of all threads."""
+        with self.changed:
+            self.changed.notify_all()
+
+    @property
+    def sources(self) -> list[TopicPartition]:
+        with self.changed:
+            return sorted(self._partitions)
+
+    def owns(self, partition: PartitionLanes) -> bool:
+        """The partition is still this member's."""
+        return self._partitions.get(partition.source) is partition
+
+    # ------------------------------------------------------------------ records come
+
+    def take_in(self, source: TopicPartition, batch: RecordBatch) -> None:
+        """Takes records of a partition, in order. A partition that was given back takes none."""
+        with self.changed:
+            partition = self._partitions.get(source)
+            if partition is None or partition.closed:
+                return
+            if not partition.waiting:
+                self._turns.came(source, self._clock())
+            if partition.done.end is not None and batch.offsets[0] < partition.done.end:
+                logger.warning(
+                    "%s: the offsets of %s begin anew at %d: its log was cut off, or the topic was created anew",
+                    self._options.name,
+                    source,
+                    batch.offsets[0],
+                )
+                fence = partition.fence
+                self.forget([source])
+                self.open(source, None, (), fence)
+                partition = self._partitions[source]
+            done = partition.done
+            for at, offset in enumerate(batch.offsets):
+                if not done.take(offset):
+                    self._account.already_done += 1
+                    continue
+                self._account.taken += 1
+                headers = batch.headers[at] if batch.headers is not None else NO_HEADERS
+                item = Item(offset, batch.timestamps[at], batch.keys[at], batch.values[at], headers)
+                if self._room.turns_away(partition) and partition.is_parked(item):
+                    self._turned_away.append(partition.turn_away(item))
+                else:
+                    partition.add(item)
+            self.changed.notify_all()
+
+    def flow(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        """The partitions of which no more is to be fetched from now on, and those that have room again."""
+        with self.changed:
+            return self._room.change()
+
+    # ------------------------------------------------------------------ records go
+
+    def next_unit(self) -> Unit | None:
+        """The next unit to run, which counts as running; None: nothing may go. The caller holds the lock."""
+        now = self._clock()
+        if self.stopping or self.failure is not None or len(self._running) >= self._options.parallelism:
+            return None
+        unit = self._turned_away.popleft() if self._turned_away else self._take(now)
+        if unit is not None:
+            self._running[unit] = now
+        return unit
+
+    def _take(self, now: float) -> Unit | None:
+        asks = self.circuit.error is not None
+        if asks and (now < self.circuit.due or any(unit.probe for unit in self._running)):
+            return None
+        return self._turns.next(now, probe=asks)
+
+    def next_time(self) -> float | None:
+        """Seconds until something may go that may not go now. The caller holds the lock."""
+        times = [due for each in self._partitions.values() if (due := each.next_due()) is not None]
+        if self.circuit.error is not None:
+            times = [self.circuit.due]
+        else:
+            times += self._turns.times()
+        now = self._clock()
+        # Of what is due already, something else keeps it, and its end wakes the pump.
+        return min((at - now for at in times if at > now), default=None)
+
+    def started(self, units: Iterable[Unit]) -> None:
+        """At most once: the records of units count as done before the handler is called."""
+        with self.changed:
+            for unit in units:
+                unit.partition.done.finish(item.offset for item in unit.items)
+
+    def finished(self, unit: Unit, settled: Settled, seconds: float, called: int) -> None:
+        """A unit is over."""
+        partition, account = unit.partition, self._account
+        with self.changed:
+            began = self._running.pop(unit, None)
+            if began is None:
+                return
+            account.calls += called > 0
+            account.call_seconds += seconds
+            if called and settled.pause is None and not settled.back and not partition.lost:
+                self._turns.took(partition.source, called, seconds)
+            if partition.lost:
+                partition.in_work -= len(unit.items)
+            else:
+                over = [*settled.done, *settled.skipped, *settled.dead]
+                account.done += len(settled.done)
+                account.skipped += len(settled.skipped)
+                account.dead += len(settled.dead)
+                partition.done.finish(item.offset for item in over)
+                self._give_back(unit, settled)
+            if settled.pause is not None:
+                assert self._options.retry is not None
+                self.circuit.opened(settled.pause, self._options.retry.backoff, self._clock())
+            elif unit.probe and called:
+                self.circuit.closed()
+            self.changed.notify_all()
+        if settled.fail is not None:
+            self.fail(settled.fail)
+
+    def _give_back(self, unit: Unit, settled: Settled) -> None:
+        partition, back = unit.partition, settled.back
+        if partition.closed:
+            partition.finished(unit)
+            self._account.returned += len(back)
+            return
+        due = None if settled.delay_ms is None else self._clock() + settled.delay_ms / 1000
+        self._account.retries += len(back)
+        partition.put_back(unit, back, due)
+        retry = self._options.retry
+        if due is not None and retry is not None and retry.by == "partition":
+            partition.holding = unit.parts[0][0]
+
+    # ------------------------------------------------------------------ positions
+
+    def position_with(self, partition: PartitionLanes, offsets: Iterable[int]) -> tuple[int, str]:
+        """Position and metadata of a partition, as if these records were done."""
+        with self.changed:
+            found = partition.done.committed(offsets)
+        assert found is not None
+        return found
+
+    def mark_done(self, partition: PartitionLanes, items: Iterable[Item]) -> None:
+        """A transaction with these records is committed."""
+        with self.changed:
+            partition.done.finish(item.offset for item in items)
+
+    def positions(
+        self, sources: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, tuple[int, str]]:
+        """Position and metadata of each partition that has got further since the last commit."""
+        with self.changed:
+            found = {}
+            for source, partition in self._partitions.items():
+                if sources is not None and source not in sources:
+                    continue
+                position = partition.done.committed()
+                if position is not None and position != self._committed.get(source):
+                    found[source] = position
+        return found
+
+    def committed(self, positions: Mapping[TopicPartition, tuple[int, str]]) -> None:
+        """Positions are committed."""
+        with self.changed:
+            self._account.commits += 1
+            for source, position in positions.items():
+                if source in self._partitions:
+                    self._committed[source] = position
+
+    def partition(self, source: TopicPartition) -> PartitionLanes | None:
+        with self.changed:
+            return self._partitions.get(source)
+
+    # ------------------------------------------------------------------ the end, and what is seen
+
+    def fail(self, error: Exception) -> None:
+        """The consumer ends with this error."""
+        with self.changed:
+            if self.failure is None:
+                self.failure = error
+            self.changed.notify_all()
+
+    def stop(self) -> None:
+        """Nothing more is handed out."""
+        with self.changed:
+            self.stopping = True
+            self.changed.notify_all()
+
+    def running(self) -> list[tuple[Unit, float]]:
+        """Units in work, and for how many seconds; the longest first."""
+        with self.changed:
+            now = self._clock()
+            return sorted(
+                ((unit, now - began) for unit, began in self._running.items()), key=lambda each: -each[1]
+            )
+
+    def look(self) -> tuple[ConsumerMetrics, tuple[str, ...], tuple[str, ...]]:
+        """Metrics, partitions and paused partitions at one moment."""
+        with self.changed:
+            partitions = self._partitions.values()
+            metrics = self._account.metrics(
+                sum(partition.in_work for partition in partitions),
+                sum(partition.waiting for partition in partitions),
+                sum(partition.parked for partition in partitions),
+            )
+            return (
+                metrics,
+                tuple(sorted(str(source) for source in self._partitions)),
+                tuple(sorted(str(source) for source in self._room.paused)),
+            )

@@ -1,0 +1,171 @@
+"""`Handling`: one unit from its bytes to the end of its call: decode, call, judge, send dead letters."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from streamapp._base.failpoints import hit
+from streamapp.consumer.consume_options import ConsumeOptions
+from streamapp.consumer.consumer_record import ConsumerRecord
+from streamapp.consumer.dispatcher import Dispatcher
+from streamapp.consumer.lanes import Item, Unit
+from streamapp.consumer.offset_sinks import SinkFenced
+from streamapp.consumer.sinking import Sinking
+from streamapp.consumer.verdicts import HandlerTimeout, Settled, Verdicts
+from streamapp.producer import SyncReliableProducer
+from streamapp.producer.report import DeliveryReport
+
+__all__ = ["Handling"]
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+Pairs = list[tuple[Item, ConsumerRecord[Any, Any]]]
+
+
+class Handling:
+    """Runs units of one consumer, on threads (`run`) or on the event loop (`run_async`)."""
+
+    def __init__(
+        self,
+        options: ConsumeOptions,
+        dispatcher: Dispatcher,
+        letters: SyncReliableProducer[bytes, bytes] | None,
+        sinking: Sinking | None,
+    ) -> None:
+        self._options, self._dispatcher = options, dispatcher
+        self._letters, self._sinking = letters, sinking
+        self._verdicts = Verdicts(options)
+        self._bound: dict[str, tuple[Callable[[bytes], Any], Callable[[bytes], Any]]] = {}
+        self.timed_out: set[Unit] = set()
+        """Units whose coroutine was cancelled because it took too long."""
+
+    def run(self, unit: Unit) -> None:
+        """Runs a unit to its end on this thread."""
+        pairs, wrong = self._prepared(unit)
+        began = time.monotonic()
+        error: Exception | None = None
+        try:
+            if pairs:
+                if self._sinking is None:
+                    self._options.handler(self._argument(pairs))
+                else:
+                    self._in_transaction(self._sinking, unit, pairs)
+                hit("consumer-handled")
+        except SinkFenced as exc:
+            logger.warning("%s: %s", self._options.name, exc)
+            self._dispatcher.forget([unit.partition.source])
+            self._over(unit, Settled(back=unit.items), began, pairs)
+            return
+        except Exception as exc:
+            error = exc
+        settled = self._settle(unit, pairs, error, wrong)
+        try:
+            for sent in self._send(settled):
+                sent.result()
+        except Exception as exc:
+            settled = Settled(back=unit.items, fail=exc)
+        self._over(unit, settled, began, pairs)
+
+    async def run_async(self, unit: Unit) -> None:
+        """Runs a unit to its end on this event loop."""
+        pairs, wrong = self._prepared(unit)
+        began = time.monotonic()
+        error: Exception | None = None
+        try:
+            if pairs:
+                await self._options.handler(self._argument(pairs))
+                hit("consumer-handled")
+        except asyncio.CancelledError:
+            if unit not in self.timed_out:
+                self._over(unit, Settled(back=unit.items), began, pairs)
+                raise
+            self.timed_out.discard(unit)
+            error = HandlerTimeout(
+                f"the handler has not come back within {self._options.handler_timeout_ms} ms, and was cancelled"
+            )
+        except Exception as exc:
+            error = exc
+        settled = self._settle(unit, pairs, error, wrong)
+        try:
+            for sent in self._send(settled):
+                await asyncio.wrap_future(sent)
+        except Exception as exc:
+            settled = Settled(back=unit.items, fail=exc)
+        self._over(unit, settled, began, pairs)
+
+    def _prepared(self, unit: Unit) -> tuple[Pairs, list[tuple[Item, Exception]]]:
+        """The records of a unit, and those that cannot be decoded."""
+        pairs: Pairs = []
+        wrong: list[tuple[Item, Exception]] = []
+        if unit.no_room:
+            return pairs, wrong
+        source = unit.partition.source
+        try:
+            of_key, of_value = self._deserializers(source.topic)
+        except Exception as exc:
+            return pairs, [(item, exc) for item in unit.items]
+        for item in unit.items:
+            try:
+                key = None if item.key is None else of_key(item.key)
+                value = None if item.value is None else of_value(item.value)
+            except Exception as exc:
+                wrong.append((item, exc))
+                continue
+            record: ConsumerRecord[Any, Any] = ConsumerRecord(
+                *source, item.offset, item.timestamp, key, value, item.headers, item.attempts + 1
+            )
+            pairs.append((item, record))
+        return pairs, wrong
+
+    def _deserializers(self, topic: str) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
+        found = self._bound.get(topic)
+        if found is None:
+            of_key, of_value = self._options.serdes
+            found = of_key.bind(topic, True).deserialize, of_value.bind(topic, False).deserialize
+            self._bound[topic] = found
+        return found
+
+    def _argument(self, pairs: Pairs) -> Any:
+        return pairs[0][1] if self._options.batch is None else [record for _, record in pairs]
+
+    def _in_transaction(self, sinking: Sinking, unit: Unit, pairs: Pairs) -> None:
+        """Calls the handler in a transaction of the database, which takes the position, too."""
+        records = dict(pairs)
+
+        def call(items: Collection[Item], connection: Any) -> None:
+            self._options.handler(self._argument([(item, records[item]) for item in items]), connection)
+
+        sinking.commit(unit.partition, list(records), call)
+
+    def _settle(
+        self, unit: Unit, pairs: Pairs, error: Exception | None, wrong: Sequence[tuple[Item, Exception]]
+    ) -> Settled:
+        if unit.no_room:
+            return self._verdicts.no_room(unit)
+        called = [item for item, _ in pairs]
+        return self._verdicts.settle(unit, called, error, wrong, time.monotonic() * 1000)
+
+    def _send(self, settled: Settled) -> list[Future[DeliveryReport]]:
+        """Sends dead letters; the records count when the letters are confirmed."""
+        if not settled.letters:
+            return []
+        assert self._letters is not None
+        return [
+            self._letters.send_soon(
+                letter.topic,
+                key=letter.key,
+                value=letter.value,
+                timestamp=letter.timestamp,
+                headers=letter.headers,
+                partition=letter.partition,
+            )
+            for letter in settled.letters
+        ]
+
+    def _over(self, unit: Unit, settled: Settled, began: float, pairs: Pairs) -> None:
+        self._dispatcher.finished(unit, settled, time.monotonic() - began, len(pairs))

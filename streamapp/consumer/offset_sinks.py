@@ -1,0 +1,205 @@
+"""Databases that take a consumer's offsets into the transaction of its handler."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from streamapp.errors import ConfigError, MissingExtraError, StreamsError
+from streamapp.records import TopicPartition
+
+__all__ = ["OffsetSink", "PostgresOffsets", "SavedOffset", "SinkFenced", "SqliteOffsets"]
+
+_TABLE = "streamapp_offsets"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
+
+
+class SinkFenced(StreamsError):
+    """Another member of the group has claimed the partition, so this transaction may not commit."""
+
+
+class SavedOffset(NamedTuple):
+    """The row of a partition. ``position`` -1: nothing is done yet. ``metadata`` has the work behind the position."""
+
+    position: int
+    metadata: str
+    fence: int
+
+
+class OffsetSink(ABC):
+    """A table with a row for each partition of each group, in the application's own database.
+
+    ``errors`` are those of the database's library. ``failures`` are errors that blame the database and no record. Each
+    thread has a connection of its own. A transaction that saves an offset holds the lock of that row.
+    """
+
+    errors: tuple[type[Exception], ...]
+    failures: tuple[type[Exception], ...]
+    _mark: str
+
+    def __init__(self, table: str) -> None:
+        if not _NAME.fullmatch(table):
+            raise ConfigError(f"the offsets table {table!r} has to be a plain name, or schema.name")
+        self.table: str = table
+        self._local = threading.local()
+        self._all: list[Any] = []
+        self._lock = threading.Lock()
+
+    @abstractmethod
+    def _connect(self) -> Any:
+        """A connection without automatic transactions."""
+
+    def create(self) -> None:
+        """Creates the table, unless the table is there."""
+        self._run(
+            self.connection(),
+            f"CREATE TABLE IF NOT EXISTS {self.table} (consumer_group TEXT NOT NULL, topic TEXT NOT NULL, "
+            "kafka_partition INTEGER NOT NULL, position BIGINT NOT NULL, metadata TEXT NOT NULL, "
+            "fence BIGINT NOT NULL, "
+            "PRIMARY KEY (consumer_group, topic, kafka_partition))",
+        )
+
+    def claim(self, group: str, source: TopicPartition) -> SavedOffset:
+        """Takes a partition over, in a transaction of its own: no earlier owner can save any more."""
+        marks = ", ".join([self._mark] * 3)
+        row = self.transaction(
+            lambda connection: self._run(
+                connection,
+                f"INSERT INTO {self.table} VALUES ({marks}, -1, '', 1) "
+                f"ON CONFLICT (consumer_group, topic, kafka_partition) DO UPDATE "
+                f"SET fence = {self.table}.fence + 1 RETURNING position, metadata, fence",
+                group,
+                *source,
+            ).fetchone()
+        )
+        return SavedOffset(*row)
+
+    def look(self, connection: Any, group: str, source: TopicPartition) -> SavedOffset:
+        """The row of a partition, as the transaction sees it."""
+        mark = self._mark
+        row = self._run(
+            connection,
+            f"SELECT position, metadata, fence FROM {self.table} "
+            f"WHERE consumer_group = {mark} AND topic = {mark} AND kafka_partition = {mark}",
+            group,
+            *source,
+        ).fetchone()
+        return SavedOffset(*row) if row is not None else SavedOffset(-1, "", 0)
+
+    def save(self, connection: Any, group: str, source: TopicPartition, saved: SavedOffset) -> None:
+        """Writes a position into the transaction. Raises `SinkFenced` if the partition has another owner."""
+        mark = self._mark
+        done = self._run(
+            connection,
+            f"UPDATE {self.table} SET position = {mark}, metadata = {mark} "
+            f"WHERE consumer_group = {mark} AND topic = {mark} AND kafka_partition = {mark} AND fence = {mark}",
+            saved.position,
+            saved.metadata,
+            group,
+            *source,
+            saved.fence,
+        )
+        if done.rowcount != 1:
+            raise SinkFenced(f"another member of {group} has {source}: its transaction here is rolled back")
+
+    def transaction(self, work: Callable[[Any], Any]) -> Any:
+        """Calls ``work`` with a connection, and commits; rolls back what raises."""
+        connection = self.connection()
+        try:
+            self._run(connection, self._begin)
+            result = work(connection)
+            self._run(connection, "COMMIT")
+            return result
+        except BaseException:
+            try:
+                self._run(connection, "ROLLBACK")
+            except self.errors:
+                self._drop()
+            raise
+
+    _begin: str = "BEGIN"
+
+    def connection(self) -> Any:
+        """The connection of this thread."""
+        found = getattr(self._local, "connection", None)
+        if found is None:
+            found = self._local.connection = self._connect()
+            with self._lock:
+                self._all.append(found)
+        return found
+
+    def close(self) -> None:
+        """Closes the connections of all threads."""
+        with self._lock:
+            connections, self._all = self._all, []
+        self._local = threading.local()
+        for connection in connections:
+            connection.close()
+
+    def _drop(self) -> None:
+        connection = self._local.connection
+        self._local.connection = None
+        with self._lock:
+            if connection in self._all:
+                self._all.remove(connection)
+        connection.close()
+
+    def _run(self, connection: Any, statement: str, *parameters: Any) -> Any:
+        return connection.execute(statement, parameters)
+
+
+class SqliteOffsets(OffsetSink):
+    """The offsets table in an SQLite file. SQLite has one writer at a time, so handlers wait for each other.
+
+    >>> import tempfile
+    >>> offsets = SqliteOffsets(tempfile.mkdtemp() + "/orders.db")
+    >>> offsets.create()
+    >>> offsets.claim("payments", TopicPartition("orders", 0))
+    SavedOffset(position=-1, metadata='', fence=1)
+    """
+
+    errors: tuple[type[Exception], ...] = (sqlite3.Error,)
+    failures: tuple[type[Exception], ...] = (sqlite3.OperationalError,)
+    _mark = "?"
+    _begin = "BEGIN IMMEDIATE"
+
+    def __init__(self, path: str | os.PathLike[str], *, table: str = _TABLE) -> None:
+        super().__init__(table)
+        self.path: str = os.fspath(path)
+
+    def _connect(self) -> Any:
+        return sqlite3.connect(self.path, isolation_level=None, timeout=30, check_same_thread=False)
+
+
+class PostgresOffsets(OffsetSink):
+    """The offsets table in PostgreSQL; ``conninfo`` is libpq's address, such as ``postgresql://host/orders``.
+
+    Needs the extra ``postgres`` (psycopg 3). libpq reads the password from ``PGPASSWORD`` or ``~/.pgpass``.
+
+    >>> PostgresOffsets("postgresql://127.0.0.1/orders").table
+    'streamapp_offsets'
+    """
+
+    _mark = "%s"
+
+    def __init__(self, conninfo: str, *, table: str = _TABLE) -> None:
+        super().__init__(table)
+        try:
+            import psycopg
+        except ImportError as exc:
+            raise MissingExtraError(
+                "PostgresOffsets needs the extra postgres: pip install 'streamapp[postgres]'"
+            ) from exc
+        self._conninfo, self._psycopg = conninfo, psycopg
+        self.errors: tuple[type[Exception], ...] = (psycopg.Error,)
+        self.failures: tuple[type[Exception], ...] = (psycopg.OperationalError, psycopg.InterfaceError)
+
+    def _connect(self) -> Any:
+        return self._psycopg.connect(
+            self._conninfo, autocommit=True, application_name="streamapp offsets", connect_timeout=10
+        )

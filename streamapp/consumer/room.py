@@ -1,0 +1,54 @@
+"""`Room`: the partitions of which no more is fetched, so that memory stays bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streamapp.consumer.consume_options import ConsumeOptions
+from streamapp.consumer.lanes import PartitionLanes
+from streamapp.records import TopicPartition
+
+__all__ = ["Room"]
+
+
+class Room:
+    """Each partition has an equal share of the buffer. A full one is paused, and resumed when it is half empty.
+
+    Records behind a failed one do not count there. `Retry.max_records` and ``max_bytes`` bound these for a partition.
+    """
+
+    def __init__(self, options: ConsumeOptions, partitions: Mapping[TopicPartition, PartitionLanes]) -> None:
+        self._options, self._partitions = options, partitions
+        self.paused: set[TopicPartition] = set()
+
+    def parking_is_full(self, partition: PartitionLanes) -> bool:
+        """No further record may wait behind a failed one."""
+        retry = self._options.retry
+        return retry is not None and (
+            partition.parked >= retry.max_records or partition.parked_bytes >= retry.max_bytes
+        )
+
+    def turns_away(self, partition: PartitionLanes) -> bool:
+        """A further record for a lane that waits gets the answer of ``when_full``."""
+        retry = self._options.retry
+        return retry is not None and retry.when_full != "wait" and self.parking_is_full(partition)
+
+    def change(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        """The partitions to pause and those to resume, which count as paused and resumed from now on."""
+        each = max(1, len(self._partitions))
+        most = max(1, self._options.buffer_records // each)
+        most_bytes = max(1, self._options.buffer_bytes // each)
+        retry = self._options.retry
+        pause, resume = [], []
+        for source, partition in self._partitions.items():
+            records = partition.waiting - partition.parked
+            size = partition.waiting_bytes - partition.parked_bytes
+            full = retry is not None and retry.when_full == "wait" and self.parking_is_full(partition)
+            if source not in self.paused:
+                if full or records >= most or size >= most_bytes:
+                    pause.append(source)
+            elif not full and records <= most // 2 and size <= most_bytes // 2:
+                resume.append(source)
+        self.paused.update(pause)
+        self.paused.difference_update(resume)
+        return pause, resume

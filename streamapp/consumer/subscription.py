@@ -1,0 +1,230 @@
+"""`Subscription`: one member of a consumer group: it polls, gives partitions back in an orderly way, and commits."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from streamapp.broker.batches import split
+from streamapp.broker.consumer import committed_metadata
+from streamapp.broker.librdkafka import opening
+from streamapp.broker.refused import NO_TOPIC
+from streamapp.broker.requests import committed
+from streamapp.consumer.commits import Commits
+from streamapp.consumer.consume_options import ConsumeOptions
+from streamapp.consumer.dispatcher import Dispatcher
+from streamapp.consumer.done_offsets import decode_done
+from streamapp.consumer.offset_sinks import OffsetSink, SavedOffset
+from streamapp.consumer.sinking import Sinking
+from streamapp.consumer.verdicts import short
+from streamapp.errors import BrokerError, ConfigError
+from streamapp.records import TopicPartition
+
+__all__ = ["Subscription"]
+
+logger: logging.Logger = logging.getLogger(__name__)
+CLIENT_LOGGER = logging.getLogger("streamapp.kafka")
+
+_POLL_SECONDS = 0.1
+_SHORT_POLL_SECONDS = 0.01
+_MOST_RECORDS = 500
+_PATIENCE_SECONDS = 60.0
+_GONE_SECONDS = 15.0
+"""The client is opened anew after brokers were gone so long: librdkafka may look for none again (its issue 5301)."""
+_CLOSE_SECONDS = 10.0
+_REFUSED = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_EXCEPTION,
+)
+
+
+class Subscription:
+    """The client of one consumer, for one thread: confluent-kafka lets no two calls in at a time (since 2.16).
+
+    Other threads ask `commits`.
+    """
+
+    def __init__(self, options: ConsumeOptions, dispatcher: Dispatcher, sinking: Sinking | None) -> None:
+        self._options, self._dispatcher, self._sinking = options, dispatcher, sinking
+        self._commit_at = time.monotonic()
+        self._moved: set[TopicPartition] = set()
+        """Partitions that a rebalance has moved since the last poll: a record from before belongs to nobody here."""
+        self._gone_since: float | None = None
+        self._asked_at = 0.0
+        self._settings = {**options.client(), "error_cb": self._on_error, "logger": CLIENT_LOGGER}
+        self._client = self._open()
+        self.commits: Commits = Commits(options, dispatcher, sinking, lambda: self._client)
+
+    def _open(self) -> Consumer:
+        with opening(self._settings):
+            client = Consumer(self._settings)
+        client.subscribe(
+            list(self._options.topics),
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )
+        return client
+
+    def check_topics(self) -> None:
+        """Raises `ConfigError` for a topic that is not there; brokers that do not answer are not waited for."""
+        for topic in self._options.topics:
+            try:
+                found = self._client.list_topics(topic, timeout=10.0).topics[topic].error
+            except KafkaException:
+                return
+            if found is not None and found.code() in (
+                KafkaError.UNKNOWN_TOPIC_OR_PART,
+                KafkaError._UNKNOWN_TOPIC,
+            ):
+                raise ConfigError(
+                    f"{self._options.name} reads the topic {topic}, which is not there. {NO_TOPIC}"
+                )
+
+    def poll(self) -> None:
+        """Lets records in as far as there is room. Callbacks of a rebalance run in here."""
+        self.commits.serve()
+        if time.monotonic() >= self._commit_at:
+            self._commit_at = time.monotonic() + self._options.commit_interval_ms / 1000
+            self.commits.commit()
+        pause, resume = self._dispatcher.flow()
+        if pause:
+            self._flow(self._client.pause, pause)
+        if resume:
+            self._flow(self._client.resume, resume)
+        first = self._client.poll(self._poll_seconds)
+        if first is not None:
+            self._moved.clear()
+            more = self._client.consume(_MOST_RECORDS - 1, 0)
+            if (first.topic(), first.partition()) not in self._moved:
+                more.insert(0, first)
+            batches, events = split(more)
+            for source, batch in batches:
+                self._dispatcher.take_in(source, batch)
+            for event in events:
+                self._check(event.error())
+        self._look_for_brokers()
+
+    @property
+    def _poll_seconds(self) -> float:
+        """A poll cannot be woken: where somebody may wait for the end of one, it is short."""
+        if self._options.guarantee == "at_most_once" or self._dispatcher.any_paused:
+            return _SHORT_POLL_SECONDS
+        return min(_POLL_SECONDS, max(0.0, self._commit_at - time.monotonic()))
+
+    def _flow(self, call: Callable[[list[KafkaPartition]], None], sources: Sequence[TopicPartition]) -> None:
+        call([KafkaPartition(*source) for source in sources])
+
+    def _check(self, error: KafkaError | None) -> None:
+        if error is None:
+            return
+        if error.fatal() or error.code() in _REFUSED:
+            raise BrokerError(f"{self._options.name} cannot go on reading: {error.str()}")
+        logger.warning("%s: %s", self._options.name, error.str())
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN and self._gone_since is None:
+            self._gone_since = time.monotonic()
+
+    def _look_for_brokers(self) -> None:
+        now, since = time.monotonic(), self._gone_since
+        if since is None or now - self._asked_at < 2.0:
+            return
+        self._asked_at = now
+        try:
+            self._client.list_topics(self._options.topics[0], timeout=1.0)
+            self._gone_since = None
+        except KafkaException:
+            if now - since > _GONE_SECONDS:
+                logger.warning(
+                    "%s: all brokers were out of reach: its client is opened anew", self._options.name
+                )
+                self._dispatcher.forget(self._dispatcher.sources)
+                threading.Thread(target=self._client.close, daemon=True).start()
+                self._gone_since = None
+                self._client = self._open()
+
+    # ------------------------------------------------------------------ partitions come and go
+
+    def _on_assign(self, client: Consumer, partitions: list[KafkaPartition]) -> None:
+        sources = [TopicPartition(each.topic, each.partition) for each in partitions]
+        if not sources or client is not self._client:
+            client.incremental_assign([])
+            return
+        try:
+            found = committed(client, sources, seconds=_PATIENCE_SECONDS)
+        except KafkaException as exc:
+            raise BrokerError(
+                f"the committed offsets of {self._options.name} are not known: {exc.args[0].str()}"
+            ) from exc
+        starts = []
+        for source, each in zip(sources, found, strict=True):
+            position, metadata, fence = each.offset, committed_metadata(each), 0
+            if self._sinking is not None:
+                saved = self._claim(self._sinking.sink, source)
+                fence = saved.fence
+                if saved.position >= 0:
+                    position, metadata = saved.position, saved.metadata
+            known = position >= 0
+            done = decode_done(position, metadata) if known else []
+            self._dispatcher.open(source, position if known else None, done, fence)
+            starts.append(KafkaPartition(*source, position) if known else KafkaPartition(*source))
+        client.incremental_assign(starts)
+        logger.info("%s has %s", self._options.name, ", ".join(map(str, sources)))
+
+    def _claim(self, sink: OffsetSink, source: TopicPartition) -> SavedOffset:
+        deadline = time.monotonic() + self._options.config.max_poll_interval_ms / 2000
+        while True:
+            try:
+                return sink.claim(self._options.name, source)
+            except sink.failures as exc:
+                if time.monotonic() > deadline or self._dispatcher.stopping:
+                    raise
+                logger.warning("%s cannot claim %s yet: %s", self._options.name, source, short(exc))
+                time.sleep(0.5)
+
+    def _on_revoke(self, client: Consumer, partitions: list[KafkaPartition]) -> None:
+        if client is not self._client:  # an old one comes to its end
+            client.incremental_unassign(partitions)
+            return
+        sources = [TopicPartition(each.topic, each.partition) for each in partitions]
+        self.finish(sources, self._options.revoke_timeout_ms / 1000)
+        self.commits.commit(sources)
+        self._give_back(client, partitions, sources)
+
+    def _on_lost(self, client: Consumer, partitions: list[KafkaPartition]) -> None:
+        if client is not self._client:
+            client.incremental_unassign(partitions)
+            return
+        sources = [TopicPartition(each.topic, each.partition) for each in partitions]
+        logger.warning(
+            "%s has lost %s; nothing of them is committed any more",
+            self._options.name,
+            ", ".join(map(str, sources)),
+        )
+        self._give_back(client, partitions, sources)
+
+    def _give_back(
+        self, client: Consumer, partitions: list[KafkaPartition], sources: Sequence[TopicPartition]
+    ) -> None:
+        self._moved.update(sources)
+        self._dispatcher.forget(sources)
+        client.incremental_unassign(partitions)
+
+    def finish(self, sources: Collection[TopicPartition], seconds: float) -> None:
+        """Hands out nothing more of some partitions, and waits for what is in work."""
+        self._dispatcher.close(sources, seconds, self.commits.serve)
+
+    def close(self) -> None:
+        """Commits, and leaves the group. Brokers that do not answer are not waited for."""
+        self.commits.commit()
+        closing = threading.Thread(target=self._client.close, daemon=True)
+        closing.start()
+        closing.join(_CLOSE_SECONDS)

@@ -1,0 +1,69 @@
+"""`Turns`: the partition that is next, and the size of its batch."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+
+from streamapp.consumer.batching import AdaptiveSize, Batch
+from streamapp.consumer.lanes import PartitionLanes, Unit
+from streamapp.records import TopicPartition
+
+__all__ = ["Turns"]
+
+
+class Turns:
+    """Partitions in turn. The dispatcher holds a lock around every call; times are seconds of its clock."""
+
+    def __init__(self, batch: Batch, partitions: Mapping[TopicPartition, PartitionLanes]) -> None:
+        self._batch, self._partitions = batch, partitions
+        self._sizes: dict[TopicPartition, AdaptiveSize] = {}
+        self._since: dict[TopicPartition, float] = {}
+        """Since when the first record of the next batch waits."""
+        self._order: deque[TopicPartition] = deque()
+
+    def add(self, source: TopicPartition) -> None:
+        self._sizes[source] = AdaptiveSize(self._batch)
+        self._order.append(source)
+
+    def remove(self, source: TopicPartition) -> None:
+        self._sizes.pop(source, None)
+        self._since.pop(source, None)
+        with suppress(ValueError):
+            self._order.remove(source)
+
+    def came(self, source: TopicPartition, now: float) -> None:
+        """Records come for a partition of which none waited."""
+        self._since[source] = now
+
+    def took(self, source: TopicPartition, records: int, seconds: float) -> None:
+        """A batch has taken so long."""
+        self._sizes[source].took(records, seconds * 1000)
+
+    def next(self, now: float, *, probe: bool) -> Unit | None:
+        """The next unit; a ``probe`` is as small as can be."""
+        for _ in range(len(self._order)):
+            source = self._order[0]
+            self._order.rotate(-1)
+            partition = self._partitions[source]
+            size = 1 if probe else self._sizes[source].records
+            if self._lingers(partition, size, now):
+                continue
+            unit = partition.take(size, self._batch.bytes, now)
+            if unit is not None:
+                unit.probe = probe
+                self._since[source] = now
+                return unit
+        return None
+
+    def _lingers(self, partition: PartitionLanes, size: int, now: float) -> bool:
+        until = self._since.get(partition.source, now) + self._batch.linger_ms / 1000
+        return partition.waiting < size and now < until and not partition.parked
+
+    def times(self) -> Iterator[float]:
+        """When batches that are not full have waited long enough."""
+        if self._batch.linger_ms:
+            for source, since in self._since.items():
+                if self._partitions[source].has_ready:
+                    yield since + self._batch.linger_ms / 1000

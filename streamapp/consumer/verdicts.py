@@ -1,0 +1,225 @@
+"""`Verdicts`: what becomes of the records of a call that raised, in the words of `streamapp.on_error`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamapp.consumer.consume_options import ConsumeOptions
+from streamapp.consumer.lanes import Item, Unit
+from streamapp.engine.judging import ProcessingFailed, judge, letter_headers
+from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
+from streamapp.on_error import ANSWERS, FAILURES, Answer, Chooser, ErrorContext
+from streamapp.records import OutputRecord, TopicPartition
+
+__all__ = ["HandlerTimeout", "Settled", "Verdicts", "short"]
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_FAILED = "failed"
+_UNDECODABLE = "could not be deserialized"
+_FULL = "found no room behind a record that waits for a retry"
+
+
+class HandlerTimeout(StreamsError):
+    """A handler has not come back within ``handler_timeout_ms``."""
+
+
+@dataclass(slots=True)
+class Settled:
+    """The outcome of the records of one unit; each is in one of the lists."""
+
+    done: list[Item] = field(default_factory=list)
+    skipped: list[Item] = field(default_factory=list)
+    dead: list[Item] = field(default_factory=list)
+    back: list[Item] = field(default_factory=list)
+    """They are the first of their lanes again."""
+    letters: list[OutputRecord] = field(default_factory=list)
+    """To be confirmed before the rest counts."""
+    delay_ms: int | None = None
+    """The wait of the lane of ``back``. None: no wait."""
+    pause: Exception | None = None
+    """A service fails."""
+    fail: Exception | None = None
+    """The consumer ends."""
+
+
+class Verdicts:
+    """Judges for one consumer. Safe to use from several threads."""
+
+    def __init__(self, options: ConsumeOptions) -> None:
+        self._options, self._config = options, options.config
+        services: tuple[type[Exception], ...] = (BrokerError, ProcessorStateError)
+        if options.offsets is not None:
+            services += options.offsets.failures
+        self._services = services
+        self._failures = services + (FAILURES if options.retry is None else options.retry.failures)
+
+    def settle(
+        self,
+        unit: Unit,
+        called: Sequence[Item],
+        error: Exception | None,
+        undecodable: Iterable[tuple[Item, Exception]] = (),
+        clock_ms: float = 0.0,
+    ) -> Settled:
+        """The outcome of a call for the records ``called``; ``clock_ms`` is the dispatcher's clock."""
+        settled = Settled()
+        try:
+            for item, wrong in undecodable:
+                if isinstance(wrong, self._services):
+                    self._service(settled, [item], wrong, unit)
+                else:
+                    self._give_up(settled, unit, item, wrong, self._options.undecodable_answer, _UNDECODABLE)
+            if error is None:
+                settled.done += called
+            else:
+                self._raised(settled, unit, called, error, clock_ms)
+        except ProcessingFailed as fatal:
+            settled.fail = settled.fail or fatal
+        if settled.fail is not None:
+            answered = {*settled.done, *settled.skipped, *settled.dead}
+            settled.back = [item for item in unit.items if item not in answered]
+        return settled
+
+    def no_room(self, unit: Unit) -> Settled:
+        """A record came for a lane that waits, and `Retry.max_records` or ``max_bytes`` is reached."""
+        retry, settled = self._options.retry, Settled()
+        assert retry is not None
+        assert retry.when_full != "wait"
+        error = OverflowError(
+            f"{unit.partition.parked} records of {unit.partition.source} wait for a retry, the bound"
+        )
+        try:
+            for item in unit.items:
+                self._give_up(settled, unit, item, error, retry.when_full, _FULL)
+        except ProcessingFailed as fatal:
+            settled.fail, settled.back = fatal, unit.items
+        return settled
+
+    def _raised(
+        self, settled: Settled, unit: Unit, called: Sequence[Item], error: Exception, clock_ms: float
+    ) -> None:
+        once = self._options.guarantee == "at_most_once"
+        if isinstance(error, self._failures):
+            self._service(settled, called, error, unit)
+        elif len(called) > 1 and not once:
+            # Nobody knows which record is to blame: each has a call of its own.
+            for item in called:
+                item.alone = True
+            settled.back += called
+        else:
+            for item in called:
+                self._error(settled, unit, item, error, clock_ms)
+
+    def _service(self, settled: Settled, items: Sequence[Item], error: Exception, unit: Unit) -> None:
+        if self._options.retry is not None:
+            settled.back += items
+            settled.pause = error
+            return
+        remedy = "a service failed and not the record: a Retry as on_error waits until the service is back"
+        raise ProcessingFailed(f"{self._message(unit, items[0], error, _FAILED)}; {remedy}") from error
+
+    def _error(self, settled: Settled, unit: Unit, item: Item, error: Exception, clock_ms: float) -> None:
+        retry = self._options.retry
+        item.attempts += 1
+        item.since = clock_ms if item.since is None else item.since
+        if retry is None:
+            self._give_up(settled, unit, item, error, self._options.processing_answer, _FAILED)
+            return
+        answer: Any = "retry" if retry.choose is None else self._chosen(unit, item, error)
+        waited = retry.max_age_ms is not None and clock_ms - item.since >= retry.max_age_ms
+        if answer == "retry" and (waited or (retry.times is not None and item.attempts > retry.times)):
+            answer = retry.then
+        if answer in ANSWERS:
+            self._give_up(settled, unit, item, error, answer, _FAILED)
+            return
+        parked = unit.partition
+        full = parked.parked >= retry.max_records or parked.parked_bytes >= retry.max_bytes
+        if full and retry.when_full != "wait" and item.attempts == 1:
+            self._give_up(settled, unit, item, error, retry.when_full, _FULL)
+            return
+        settled.back.append(item)
+        settled.delay_ms = retry.backoff.delay_ms(item.attempts, item.key or b"")
+
+    def _chosen(self, unit: Unit, item: Item, error: Exception) -> Any:
+        retry = self._options.retry
+        assert retry is not None
+        assert retry.choose is not None
+        try:
+            answer = retry.choose(self._context(unit.partition.source, item), error)
+        except Exception as fatal:
+            raise ProcessingFailed(
+                f"choose of {self._options.operator} itself failed ({short(fatal)}) for {short(error)}"
+            ) from fatal
+        if answer not in (*ANSWERS, "retry"):
+            raise ProcessingFailed(
+                f'choose of {self._options.operator} must return "retry", {", ".join(ANSWERS)}, not {answer!r}'
+            )
+        return answer
+
+    def _give_up(
+        self,
+        settled: Settled,
+        unit: Unit,
+        item: Item,
+        error: Exception,
+        on_error: Answer | Chooser,
+        what: str,
+    ) -> None:
+        item.attempts = max(1, item.attempts)
+        context, topic = self._context(unit.partition.source, item), self._config.dead_letter_queue_topic
+        message = self._message(unit, item, error, what)
+        answer, letters = judge(on_error, lambda: context, error, message, topic)
+        if letters is None and topic is not None and answer != "skip":
+            letters = (self._letter(topic, context, error, what),)
+        settled.letters += letters or ()
+        if answer == "fail":
+            settled.fail = ProcessingFailed(
+                f'{message}; give the consumer on_error="skip", "dead_letter" or a Retry'
+            )
+            settled.fail.__cause__ = error
+            return
+        (settled.dead if letters else settled.skipped).append(item)
+        logger.warning(
+            "%s; going on without it%s",
+            message,
+            f", sent to {letters[0].topic}" if letters else "",
+            extra={"kind": f"{self._options.operator} {context.topic} {what} {type(error).__name__}"},
+        )
+
+    def _letter(self, topic: str, context: ErrorContext, error: Exception, what: str) -> OutputRecord:
+        config = self._config
+        added = letter_headers(
+            context,
+            error,
+            application=config.application_id,
+            version=config.application_version,
+            what=what,
+        )
+        return OutputRecord(topic, context.key, context.value, context.timestamp, context.headers + added)
+
+    def _context(self, source: TopicPartition, item: Item) -> ErrorContext:
+        return ErrorContext(
+            source.topic,
+            source.partition,
+            item.offset,
+            item.timestamp,
+            item.headers,
+            self._options.operator,
+            f"{self._options.name}_{source.partition}",
+            item.key,
+            item.value,
+            item.attempts,
+        )
+
+    def _message(self, unit: Unit, item: Item, error: Exception, what: str) -> str:
+        where = f"record of {unit.partition.source} at offset {item.offset}"
+        return f"{self._options.operator}: {where} {what}: {short(error)}"
+
+
+def short(error: BaseException) -> str:
+    """An exception in one line."""
+    return f"{type(error).__name__}: {error}"[:500] if str(error) else type(error).__name__

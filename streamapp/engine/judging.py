@@ -1,0 +1,104 @@
+"""The answer to an error, and the dead letter of a record: the same for operators and for consumers of applications."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from typing import NamedTuple
+
+from streamapp.errors import StreamsError
+from streamapp.on_error import ANSWERS, Answer, Chooser, ErrorContext, Response
+from streamapp.records import Headers, OutputRecord
+
+__all__ = ["LETTER", "Judgement", "ProcessingFailed", "error_headers", "judge", "letter_headers"]
+
+_MOST_TEXT = 16_000
+"""Characters of a header of a dead letter."""
+
+LETTER = "__streamapp.errors."
+"""Headers of a dead letter that begin so are streamapp's. KIP-1034 has the others."""
+
+
+class ProcessingFailed(StreamsError):
+    """A record could not be handled, and the handler said to stop."""
+
+
+class Judgement(NamedTuple):
+    """An answer. ``letters`` are a handler's own dead letters; None: the usual one."""
+
+    answer: Answer
+    letters: tuple[OutputRecord, ...] | None
+
+
+def judge(
+    on_error: Answer | Chooser,
+    context: Callable[[], ErrorContext],
+    error: Exception,
+    message: str,
+    dead_letter_topic: str | None,
+) -> Judgement:
+    """The answer of ``on_error``. Raises `ProcessingFailed` for what is no answer, or needs a topic that is not set."""
+    answer: object = on_error
+    if callable(on_error):
+        try:
+            answer = on_error(context(), error)
+        except Exception as fatal:
+            raise ProcessingFailed(
+                f"the exception handler itself failed ({type(fatal).__name__}: {fatal}) for: {message}"
+            ) from fatal
+    letters: tuple[OutputRecord, ...] | None = None
+    if isinstance(answer, Response):
+        letters, answer = answer.dead_letters, answer.action
+    if answer not in ANSWERS:
+        raise ProcessingFailed(
+            f'an exception handler must return "fail", "continue", "skip", "dead_letter" or a Response, not '
+            f"{answer!r}; it was asked about: {message}"
+        )
+    if answer == "dead_letter" and dead_letter_topic is None:
+        raise ProcessingFailed(
+            f"dead_letter_queue_topic is not set, and a dead letter is needed for: {message}"
+        ) from error
+    return Judgement(answer, letters)  # type: ignore[arg-type]
+
+
+def letter_headers(
+    context: ErrorContext, error: Exception, *, application: str, version: str, what: str
+) -> Headers:
+    """The headers that a dead letter has beside those of its record."""
+    return (
+        *error_headers(error),
+        ("__streams.errors.topic", (context.topic or "null").encode()),
+        ("__streams.errors.partition", str(context.partition).encode()),
+        ("__streams.errors.offset", str(context.offset).encode()),
+        *(
+            (f"{LETTER}{name}", str(said).encode())
+            for name, said in (
+                ("application", application),
+                ("version", version),
+                ("task", context.task_id),
+                ("operator", context.processor),
+                ("what", what),
+                ("timestamp", context.timestamp),
+                ("attempt", context.attempt),
+            )
+        ),
+    )
+
+
+def error_headers(error: Exception) -> Headers:
+    """The headers that describe an exception in a dead letter (KIP-1034)."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    stack = "".join(traceback.format_exception(error))
+    return (
+        ("__streams.errors.exception", name.encode()),
+        ("__streams.errors.stacktrace", _cut(stack)),
+        ("__streams.errors.message", _cut(str(error))),
+    )
+
+
+def _cut(text: str) -> bytes:
+    """Beginning and end of a text: with all of a deep recursion a dead letter may be larger than its topic takes."""
+    if len(text) > _MOST_TEXT:
+        text = f"{text[: _MOST_TEXT // 2]}\n...\n{text[-_MOST_TEXT // 2 :]}"
+    return text.encode(errors="replace")

@@ -1,0 +1,131 @@
+"""An entry of a record cache: its bytes as Kafka Streams counts them, and which one was used longest ago."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streamapp.records import Headers
+from streamapp.state.formats import Codec
+from streamapp.state.write_behind import Row
+
+__all__ = ["ENTRY_BYTES", "CacheEntry", "LeastRecentlyUsed", "context_bytes", "size_of_kept"]
+
+ENTRY_BYTES = 3 * 8 + 1 + 2 * 8 + 4
+"""The bytes of an entry beside key, value, topic and headers: its links, whether it is dirty, offset, timestamp and partition
+(Kafka Streams' ``NamedCache.LRUNode`` and ``LRUCacheEntry``)."""
+
+
+class CacheEntry:
+    """A row in a record cache, with the source of the record that changed it last. The bytes of that record are not kept: they
+    would keep its whole batch in memory.
+
+    An entry changes in place, which costs less than a new one.
+    """
+
+    __slots__ = (
+        "before",
+        "headers",
+        "key_bytes",
+        "number",
+        "offset",
+        "row",
+        "size",
+        "timestamp",
+        "topic",
+        "used",
+        "value",
+    )
+
+    before: Row
+    """The row below the cache, of an entry that has changed since it left for the store."""
+    row: Row
+    topic: str | None
+    """Of the record that changed it last, as offset, timestamp and headers are."""
+    offset: int
+    timestamp: int
+    headers: Headers
+    number: int
+    """The number of the last write."""
+    used: int
+    """The number of the last read; 0 if there was none."""
+    value: Any
+    """The row's value, if it is known without being read from its bytes; else None."""
+    key_bytes: int
+    """The bytes that the entry counts without value, topic and headers."""
+    size: int
+    """The bytes that the entry counts."""
+
+
+def _last_use(item: tuple[Any, CacheEntry]) -> int:
+    entry = item[1]
+    return entry.used if entry.used > entry.number else entry.number
+
+
+class LeastRecentlyUsed:
+    """Finds the entry of a cache that was used longest ago.
+
+    A use leaves no more than its number in the entry. When somebody asks, the entries are sorted, once for as many questions as the
+    answers are right: an entry that was used since is passed over. So a question costs the same however many entries there are.
+
+    >>> from itertools import count
+    >>> uses, entries = count(1), {}
+    >>> for key in "abc":
+    ...     entries[key] = entry = CacheEntry()
+    ...     entry.number, entry.used = next(uses), 0
+    >>> eldest = LeastRecentlyUsed(entries, uses.__next__)
+    >>> entries["a"].used = next(uses)
+    >>> eldest.find()[0], eldest.find()[0]
+    ('b', 'c')
+    """
+
+    __slots__ = ("_eldest", "_entries", "_sorted_at", "_use")
+
+    def __init__(self, entries: dict[Any, CacheEntry], use: Callable[[], int]) -> None:
+        self._entries, self._use = entries, use
+        self._eldest: list[tuple[Any, CacheEntry]] = []
+        self._sorted_at = 0
+
+    def find(self) -> tuple[Any, CacheEntry]:
+        """The entry and its key; the next call gives another one. There has to be one that the caller has not taken out."""
+        entries, sorted_at = self._entries, self._sorted_at
+        while True:
+            eldest = self._eldest
+            while eldest:
+                item = eldest.pop()
+                row_key, entry = item
+                if entry.number < sorted_at and entry.used < sorted_at and entries.get(row_key) is entry:
+                    return item
+            self._eldest = sorted(entries.items(), key=_last_use, reverse=True)
+            self._sorted_at = sorted_at = self._use()
+
+
+def context_bytes(topic: str | None, headers: Headers) -> int:
+    """The bytes that an entry counts for the record that changed it."""
+    size = 0 if topic is None else len(topic)
+    for name, value in headers:
+        size += len(name) + (0 if value is None else len(value))
+    return size
+
+
+def size_of_kept(codec: Codec) -> tuple[Callable[[Any], int], bool]:
+    """A function that gives the bytes of a key or value in its kept form; and whether all of them have equally many."""
+    kept_class = codec.kept_class
+    if kept_class is None or kept_class is bytes:
+        return len, False
+    if kept_class is str:
+        return _utf8_length, False
+    size: int | None = None
+
+    def fixed(kept: Any) -> int:
+        # Integers, booleans and UUIDs have one length for each serde.
+        nonlocal size
+        if size is None:
+            size = len(codec.to_bytes(kept))
+        return size
+
+    return fixed, True
+
+
+def _utf8_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

@@ -1,0 +1,60 @@
+"""Topics of a test with numbers in them, and what a group has committed."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from streamapp.broker import KafkaAdmin, KafkaSettings, TopicSpec
+from streamapp.broker.consumer import committed_metadata
+from streamapp.consumer.done_offsets import decode_done
+
+__all__ = ["Feed"]
+
+
+@dataclass
+class Feed:
+    """One topic, and one group that reads it."""
+
+    bootstrap: str
+    group: str = field(default_factory=lambda: f"g-{uuid.uuid4().hex[:8]}")
+
+    def __post_init__(self) -> None:
+        self.topic, self.dead = f"{self.group}-in", f"{self.group}-dead"
+        self.partitions = 0
+
+    def create(self, partitions: int = 3) -> str:
+        self.partitions = partitions
+        admin = KafkaAdmin(KafkaSettings(bootstrap_servers=self.bootstrap))
+        admin.ensure_topics([TopicSpec(self.topic, partitions, {}), TopicSpec(self.dead, 1, {})])
+        return self.topic
+
+    def send(self, rows: Iterable[tuple[str | None, str | bytes]], partition: int | None = None) -> None:
+        """Key and value of each record."""
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random", "linger.ms": 5}
+        )
+        for key, value in rows:
+            producer.produce(self.topic, value, key, -1 if partition is None else partition)
+            producer.poll(0)
+        assert producer.flush(60) == 0
+
+    def committed(self) -> dict[int, tuple[int, list[int]]]:
+        """Position, and the offsets behind it that are done, by partition."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group})
+        asked = [KafkaPartition(self.topic, number) for number in range(self.partitions)]
+        found = consumer.committed(asked, timeout=30)
+        consumer.close()
+        return {
+            each.partition: (each.offset, decode_done(each.offset, committed_metadata(each)))
+            for each in found
+            if each.offset >= 0
+        }
+
+    def position(self) -> int:
+        """The sum of all positions."""
+        return sum(position for position, _ in self.committed().values())

@@ -1,0 +1,199 @@
+"""Certificates of clients that change in their files."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+
+from streamapp.broker import KafkaSettings, certificates
+from streamapp.broker.certificates import CertificateFiles
+from streamapp.broker.consumer import LastingConsumer
+from streamapp.config import StreamsConfig
+from streamapp.errors import ConfigError
+from streamapp.records import TopicPartition
+from streamapp.runners.worker import producer
+from streamapp.runners.worker.producer import RecordProducer
+from tests.secured import KEY_PASSWORD, make_certificates
+
+
+@pytest.fixture(scope="module")
+def pems(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("pem")
+    make_certificates(folder / "a")
+    make_certificates(folder / "b")
+    return folder / "a", folder / "b"
+
+
+@pytest.fixture
+def mine(pems: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(certificates, "LOOK_SECONDS", 0.0)
+    shutil.copytree(pems[0], tmp_path / "mine")
+    return tmp_path / "mine"
+
+
+def properties(folder: Path) -> dict[str, Any]:
+    return {
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(folder / "ca.pem"),
+        "ssl.certificate.location": str(folder / "client.crt"),
+        "ssl.key.location": str(folder / "client.key"),
+        "ssl.key.password": KEY_PASSWORD,
+    }
+
+
+def test_files_have_changed_when_they_belong_together(
+    pems: tuple[Path, Path], mine: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = CertificateFiles(properties(mine))
+    assert not files.changed()
+    shutil.copy(pems[1] / "client.crt", mine)
+    assert not files.changed(), "the key is still the old one"
+    assert len(caplog.messages) == 1
+    assert not files.changed()
+    assert len(caplog.messages) == 1, "said once"
+    (mine / "client.key").unlink()
+    assert not files.changed()
+    shutil.copy(pems[1] / "client.key", mine)
+    assert files.changed()
+    assert not files.changed(), "once"
+    assert KEY_PASSWORD not in caplog.text
+
+
+def test_a_client_without_files_never_changes() -> None:
+    assert not CertificateFiles({"sasl.password": "x"}).changed()
+
+
+class Client:
+    """Counts what it is made for."""
+
+    made: list[Any]
+
+    def __init__(self, *_: Any) -> None:
+        self.made.append(self)
+        self.waiting, self.positions = 0, {}
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: 0
+
+    def __len__(self) -> int:
+        return self.waiting
+
+    def poll(self, *_: Any) -> Any:
+        return [], []
+
+    def assign(self, positions: Any) -> None:
+        self.positions = dict(positions)
+
+    def take_lost(self) -> bool:
+        return False
+
+
+@pytest.fixture(autouse=True)
+def forget() -> None:
+    Client.made = []
+
+
+def test_a_consumer_connects_anew_and_goes_on_where_it_was(pems: tuple[Path, Path], mine: Path) -> None:
+    consumer = LastingConsumer(Client, CertificateFiles(properties(mine)))  # type: ignore[arg-type]
+    consumer.assign({TopicPartition("t", 0): 7})
+    consumer.poll(1, 0)
+    assert len(Client.made) == 1
+    for name in ("client.crt", "client.key"):
+        shutil.copy(pems[1] / name, mine)
+    consumer.poll(1, 0)
+    consumer.poll(1, 0)
+    assert [client.positions for client in Client.made] == [{("t", 0): 7}, {("t", 0): 7}]
+
+
+@pytest.mark.parametrize("name", [None, "tx"])
+def test_a_producer_connects_anew_where_nothing_is_on_its_way(
+    pems: tuple[Path, Path], mine: Path, monkeypatch: pytest.MonkeyPatch, name: str | None
+) -> None:
+    monkeypatch.setattr(producer, "open_sender", Client)
+    monkeypatch.setattr(producer, "open_transactions", lambda *_: None)
+    config = StreamsConfig("app", bootstrap_servers="127.0.0.1:9", client_properties=properties(mine))
+    outputs = RecordProducer(config, {}, name)
+    for file in ("client.crt", "client.key"):
+        shutil.copy(pems[1] / file, mine)
+    outputs.poll()
+    if name is None:
+        outputs.client.waiting = 1  # type: ignore[attr-defined]
+        outputs.accepted()
+        assert len(Client.made) == 1, "a record is on its way"
+        outputs.client.waiting = 0  # type: ignore[attr-defined]
+    assert len(Client.made) == 1
+    outputs.begin() if name else outputs.accepted()
+    assert len(Client.made) == 2
+    assert outputs._in_transaction is (name is not None)
+
+
+async def test_fausts_client_shows_the_new_certificate(pems: tuple[Path, Path], mine: Path) -> None:
+    shown: list[str] = []
+
+    async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        data = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        shown.append(format(x509.load_der_x509_certificate(data).serial_number, "x"))
+        writer.write(b"x")
+        writer.close()
+
+    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_side.load_cert_chain(pems[0] / "broker.crt", pems[0] / "broker.raw")
+    server_side.verify_mode = ssl.CERT_REQUIRED
+    for pem in pems:
+        server_side.load_verify_locations(pem / "ca.pem")
+    server = await asyncio.start_server(note, "127.0.0.1", 0, ssl=server_side)
+    context = KafkaSettings.from_env({}, **{
+        name.replace(".", "_"): value for name, value in properties(mine).items()
+    }).ssl_context()  # fmt: skip
+
+    async def connect() -> None:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", server.sockets[0].getsockname()[1], ssl=context
+        )
+        await reader.read()
+        writer.close()
+
+    await connect()
+    shutil.copy(pems[1] / "client.key", mine)
+    await connect()  # key and certificate do not fit: the pair before stays
+    shutil.copy(pems[1] / "client.crt", mine)
+    await connect()
+    shutil.copy(pems[1] / "ca.pem", mine)
+    with pytest.raises(ssl.SSLCertVerificationError):  # the old authority is not trusted any more
+        await connect()
+    serials = [
+        format(x509.load_pem_x509_certificate((pem / "client.crt").read_bytes()).serial_number, "x")
+        for pem in pems
+    ]
+    assert shown == [serials[0], serials[0], serials[1]]
+    server.close()
+
+
+def test_files_that_do_not_match_are_refused(pems: tuple[Path, Path], mine: Path) -> None:
+    shutil.copy(pems[1] / "client.key", mine)
+    with pytest.raises(ConfigError, match="not PEM files that match"):
+        KafkaSettings.from_env(
+            {}, **{name.replace(".", "_"): value for name, value in properties(mine).items()}
+        ).ssl_context()
+
+
+def test_secrets_come_from_files(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("lovelace\n")
+    environ = {
+        "STREAMAPP_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+        "STREAMAPP_SASL_MECHANISM": "PLAIN",
+        "STREAMAPP_SASL_USERNAME": "ada",
+        "STREAMAPP_SASL_PASSWORD_FILE": str(tmp_path / "password"),
+    }
+    assert KafkaSettings.from_env(environ).sasl_password == "lovelace"
+    assert KafkaSettings.from_env(environ, sasl_password="given").sasl_password == "given"
+    with pytest.raises(ConfigError, match="both set"):
+        KafkaSettings.from_env(environ | {"STREAMAPP_SASL_PASSWORD": "x"})
+    with pytest.raises(ConfigError, match="cannot be read"):
+        KafkaSettings.from_env(environ | {"STREAMAPP_SASL_PASSWORD_FILE": "/nowhere"})
