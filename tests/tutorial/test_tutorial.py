@@ -134,7 +134,6 @@ def terminals(folder: Path, environ: dict[str, str]) -> Iterator[Terminals]:
         subprocess.run(["bash", "-c", "streamapp broker stop"], cwd=folder, env=environ, check=False)
 
 
-@pytest.mark.slow  # two workers and a broker of its own
 @pytest.mark.broker
 def test_the_live_part_of_the_page(terminals: Terminals) -> None:
     for step in steps():
