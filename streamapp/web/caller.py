@@ -1,4 +1,4 @@
-"""Who asks: set in front of all pages, for as long as a request is answered."""
+"""The caller: set in front of all pages, for as long as a request is answered."""
 
 from __future__ import annotations
 
