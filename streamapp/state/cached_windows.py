@@ -129,8 +129,7 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
             del by_key[row_key[0]]
 
     def _expired(self, key: Any, time_from: int, time_to: int) -> list[tuple[Any, Row]]:
-        """Slots and rows of a key that only the cache still shows."""
-        key = key if key.__class__ is self._key_class else self._keep_key(key)
+        """Slots and rows of a kept key that only the cache still shows."""
         return self._in_cache_of(key, time_from, min(time_to, self._min_live() - 1))
 
     def _in_cache_of(self, key: Any, time_from: int, time_to: int) -> list[tuple[Any, Row]]:
@@ -235,9 +234,9 @@ class CachedWindowStore(_CachedTimes, WindowStore):
         return _LiveWindows(self)
 
     def fetch(self, key: Any, time_from: int, time_to: int, reverse: bool = False) -> Iterator[Any]:
+        rows = super().fetch(key, time_from, time_to, reverse)
         if key.__class__ is not self._key_class:
             key = self._keep_key(key)
-        rows = super().fetch(key, time_from, time_to, reverse)
         if time_from < self._min_live():
             expired = self._show_fetched(
                 [(slot[0], row) for slot, row in self._expired(key, max(time_from, 0), time_to)]

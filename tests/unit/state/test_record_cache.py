@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from store_harness import Life
 
-from streamapp.serdes import StringSerde
+from streamapp.serdes import JsonSerde, StringSerde
 from streamapp.state.cache import RecordCache
 
 TEXT = st.sampled_from(["a", "b", "c", "long key", "ö"])
@@ -190,3 +190,16 @@ def test_the_sessions_beyond_the_limit_are_kafka_streams_caches(events, most):
             flush([])
         assert told == heard
         assert cache.used == limit.used
+
+
+def test_keys_that_are_kept_as_bytes_are_found_in_the_cache():
+    spec = {"cached": True, "retention_ms": 10, "key_serde": JsonSerde(dict)}
+    windows, sessions = Life(True, kind="window", size_ms=5, **spec), Life(True, kind="session", **spec)
+    key = {"part": 1}
+    for at in (0, 100):  # the first one expires in the store
+        windows.store.put(key, 1, at)
+        sessions.store.put(key, at, at, 1)
+        windows.commit()
+        sessions.commit()
+    assert list(windows.store.fetch(key, 0, 100)) == [(0, 1), (100, 1)]
+    assert list(sessions.store.find_sessions(key, 0, 100)) == [(0, 0, 1), (100, 100, 1)]

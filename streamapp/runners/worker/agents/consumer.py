@@ -23,6 +23,7 @@ from streamapp.engine.runner_ports import Position
 from streamapp.errors import StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.agents.finished import Progress
+from streamapp.runners.worker.agents.group_answers import refuse_failed_offsets
 from streamapp.runners.worker.agents.sends import AgentProducer
 from streamapp.runners.worker.agents.transaction import AgentTransactions
 from streamapp.runners.worker.membership import FaustMembership, Member, StaleMemberError
@@ -41,6 +42,7 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     def _create_consumer(self, loop: asyncio.AbstractEventLoop) -> Any:
         consumer = super()._create_consumer(loop)
         consumer._isolation_level = "read_committed"
+        refuse_failed_offsets(consumer._client)
         return consumer
 
     def verify_event_path(self, now: float, tp: TP) -> None:
