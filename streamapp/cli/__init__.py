@@ -49,7 +49,6 @@ for _command in (
     dlq_group,
     doctor,
     offsets_group,
-    pause,
     registry_group,
     outbox_group,
     pause,

@@ -105,8 +105,8 @@ def _join_stream(stream: KStream[Any, Any], other: KStream[Any, Any], call: Join
     if on_error is not None and call.kind != "inner":
         raise TopologyError(
             f"{where} is a {call.kind} join and cannot have on_error. Its joiner also gets records that have waited "
-            "for a match, whose source is not known any more. Let the joiner give both values, and put the function behind "
-            "the join: map_values(on_error=...)"
+            "for a match, whose source is not known any more. Let the joiner give both values, and put the function "
+            "behind the join: map_values(on_error=...)"
         )
     return join_streams(stream, other, call.joiner, call.windows, call.with_key, given, call.kind, on_error)
 

@@ -12,13 +12,13 @@ from streamapp.state.write_behind import Row
 __all__ = ["ENTRY_BYTES", "CacheEntry", "LeastRecentlyUsed", "context_bytes", "size_of_kept"]
 
 ENTRY_BYTES = 3 * 8 + 1 + 2 * 8 + 4
-"""The bytes of an entry beside key, value, topic and headers: its links, whether it is dirty, offset, timestamp and partition
-(Kafka Streams' ``NamedCache.LRUNode`` and ``LRUCacheEntry``)."""
+"""The bytes of an entry beside key, value, topic and headers: links, dirty flag, offset, timestamp and partition.
+The source is Kafka Streams' ``NamedCache.LRUNode`` and ``LRUCacheEntry``."""
 
 
 class CacheEntry:
-    """A row in a record cache, with the source of the record that changed it last. The bytes of that record are not kept: they
-    would keep its whole batch in memory.
+    """A row in a record cache, with the source of the record that changed the row last. The bytes of that record are
+    not kept: they would keep a whole batch in memory.
 
     An entry changes in place, which costs less than a new one.
     """
@@ -41,7 +41,7 @@ class CacheEntry:
     """The row below the cache, of an entry that has changed since it left for the store."""
     row: Row
     topic: str | None
-    """Of the record that changed it last, as offset, timestamp and headers are."""
+    """The topic of the record that changed the row last; offset, timestamp and headers are of the same record."""
     offset: int
     timestamp: int
     headers: Headers
@@ -65,8 +65,9 @@ def _last_use(item: tuple[Any, CacheEntry]) -> int:
 class LeastRecentlyUsed:
     """Finds the entry of a cache that was used longest ago.
 
-    A use leaves no more than its number in the entry. When somebody asks, the entries are sorted, once for as many questions as the
-    answers are right: an entry that was used since is passed over. So a question costs the same however many entries there are.
+    A use leaves no more than a number in the entry. The first question sorts the entries, and later questions take the
+    next one of this order. An entry that was used since is passed over, and at the end of the order the entries are
+    sorted again. On average a question costs the same however many entries there are.
 
     >>> from itertools import count
     >>> uses, entries = count(1), {}
@@ -87,7 +88,7 @@ class LeastRecentlyUsed:
         self._sorted_at = 0
 
     def find(self) -> tuple[Any, CacheEntry]:
-        """The entry and its key; the next call gives another one. There has to be one that the caller has not taken out."""
+        """The entry and its key; the next call gives another one. The cache has to hold an entry."""
         entries, sorted_at = self._entries, self._sorted_at
         while True:
             eldest = self._eldest

@@ -43,7 +43,7 @@ def is_loopback(address: str) -> bool:
 
 
 class WebAccess:
-    """What the environment says about the web server. Raises `ConfigError` for what cannot work.
+    """The settings of the web server in the environment. Raises `ConfigError` for what cannot work.
 
     Users and the cluster's secret come together: a worker that asks another one signs with the secret. Files may
     change: the new text counts within a second, and one that is wrong is logged while the text before goes on to count.
@@ -90,9 +90,9 @@ class WebAccess:
         """Raises `ConfigError` for an address that other machines reach, without users."""
         if not is_loopback(address) and self.users is None:
             raise ConfigError(
-                f"the web server would listen at {address} for everybody: set {_USERS}_FILE and {_SECRET}_FILE "
-                "(docs/security.md; `streamapp web user NAME` and `streamapp web secret` make them), or leave web_bind "
-                "at 127.0.0.1"
+                f"the web server would listen at {address} for everybody. Set {_USERS}_FILE and {_SECRET}_FILE, or "
+                "leave web_bind at 127.0.0.1. `streamapp web user NAME` and `streamapp web secret` make the files "
+                "(docs/security.md)"
             )
 
     def server_context(self) -> ssl.SSLContext | None:

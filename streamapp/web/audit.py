@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["AUDIT", "audited"]
 
 AUDIT: logging.Logger = logging.getLogger("streamapp.audit")
-"""Who, from where, what, and with which outcome; a handler of its own can keep it apart."""
+"""The log of changes: user, address, request and outcome. A handler of its own can keep the log apart."""
 _MOST_PATH = 300
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -1,4 +1,4 @@
-"""Who asks is established in front of all pages; reads need the role ``read``, everything else ``operate``."""
+"""Authentication in front of all pages: reads need the role ``read``, everything else ``operate``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks: set in front of all pages, for as long as a request is answered."""
+"""The caller of a request, known in front of all pages, for as long as the request is answered."""
 
 from __future__ import annotations
 

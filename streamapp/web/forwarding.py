@@ -1,4 +1,4 @@
-"""What a worker asks another one is signed: the receiver knows that a worker asks, and for whom."""
+"""Signatures of requests between workers: the receiver knows that a worker asks, and for whom."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Signatures:
         return f"v1:{when}:{nonce}:{identity.role}:{mac}:{identity.name}"
 
     def identity(self, header: str, method: str, receiver: str, path: str) -> Identity | None:
-        """Who asks; None if the header is not right, too old, or was there before."""
+        """The user; None if the header is not right, too old, or was there before."""
         found, secret = _FORM.fullmatch(header), self._secret()
         if found is None or secret is None:
             return None

@@ -1,4 +1,4 @@
-"""Who may ask the web server: names, roles, and hashes of passwords and tokens."""
+"""The users of the web server: names, roles, and hashes of passwords and tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from streamapp.errors import ConfigError
 __all__ = ["Identity", "Role", "Users", "make_token", "password_line", "token_line"]
 
 Role = Literal["read", "operate"]
-"""``read`` sees everything; ``operate`` also changes state: pause, resume, replay, discard, edit, POST to your pages."""
+"""``read`` sees everything; ``operate`` also changes state: pause, resume, replay, discard, edit, POST to your
+pages."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}", re.ASCII)
 _COST, _BLOCK, _PARALLEL = 2**14, 8, 5
@@ -26,12 +27,12 @@ _MOST_COST, _MOST_BLOCK, _MOST_PARALLEL = 2**17, 16, 16
 _SCRYPT_BYTES = 512 * 2**20
 _REMEMBERED = 1_000
 _NOBODY = "scrypt$16384$8$5$" + "A" * 22 + "==$" + "A" * 43 + "="
-"""What the password of a name that there is not is compared with, so that the answer takes as long."""
+"""The hash for an unknown name, so that the answer takes as long."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Who asks, and what they may do."""
+    """A user, and what the user may do."""
 
     name: str
     role: Role

@@ -139,8 +139,9 @@ def test_the_reference_application_upgrades_its_delays(
 ) -> None:
     """`Delays` gains a field while flights come, and so do flights; a change that no row survives is refused by the registry."""
     sources = ["flights", "weather", "planes", "airports"]
+    outputs = ["late-departures", "late-carriers", "flights-dead", "maintenance-tickets"]
     admin = KafkaAdmin(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
-    admin.ensure_topics([TopicSpec(name, 1) for name in [*sources, "late-departures", "late-carriers"]])
+    admin.ensure_topics([TopicSpec(name, 1) for name in [*sources, *outputs]])
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     newer = {
         **FLIGHT_SCHEMA,
