@@ -71,7 +71,7 @@ def time() -> None:
 
 
 def windows() -> None:
-    p = Picture(330, "Four kinds of windows over the same records")
+    p = Picture(350, "Four kinds of windows over the same records")
     records = [1, 4, 6, 12, 13, 22]
     x = [150 + stamp * 22 for stamp in range(26)]
     p.text(20, 40, "records", "start")
@@ -92,7 +92,7 @@ def windows() -> None:
         y += 62
     p.text(
         20,
-        318,
+        338,
         "Tumbling: size 10. Hopping: every 5. Sessions: gap 5. Sliding: at most 10 apart, three of them drawn.",
         "start",
         13,
@@ -105,6 +105,7 @@ def partitions() -> None:
     for number in range(3):
         y = 50 + number * 65
         p.box(20, y, 150, 40, f"orders, partition {number}", BLUE)
+        p.text(180, y + 25, "+")
         p.box(190, y, 160, 40, f"shops, partition {number}", GREEN)
         p.box(430, y, 110, 40, f"task 0_{number}", GREY)
         p.arrow(350, y + 20, 428, y + 20)
@@ -199,7 +200,7 @@ def runners() -> None:
         [
             ("TopologyTestDriver", "in the process of a test, no broker"),
             ("workers", "live: a consumer group of processes"),
-            ("Spark", "history in batches, or a stream on a cluster"),
+            ("Spark", "history in batches, or a stream"),
         ]
     ):
         y = 25 + number * 90

@@ -67,6 +67,7 @@ def test_a_worker_consumes_shows_it_and_ends_when_a_consumer_fails(
 
     from streamapp.cli.dlq import dlq_group
 
+    monkeypatch.setenv("COLUMNS", "200")  # the table of letters has room
     told = {"APP_ID": cluster.id, "BOOTSTRAP": cluster.bootstrap, "SOURCE": cluster.source}
     for name, value in {**told, **env, "DATADIR": str(tmp_path / "cli")}.items():
         monkeypatch.setenv(name, value)

@@ -505,7 +505,7 @@ def test_an_aggregation_of_a_table_does_not_answer() -> None:
 
 
 def test_an_answer_without_a_topic_for_it_is_refused() -> None:
-    with pytest.raises(StreamsError, match="set dead_letter_queue_topic"):
+    with pytest.raises(StreamsError, match="Set dead_letter_queue_topic"):
         Bench(lambda a, b: rows(a.to_table(), "dead_letter"), StreamsConfig("app"))
 
 

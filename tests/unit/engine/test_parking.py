@@ -288,7 +288,7 @@ def test_nothing_wakes_the_task_while_nothing_waits() -> None:
 
 
 def test_what_cannot_be_promised_is_refused() -> None:
-    with pytest.raises(ConfigError, match="set dead_letter_queue_topic"):
+    with pytest.raises(ConfigError, match="Set dead_letter_queue_topic"):
         described(Service(), Retry.by_key(), StreamsConfig("app")).build().plan()
     builder = StreamsBuilder(CONFIG)
     stream = builder.stream("in", key_serde=TEXT, value_serde=TEXT)

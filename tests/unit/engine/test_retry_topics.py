@@ -206,7 +206,7 @@ def test_what_cannot_be_had_is_refused() -> None:
         Retry.topics()
     with pytest.raises(ConfigError, match="takes no backoff, max_records"):
         Retry.topics(SECOND, backoff=1, max_records=1)
-    with pytest.raises(ConfigError, match="set dead_letter_queue_topic"):
+    with pytest.raises(ConfigError, match="Set dead_letter_queue_topic"):
         described(Service(), RETRY, CONFIG.replace(dead_letter_queue_topic=None)).build().plan()
     builder = StreamsBuilder(CONFIG)
     stream = builder.stream("in", key_serde=TEXT, value_serde=TEXT)
