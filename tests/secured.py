@@ -68,6 +68,13 @@ class SecuredKafka(SteadyKafka):
         }
         path.write_text("".join(f"{name}={value}\n" for name, value in known.items()))
 
+    def trust(self, new: Path) -> None:
+        """Starts the broker anew, so that certificates of the authority in ``new`` are let in, too."""
+        self.stop_broker(1)
+        with (self._pem / "ca.pem").open("a") as trusted:
+            trusted.write((new / "ca.pem").read_text())
+        self.start_broker(1)
+
     def replace_authority(self, new: Path) -> None:
         """Starts the broker anew with a certificate of the authority in ``new``, and lets no certificate of the old one in."""
         self.stop_broker(1)

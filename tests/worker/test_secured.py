@@ -247,6 +247,7 @@ def test_certificates_are_replaced_while_a_worker_runs(secured: SecuredKafka, tm
         worker = cluster.start("a", ("worker",), "unaddressed_app", UNADDRESSED="1", **environ)
         cluster.feed(200)
         cluster.counted()
+        secured.trust(new)
         put((new / "client.key").read_text(), mine / "client.key")  # does not fit to the certificate yet
         worker.wait_for("are not PEM files that match")
         put((mine / "ca.pem").read_text() + (new / "ca.pem").read_text(), mine / "ca.pem")
