@@ -159,7 +159,12 @@ class StreamsRuntime(WorkerView):
             f"state in {Path(config.state_dir) / config.application_id}",
         ]
         if conf.web_enabled:
-            parts.append(f"page and tables at {self._app.web_server_url}")
+            page = self._app.web_server_url
+            if str(page.host).endswith(
+                ".localhost"
+            ):  # the workers' name for this machine; not every browser knows it
+                page = page.with_host("localhost")
+            parts.append(f"page and tables at {page.with_path('/')}")
         return ", ".join(parts)
 
     async def _await_kafka(self, admin: LastingAdmin) -> None:
