@@ -50,6 +50,9 @@ class MemoryDesk:
                 return each, self.marks
         raise StreamsError(f"no letter {id}")
 
+    def whole(self, letter: Letter) -> Letter:
+        return letter
+
     def replay(self, matches: Callable[[Letter], bool], *, force: bool, rate: float | None) -> int:
         return self._mark(matches, "replayed", force)
 
