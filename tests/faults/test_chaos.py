@@ -205,20 +205,20 @@ def test_a_run_that_ended_early_is_refused(good: list[Event]) -> None:
 
 
 def test_a_seed_gives_the_same_schedule_again_and_another_seed_another() -> None:
-    first = [*islice(steps(7, 3), 50)]
-    assert first == [*islice(steps(7, 3), 50)]
-    assert first != [*islice(steps(8, 3), 50)]
+    first = [*islice(steps(7, 3, 3), 50)]
+    assert first == [*islice(steps(7, 3, 3), 50)]
+    assert first != [*islice(steps(8, 3, 3), 50)]
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_each_kind_of_fault_comes_in_every_five_steps(workers: int) -> None:
-    drawn = [*islice(steps(7, workers), 50)]
+    drawn = [*islice(steps(7, workers, 3), 50)]
     for begin in range(0, 50, len(KINDS)):
         assert {faults[0].kind for faults in drawn[begin : begin + len(KINDS)]} == {*KINDS}
 
 
 def test_faults_that_come_together_are_of_other_kinds_and_workers() -> None:
-    together = [faults for faults in islice(steps(7, 3), 200) if len(faults) == 2]
+    together = [faults for faults in islice(steps(7, 3, 3), 200) if len(faults) == 2]
     assert together
     for one, other in together:
         assert one.kind != other.kind

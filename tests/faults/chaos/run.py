@@ -81,7 +81,7 @@ class Chaos(Fleet):
             self._all_ready()
             deadline = time.monotonic() + minutes * 60
             with self.traffic.flowing(per_second):
-                for faults in steps(self.seed, len(self.names)):
+                for faults in steps(self.seed, len(self.names), len(self.kafka.numbers)):
                     self._step(faults)
                     if time.monotonic() > deadline:
                         break
@@ -137,11 +137,11 @@ class Chaos(Fleet):
                 yield
                 self.signal(fault.worker, signal.SIGCONT)
             case "broker":
-                self.history.add("fault", what="kill broker 1")
-                self.kafka.kill_broker(1)
+                self.history.add("fault", what=f"kill broker {fault.broker}")
+                self.kafka.kill_broker(fault.broker)
                 yield
-                self.kafka.start_broker(1)
-                self.history.add("fault", what="broker 1 is started again")
+                self.kafka.start_broker(fault.broker)
+                self.history.add("fault", what=f"broker {fault.broker} is started again")
             case "quota":
                 self._set_quota(_QUOTA)
                 yield

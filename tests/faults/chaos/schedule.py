@@ -21,13 +21,15 @@ class Fault(NamedTuple):
     worker: str
     """Empty if the fault is of the brokers."""
     seconds: int
+    broker: int = 0
+    """The number of the broker that is killed; 0: the fault is not of one broker."""
 
 
 def names(workers: int) -> list[str]:
     return [f"w{number}" for number in range(1, workers + 1)]
 
 
-def steps(seed: int, workers: int) -> Iterator[list[Fault]]:
+def steps(seed: int, workers: int, brokers: int) -> Iterator[list[Fault]]:
     """Faults that come together, step by step, without an end. Each kind comes once in five steps at least; in every
     third step or so a second one comes, of another kind and to another worker."""
     draw = random.Random(seed)
@@ -38,8 +40,11 @@ def steps(seed: int, workers: int) -> Iterator[list[Fault]]:
             kinds = [kind]
             if workers > 1 and draw.random() < 0.35:
                 kinds += draw.choice([sorted(pair - {kind}) for pair in pairs if kind in pair])
-            yield [_fault(draw, each, targets.pop()) for each in kinds]
+            yield [_fault(draw, each, targets.pop(), brokers) for each in kinds]
 
 
-def _fault(draw: random.Random, kind: str, worker: str) -> Fault:
-    return Fault(kind, "" if kind in ("broker", "quota") else worker, draw.randint(*_SECONDS[kind]))
+def _fault(draw: random.Random, kind: str, worker: str, brokers: int) -> Fault:
+    seconds = draw.randint(*_SECONDS[kind])
+    if kind == "broker":
+        return Fault(kind, "", seconds, draw.randint(1, brokers))
+    return Fault(kind, "" if kind == "quota" else worker, seconds)
