@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from streamapp.cli.application import APPLICATION, clear_errors, load
 from streamapp.cli.trial import show_trial
@@ -88,19 +88,21 @@ def list_letters(application: str, everything: bool, each: bool, **filters: Any)
                 letter.said("message")[:60],
             )
     else:
+        # Two lines a cell: the table is for terminals of 80 columns, too.
         table = Table(
-            "letters", "operator", "cause", "topic", "first (UTC)", "last (UTC)", "example", "message"
+            "letters",
+            "operator\ncause",
+            "first (UTC)\nlast",
+            "example",
+            Column("message\nand topic", overflow="fold"),
         )
         for group in grouped(chosen):
             table.add_row(
                 f"{group.count:,}",
-                group.operator,
-                group.cause,
-                group.topic,
-                utc(group.first),
-                utc(group.last),
+                f"{group.operator}\n{group.cause}",
+                f"{utc(group.first)}\n{utc(group.last)}",
                 group.example,
-                group.message[:60],
+                f"{group.message[:60]}\n{group.topic}",
             )
     console.print(table)
 
