@@ -77,8 +77,9 @@ async function pollTables() {
     tables = (await ask("/tables/")).tables;
     showTables();
     if (chosen === null) {
-      const listed = tables.find((table) => table.readable && table.kind !== "versioned");
-      choose((listed ?? tables.find((table) => table.readable))?.name, { scroll: false });
+      const listed = tables.filter((table) => table.readable && table.kind !== "versioned");
+      const full = listed.find((table) => table.entries?.count !== 0);  // windows are not counted
+      choose((full ?? listed[0] ?? tables.find((table) => table.readable))?.name, { scroll: false });
     }
   } catch (error) {
     if (tables.length === 0) changed($("table-list"), error.message, () => [h("li", { class: "empty" }, error.message)]);
