@@ -170,12 +170,12 @@ def _compare(kafka: KafkaSettings, worker: WorkerProcess) -> bool:
 
 
 def waiting(tasks: list[dict[str, Any]]) -> int:
-    """How many records wait for a retry, by the tasks of a worker's status."""
+    """The number of records that wait for a retry, from the status of a worker."""
     return sum(each["records"] for task in tasks for each in task["parked"])
 
 
 def failed_records(tasks: list[dict[str, Any]]) -> str:
-    """What became of records that failed since the worker's start, in one line."""
+    """One line about the records that failed since the start of the worker."""
     letters: Counter[str] = Counter()
     for task in tasks:
         for operator, drops in task["drops"].items():

@@ -18,7 +18,7 @@ APPLICATION = click.argument("application")
 
 
 def load(application: str, *, topology: bool = True) -> Any:
-    """The `App` of a module, such as ``agents``, or of ``module:attribute``; what is missing is said clearly.
+    """The `App` of a module, such as ``agents``, or of ``module:attribute``. An error names the missing part.
 
     ``topology=False`` takes an application of agents or consumers only, and a consumer, too.
     """

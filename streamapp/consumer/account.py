@@ -1,4 +1,4 @@
-"""The account of a consumer: every record that was taken is in one place."""
+"""The account of a consumer. Each record counts once: as done, in work, waiting, skipped, dead or returned."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 from streamapp._base.prometheus import exposition
 from streamapp._base.secrets import Properties
@@ -20,6 +20,8 @@ __all__ = ["ReliableConsumer", "SyncReliableConsumer", "handler_name"]
 
 class _Face:
     """The common part of both consumers."""
+
+    _takes_coroutines: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -54,6 +56,10 @@ class _Face:
             )
         except TypeError as exc:
             raise ConfigError(f"{type(self).__name__} {name}: {exc}") from None
+        if options.asynchronous and not self._takes_coroutines:
+            raise ConfigError(
+                f"{handler_name(handler)} is a coroutine function: take ReliableConsumer for it"
+            )
         self._consuming = Consuming(options)
 
     @property
@@ -130,32 +136,7 @@ class SyncReliableConsumer(_Face):
     ...     SyncReliableConsumer("payments", "orders", charge, bootstrap_servers=servers).run()
     """
 
-    def __init__(
-        self,
-        name: str,
-        topics: str | Collection[str],
-        handler: Callable[..., Any],
-        *,
-        config: StreamsConfig | None = None,
-        bootstrap_servers: str | None = None,
-        client_properties: Mapping[str, Any] | None = None,
-        dead_letter_queue_topic: str | None = None,
-        **settings: Unpack[ConsumeSettings],
-    ) -> None:
-        super().__init__(
-            name,
-            topics,
-            handler,
-            config=config,
-            bootstrap_servers=bootstrap_servers,
-            client_properties=client_properties,
-            dead_letter_queue_topic=dead_letter_queue_topic,
-            **settings,
-        )
-        if self._consuming.options.asynchronous:
-            raise ConfigError(
-                f"{handler_name(handler)} is a coroutine function: take ReliableConsumer for it"
-            )
+    _takes_coroutines = False
 
     def run(self) -> None:
         """Runs until `stop` (of another thread, or a signal handler), or until the consumer fails, and raises why."""

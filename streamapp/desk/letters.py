@@ -54,7 +54,7 @@ class Letter:
 
     @property
     def lacks_record(self) -> bool:
-        """Whether the letter names the source of a record and has no record, as after a wait in an operator's buffer."""
+        """True if the letter names a source but has no record, as after a wait in an operator's buffer."""
         known = self.said("topic") not in ("", "null") and self.said("offset").isdecimal()
         return self.key is None and self.value is None and not self.edited and known
 

@@ -200,7 +200,7 @@ def republish(
     """Sends the records that the topic lacks, in transactions, at most so many a second. Returns how many were sent.
 
     The session has to be open before `reconcile` reads the topic. The session then ends the open transaction of an
-    earlier republication of its name, so the missing records are certain. A run that was killed is run again from the
+    earlier republication of its name, so the missing records are certain. After a kill, run the command again from the
     start.
     """
     sent = 0

@@ -184,7 +184,7 @@ class ConfluentSchemaRegistry:
         return answer
 
     def _told(self, what: str, subject: str, text: str, format: SchemaFormat, references: References) -> Any:
-        """What the registry says of a schema: its ``id``, ``guid`` or ``version`` under the subject."""
+        """The registry's answer about a schema: its ``id``, ``guid`` or ``version`` under the subject."""
         behind = f" with {plain_references(references)}" if references else ""
         question = f"{what} of {format} {text} under {subject}{behind}"
         return self._answered(

@@ -70,7 +70,7 @@ class Backfill:
     """Brings one application from where it stands to a cut.
 
     ``until`` is a time in ms, offsets by partition, or None for all present records. A time takes everything before the
-    first record with at least this timestamp, in each partition. A backfill that was interrupted is continued, up to
+    first record with at least this timestamp, in each partition. An interrupted backfill continues, up to
     its own cut.
 
     ``files`` has folders of Parquet files by topic, as ``ParquetSource`` takes them, for history that Kafka does not

@@ -164,7 +164,7 @@ class Replay:
         """Compares with what the application has: a table by key, an output record by record.
 
         Table and output are compared as they were when this was made, which belongs to the offsets that were committed
-        then. With ``since``, what is older is left out on both sides. Raises `StreamsError` if the application
+        then. ``since`` leaves older records out on both sides. Raises `StreamsError` if the application
         committed faster than it could be looked at.
         """
         if not self._stands.still:

@@ -18,7 +18,7 @@ __all__ = ["Group", "check_runnable", "in_order", "topics_of"]
 
 
 class Group(NamedTuple):
-    """What runs as one stage: a sub-topology, or all of a ``cycle``, as one."""
+    """One stage of a run: a sub-topology, or all sub-topologies of a ``cycle``."""
 
     subtopology: Subtopology
     ids: tuple[int, ...]

@@ -162,7 +162,8 @@ class RecordProducer:
     def follow_files(self) -> bool:
         """Takes a new client if the certificates in its files have changed; call it when nothing is on its way that counts.
 
-        librdkafka reads the files when a client is opened. A transaction that has begun is given up. True: there is a new client.
+        A client of librdkafka reads the files once, so new files need a new client. An open transaction is rolled
+        back. Returns True if there is a new client.
         """
         if not self._files.changed():
             return False
