@@ -63,9 +63,9 @@ class RecordQueue:
     directly. ``key_of`` and ``value_of`` decode. A serde may generate code when it is bound to a topic, so the queue
     binds its serdes once. Immutable keys are remembered as long as they are few.
 
-    ``head`` is the record at the head, if the source has a timestamp extractor: the timestamp may be in the value, so
-    the record is decoded early. ``decodable`` is the offset of a head without extractor that was decoded early, with
-    success.
+    ``head`` is the record at the head, if the source has a timestamp extractor. The timestamp may be in the value, so
+    the record is decoded early. ``decodable`` is the offset of a head without extractor, once a decoding has
+    succeeded.
 
     ``passed_over``: all records of the queue were dropped before their turn. The queue counts as a queue with one
     record until its turn, as in Kafka Streams (``CorruptedRecord``). ``bytes`` is the size of the batches that wait,
@@ -146,7 +146,7 @@ class RecordQueue:
             self.waiting.append(batch)
 
     def explain(self, key: bytes | None, value: bytes | None, error: Exception) -> Exception:
-        """The error of the serdes for a record that cannot be decoded; ``key_of`` and ``value_of`` may raise anything."""
+        """The error of the serdes for a record that cannot be decoded. ``key_of`` and ``value_of`` raise anything."""
         try:
             if key is not None:
                 self._key_serde.deserialize(key)

@@ -39,8 +39,7 @@ def bind_idle(
     """``process``, with a punctuator that lets time go on while the input is quiet.
 
     After ``timeout_ms`` without a record, ``advance(elapsed)`` is called at intervals. ``elapsed`` are the ms of the
-    wall clock since the last record or the last call. Without a time-out the result is ``process`` itself, and no
-    clock is read.
+    wall clock since the last record or the last call. Without a time-out the result is ``process`` itself.
     """
     if timeout_ms is None:
         return process

@@ -18,8 +18,9 @@ _NEVER = 2**63 - 1
 
 @dataclass(frozen=True)
 class StreamJoinWindow(Operator):
-    """Keeps the records of one side for the other side. A record is handed on before it is kept, so it never joins
-    itself.
+    """Keeps the records of one side for the other side.
+
+    A record is handed on before it is kept, so no record joins itself.
     """
 
     persistent_name = "StreamJoinWindow"
