@@ -65,6 +65,7 @@ class TaskSession:
         """The store of each changelog partition."""
         self.starts: dict[TopicPartition, int] = {}
         """The first offset to read, by input: the committed offset, or the offset by the reset policy."""
+        self._start_metadata: dict[TopicPartition, str] = {}
         self.running: bool = False
         """True between `start` and `close`."""
         backend = self._open_state()
@@ -92,6 +93,7 @@ class TaskSession:
         serves as a changelog is restored up to its start.
         """
         self.starts = dict(starts or {})
+        self._start_metadata = dict(metadata)
         self.task.continue_from(metadata)
 
     def restorations(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> list[Restoration]:
@@ -184,9 +186,15 @@ class TaskSession:
                 self.task.skip_to(tp, reached)
 
     def commit_positions(self) -> dict[TopicPartition, Position]:
-        """The positions of the inputs for the next commit."""
-        metadata = self.task.commit_metadata
-        return {tp: Position(offset, metadata.get(tp, "")) for tp, offset in self.task.positions.items()}
+        """The positions of the inputs for the next commit.
+
+        A task that has only punctuated gives the positions at which it started. Brokers refuse an offset commit of a
+        stale member (KIP-447), but cannot check a commit without positions. Without the check, a stale worker would take
+        the changelog ends of its successor for its own.
+        """
+        metadata = {**self._start_metadata, **self.task.commit_metadata}
+        positions = self.task.positions or self.starts
+        return {tp: Position(offset, metadata.get(tp, "")) for tp, offset in positions.items()}
 
     def commit_alone(self) -> None:
         """Commits without a transaction: flushes the caches, and writes the stores' buffers to the backend."""
