@@ -27,7 +27,10 @@ NO_FAULT_OF_THE_RECORD = (ProcessorStateError, BrokerError)
 
 
 class Failures:
-    """Decides, for one task, what a failure means; sends dead letters; counts and logs drops."""
+    """The answers to exceptions in one task: asks handlers, sends dead letters, counts and logs drops.
+
+    Each method raises exceptions of `NO_FAULT_OF_THE_RECORD` again, and asks no handler about them.
+    """
 
     def __init__(self, task: RunningTask) -> None:
         self._task = task
@@ -243,7 +246,7 @@ class Failures:
         )
         timestamp = context.timestamp
         if isinstance(error, ResultRefused):
-            # Brokers may have refused the record for its timestamp. They have to take the letter.
+            # Brokers may have refused the record for its timestamp, and must not refuse the letter for the same reason.
             timestamp = min(timestamp, task.wall_clock_ms())
         task.collector.send(topic, context.key, context.value, timestamp, context.headers + added, None)
 

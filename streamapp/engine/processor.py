@@ -138,7 +138,8 @@ class ProcessorContext(Protocol[KForward, VForward]):
 
         The first call comes with the first record (stream time), or one interval from now (wall clock). With
         ``start_time`` (datetime, or ms since the epoch), calls come at whole intervals from this time, for example at
-        each full hour (KIP-1146). Raises `StreamsError` for an interval under 1 ms or a negative start.
+        each full hour (KIP-1146). Raises `StreamsError` for an interval under 1 ms or a negative start, and
+        `UnsupportedOperation` for the wall clock in a batch on Spark.
         """
 
     def current_stream_time_ms(self) -> int:
@@ -179,8 +180,7 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
 
 
 class FixedKeyProcessor(Processor[K, VIn, K, VOut], Generic[K, VIn, VOut]):
-    """A processor for ``process_values``. Such a processor must keep the key, so no repartition topic is needed
-    behind it.
+    """A processor for ``process_values``, which must keep the key: no repartition topic is needed behind it.
 
     >>> from streamapp.testing import try_out
     >>> class Length(FixedKeyProcessor):

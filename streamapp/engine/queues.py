@@ -64,8 +64,7 @@ class RecordQueue:
     binds its serdes once. Immutable keys are remembered as long as they are few.
 
     ``head`` is the record at the head, if the source has a timestamp extractor. The timestamp may be in the value, so
-    the record is decoded early. ``decodable`` is the offset of a head without extractor, once a decoding has
-    succeeded.
+    the record is decoded early. ``decodable`` is the offset of the last head without extractor that could be decoded.
 
     ``passed_over``: all records of the queue were dropped before their turn. The queue counts as a queue with one
     record until its turn, as in Kafka Streams (``CorruptedRecord``). ``bytes`` is the size of the batches that wait,

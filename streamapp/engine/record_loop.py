@@ -199,9 +199,7 @@ class RecordLoop:
                 )
             extractor = source.timestamp_extractor or task.plan.config.default_timestamp_extractor
             if extractor is fail_on_invalid_timestamp:
-                extractor = (
-                    None  # `_run` refuses negative timestamps, without the cost of a call for each record
-                )
+                extractor = None  # `_run` itself refuses negative timestamps
             queue = RecordQueue(partition, source, self._bound[source.name], extractor)
             queue.partition_time = self.partition_times.get(partition, -1)
             self.queues[partition] = queue

@@ -262,7 +262,7 @@ class Task(CurrentRecord):
     def commit_metadata(self) -> dict[TopicPartition, str]:
         """The metadata for the committed offsets: times that no changelog holds, in Kafka Streams' encoding.
 
-        Without the metadata a restarted task would accept late records that its windows are already closed for.
+        Without the metadata a restarted task would accept late records for windows that are already closed.
         """
         return {
             partition: self._times.encode(queue.partition_time)
@@ -277,7 +277,7 @@ class Task(CurrentRecord):
             self._loop.partition_times[partition] = time
             self.stream_time = max(self.stream_time, time)
 
-    # ------------------------------------------------------------------ what stores and operators use
+    # ------------------------------------------------------------------ for stores and operators
 
     def store(self, name: str) -> Any:
         """A store of this task, or a global store, for reads between calls of `process`."""

@@ -76,7 +76,7 @@ class TaskSession:
             raise
         self.inputs: tuple[TopicPartition, ...] = self.task.inputs
 
-    # ------------------------------------------------------------------ before it runs
+    # ------------------------------------------------------------------ before the start
 
     @property
     def restorable(self) -> bool:
@@ -188,9 +188,9 @@ class TaskSession:
     def commit_positions(self) -> dict[TopicPartition, Position]:
         """The positions of the inputs for the next commit.
 
-        A task that has only punctuated gives the positions at which it started. Brokers refuse an offset commit of a
-        stale member (KIP-447), but cannot check a commit without positions. Without the check, a stale worker would take
-        the changelog ends of its successor for its own.
+        A task that has only punctuated gives the positions at which it started. Brokers refuse the offsets of a stale
+        member (KIP-447), but cannot check a commit without offsets. Without the check, a stale worker would take the
+        changelog ends of its successor for its own.
         """
         metadata = {**self._start_metadata, **self.task.commit_metadata}
         positions = self.task.positions or self.starts
@@ -215,7 +215,7 @@ class TaskSession:
         """Deletes the state, after `close`."""
         self._home.wipe(self.name)
 
-    # ------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------ state and offsets
 
     def _open_state(self) -> StateBackend:
         if not any(spec.persistent for spec in self.subtopology.stores):

@@ -1,5 +1,4 @@
-"""Foreign-key joins of tables (KIP-213). One topic carries subscriptions to the right table, another topic the
-answers.
+"""Foreign-key joins of tables (KIP-213). One topic carries subscriptions to the right table, a second the answers.
 
     left table -> SubscriptionSend -> (subscription topic, by foreign key)
       -> SubscriptionReceive (store) -> SubscriptionJoin -> (response topic, by primary key) -> ResponseJoin -> result

@@ -24,11 +24,10 @@ TableForward = Callable[[Any, Any, Any, int, Headers], None]
 
 
 class TableWrite(Protocol):
-    """As `TableForward`, with ``arrived``: the time of the record behind the update, if it may differ from the
-    update's.
+    """As `TableForward`, with ``arrived``: the time in ms of the record that causes the update.
 
-    A deletion has no time of its own. The store and its changelog get ``arrived``, as in Kafka Streams (record
-    context).
+    A deletion has no time of its own. The store and its changelog get ``arrived``, the time of Kafka Streams' record
+    context. None: the update has the time of its record.
     """
 
     def __call__(

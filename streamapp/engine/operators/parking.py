@@ -2,7 +2,7 @@
 
 The records of a lane (a key, or the partition) stay in their order: a record waits behind earlier records of its
 lane. An attempt gives all results of the record or none. One commit holds the rows of the store and the results, so
-no result of a retry is lost or doubled.
+no attempt is lost or counted twice.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class _Waiting:
         self._schedule: Any = None
         self._wake()
 
-    # ------------------------------------------------------------------ what the task sees
+    # ------------------------------------------------------------------ for the task
 
     @property
     def room(self) -> int:
@@ -120,10 +120,10 @@ class _Waiting:
         records, retry = self._records, self._retry
         return records.records >= retry.max_records or records.bytes >= retry.max_bytes
 
-    # ------------------------------------------------------------------ records come
+    # ------------------------------------------------------------------ new records
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Tries a record, or parks the record if its lane or the circuit is occupied."""
+        """Tries a record, or parks the record if its lane is occupied or the circuit is open."""
         if self._circuit is not None or (self._lanes and self._lane_of(key) in self._lanes):
             self._park(self._lane_of(key, alone=True), key, value, timestamp, headers, None)
             return
@@ -211,7 +211,7 @@ class _Waiting:
             record.attempts += 1
             record.due = now + self._retry.backoff.delay_ms(record.attempts, name)
 
-    # ------------------------------------------------------------------ records are tried again
+    # ------------------------------------------------------------------ attempts
 
     def _on_time(self, now: int) -> None:
         self._schedule.cancel()

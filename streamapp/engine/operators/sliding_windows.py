@@ -20,14 +20,13 @@ _Row = tuple[Any, int]
 
 @dataclass(frozen=True)
 class SlidingWindowAggregate(WindowedAggregate):
-    """Folds the values of a key by sliding windows of length d (``difference_ms``). Both ends of a window are
-    inclusive.
+    """Folds the values of a key by sliding windows of length d (``difference_ms``).
 
-    A record at t has a *left* window [t - d, t] and a *right* window (t, t + d]. A right window exists only if it
-    holds a record. A record opens its left window, the right window of the record before, and, if a later record is
-    there, its own right window. The record joins every window that holds t. No window starts before 0: records
-    earlier than d share the window [0, d]. Null values are dropped. A record is late if its right window is closed.
-    Source: ``KStreamSlidingWindowAggregate``.
+    Both ends of a window are inclusive. A record at t has a *left* window [t - d, t] and a *right* window (t, t + d].
+    A right window exists only if it holds a record. A record opens its left window, the right window of the record
+    before, and, if a later record is there, its own right window. The record joins every window that holds t. No
+    window starts before 0: records earlier than d share the window [0, d]. Null values are dropped. A record is late
+    if its right window is closed. Source: ``KStreamSlidingWindowAggregate``.
     """
 
     persistent_name = "SlidingWindowAggregate"

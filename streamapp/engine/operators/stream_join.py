@@ -44,7 +44,7 @@ class _JoinTime:
     def __init__(self) -> None:
         self.stream_time = -1
         self.earliest_unmatched = _NEVER
-        """The join looks for unmatched records once stream time has passed this timestamp, with window and grace.
+        """The join looks for unmatched records once stream time is past this timestamp, plus window and grace (ms).
 
         As in Kafka Streams, the oldest unmatched record may be earlier.
         """

@@ -23,9 +23,9 @@ class WindowedAggregate(LateOutput):
     """Folds the values of a key by window. Null keys are dropped.
 
     This class decides when a window is closed. The *close time* is the operator's stream time less
-    ``closes_after_ms``. A window is closed once the close time is past the last timestamp of the window. A late
-    record, for each of its closed windows, is dropped and counted. The child for late records gets the record once.
-    With ``emit_final`` a window has one result, when it closes (KIP-825).
+    ``closes_after_ms``. A window is closed once the close time is past the last timestamp of the window. For each
+    closed window, a record is dropped and counted as late. The child for late records gets the record once. With
+    ``emit_final`` a window has one result, when it closes (KIP-825).
 
     Each kind of window has a subclass. `bind_windows` brings a record into its windows. `closed_rows` finds the
     windows that the close time has passed. `bind_forward` hands an update on.
