@@ -167,10 +167,39 @@ def _protobuf(sides: _Sides) -> Iterator[Case]:
         message = getattr(generated, type(value).__name__)
         write = ProtobufSerializer(message, sides.client, settings)
         read = ProtobufDeserializer(message, settings, sides.client)
-        serde = ProtobufSerde[Any](message, registry=sides.own)
+        plain = ProtobufSerde[Any](message, registry=sides.own)
+        made = message(**msgspec.to_builtins(value))
+        yield from sides.cases("Protobuf, messages", name, plain, made, write, read)
+        typed = ProtobufSerde[Any](message, type=type(value), registry=sides.own)
         yield from sides.cases(
-            "Protobuf, messages", name, serde, message(**msgspec.to_builtins(value)), write, read
+            "Protobuf, Structs", name, typed, value, _from_struct(write, message), _to_struct(read, name)
         )
+
+
+def _from_struct(write: Any, message: Any) -> Any:
+    """Confluent's serializer behind the conversion that its users write by hand."""
+    return lambda value, context: write(message(**msgspec.to_builtins(value)), context)
+
+
+def _to_struct(read: Any, name: str) -> Any:
+    return lambda data, context: _BY_HAND[name](read(data, context))
+
+
+def _flight(message: Any) -> Flight:
+    return Flight(
+        **{
+            name: getattr(message, name) if message.HasField(name) else None
+            for name in Flight.__struct_fields__
+        }
+    )
+
+
+def _order(message: Any) -> Order:
+    lines = [Line(line.sku, line.count, line.cents) for line in message.lines]
+    return Order(message.id, message.customer, message.paid, message.weight, lines, dict(message.tags))
+
+
+_BY_HAND: dict[str, Callable[[Any], Any]] = {"flight": _flight, "order": _order}
 
 
 def _generated() -> Any:
