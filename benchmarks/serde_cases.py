@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
@@ -84,6 +84,9 @@ message Order {
 }
 """
 
+SUBJECT = {"subject.name.strategy": topic_subject_name_strategy}
+"""As streamapp names subjects. The default asks the registry about associations, and takes a little longer."""
+
 Work = Callable[[], Any]
 
 
@@ -136,13 +139,13 @@ def _avro(sides: _Sides) -> Iterator[Case]:
         typed = AvroSerde[Any](type=type(value), registry=registry)
         text = json.dumps(typed.schema)
         plain = AvroSerde[Any](typed.schema, registry=registry)
-        write, read = AvroSerializer(client, text), AvroDeserializer(client)
+        write, read = AvroSerializer(client, text, conf=SUBJECT), AvroDeserializer(client, conf=SUBJECT)
         yield from sides.cases("Avro, dicts", name, plain, msgspec.to_builtins(value), write, read)
-        write = AvroSerializer(client, text, lambda value, _: msgspec.to_builtins(value))
-        read = AvroDeserializer(client, from_dict=_made(type(value)))
+        write = AvroSerializer(client, text, lambda value, _: msgspec.to_builtins(value), SUBJECT)
+        read = AvroDeserializer(client, from_dict=_made(type(value)), conf=SUBJECT)
         yield from sides.cases("Avro, Structs", name, typed, value, write, read)
     serde, text = AvroSerde[Any](LOGICAL, registry=registry), json.dumps(LOGICAL)
-    write, read = AvroSerializer(client, text), AvroDeserializer(client)
+    write, read = AvroSerializer(client, text, conf=SUBJECT), AvroDeserializer(client, conf=SUBJECT)
     yield from sides.cases("Avro, dicts", "times, decimal", serde, INVOICE, write, read)
 
 
@@ -155,14 +158,14 @@ def _json(sides: _Sides) -> Iterator[Case]:
         for name, value in RECORDS.items():
             schema = JsonSchemaSerde[Any](type=type(value)).schema
             serde = JsonSchemaSerde[Any](schema, registry=sides.own, validate=validate)
-            settings, text = {"validate": validate}, json.dumps(schema)
+            settings, text = {"validate": validate, **SUBJECT}, json.dumps(schema)
             write = JSONSerializer(text, sides.client, conf=settings)
             read = JSONDeserializer(text, schema_registry_client=sides.client, conf=settings)
             yield from sides.cases(format, name, serde, msgspec.to_builtins(value), write, read)
 
 
 def _protobuf(sides: _Sides) -> Iterator[Case]:
-    generated, settings = _generated(), {"use.deprecated.format": False}
+    generated, settings = _generated(), {"use.deprecated.format": False, **SUBJECT}
     for name, value in RECORDS.items():
         message = getattr(generated, type(value).__name__)
         write = ProtobufSerializer(message, sides.client, settings)

@@ -53,6 +53,20 @@ class Subjects:
         """The compatibility that the registry demands of subjects without a rule of their own: ``BACKWARD`` ..."""
         return str(self._client.ask("GET", "/config")["compatibilityLevel"])
 
+    def _is_transitive(self, subject: str) -> bool:
+        """Tells whether the level demands a comparison with all versions.
+
+        Apicurio Registry compares with all of them at every level, if the question names none.
+        """
+        try:
+            level = str(self._client.ask("GET", path_of("config", subject))["compatibilityLevel"])
+        except RegistryRefusal as refusal:
+            if refusal.status != 404:
+                raise
+            level = "NONE"
+        # Apicurio Registry answers NONE for a subject without a rule of its own.
+        return (self.level() if level == "NONE" else level).endswith("_TRANSITIVE")
+
     def pinned(self, subject: str, version: int | Literal["latest"], format: SchemaFormat) -> Change:
         """The version that a serde with ``version=`` writes."""
         try:
@@ -106,7 +120,8 @@ class Subjects:
             raise
         latest = self._registry.version_of(subject, versions[-1])
         lines = tuple(difference(latest.schema, schema if whole is None else whole))
-        path = path_of("compatibility", "subjects", subject, "versions")
+        compared_with = [] if self._is_transitive(subject) else ["latest"]
+        path = path_of("compatibility", "subjects", subject, "versions", *compared_with)
         try:
             answer = self._client.ask("POST", _with(path, [*normal, "verbose=true"]), body)
         except RegistryRefusal as refusal:

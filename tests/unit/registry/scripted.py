@@ -115,6 +115,12 @@ class ScriptedRegistry:
                 if self.guid(known) == parts[2]:
                     return self._with_guid(known)
             raise Refused(404, 40403, f"Schema {parts[2]} not found")
+        if parts == ["config"]:
+            return {"compatibilityLevel": "BACKWARD"}
+        if parts[0] == "config":
+            raise Refused(
+                404, 40408, f"Subject '{parts[1]}' does not have subject-level compatibility configured"
+            )
         if parts[0] != "subjects":
             raise Refused(404, 404, "HTTP 404 Not Found")
         versions = self.subjects.get(parts[1], [])

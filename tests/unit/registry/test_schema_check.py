@@ -81,5 +81,5 @@ def test_normalisation_holds_for_the_check(server: ScriptedRegistry) -> None:
         server.requests.clear()
         assert Subjects(registry).change("flights-value", LATER, "AVRO").kind == "compatible"
         asked = [path for method, path, _ in server.requests if method == "POST"]
-        paths = ["/subjects/flights-value", "/compatibility/subjects/flights-value/versions"]
+        paths = ["/subjects/flights-value", "/compatibility/subjects/flights-value/versions/latest"]
         assert asked == [path + each for path, each in zip(paths, query, strict=True)]
