@@ -34,7 +34,7 @@ def broker_group() -> None:
 
 @broker_group.command()
 @click.option(
-    "--brokers", type=click.Choice(["1", "3"]), help="Number of brokers; default: as before, else 1."
+    "--brokers", type=click.Choice(["1", "3"]), help="Number of brokers; default: as in the data, else 1."
 )
 @click.option(
     "--port", type=click.IntRange(0, 65_533), default=9092, show_default=True, help="0: a free port."
@@ -47,7 +47,7 @@ def start(brokers: str | None, port: int, foreground: bool, data_dir: Path) -> N
         kafka = LocalKafka(data_dir, int(brokers) if brokers else None, port)
         if kafka.status().running:
             raise BrokerError(
-                f"Kafka runs already at {kafka.bootstrap_servers}: `streamapp broker stop` stops it."
+                f"Kafka runs already at {kafka.bootstrap_servers}. To change it, run `streamapp broker stop` first."
             )
         click.echo("Starting Kafka (the first time, 45 MB are fetched) ...", err=True)
         if not foreground:

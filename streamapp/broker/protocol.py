@@ -49,7 +49,7 @@ class OpenTransaction(NamedTuple):
 def open_transactions_of(settings: KafkaSettings, *, seconds: float = 10.0) -> list[OpenTransaction]:
     """All open transactions of the cluster that this client may see (KIP-664).
 
-    Raises `BrokerError` if Kafka does not answer within ``seconds``.
+    ``seconds`` limits each request. Raises `BrokerError` if Kafka does not answer.
     """
 
     async def look(client: AIOKafkaClient) -> list[OpenTransaction]:
@@ -74,7 +74,7 @@ def open_transactions_of(settings: KafkaSettings, *, seconds: float = 10.0) -> l
 def feature_levels(settings: KafkaSettings, *, seconds: float = 10.0) -> dict[str, int]:
     """Feature -> the level on which all brokers of the cluster have agreed (KIP-584).
 
-    Raises `BrokerError` if Kafka does not answer within ``seconds``.
+    ``seconds`` limits each request. Raises `BrokerError` if Kafka does not answer.
     """
 
     async def look(client: AIOKafkaClient) -> dict[str, int]:

@@ -103,7 +103,7 @@ class KafkaSettings:
         for each in fields(self):
             value = getattr(self, each.name)
             if not isinstance(value, str) and (value is not None or each.default is not None):
-                # The message leaves the value out: it may be a password.
+                # The message leaves the value out, because the value may be a password.
                 raise ConfigError(f"{each.name} has to be a string, not {type(value).__name__}.")
         servers = [server.strip() for server in self.bootstrap_servers.split(",") if server.strip()]
         object.__setattr__(self, "bootstrap_servers", ",".join(servers))

@@ -57,7 +57,7 @@ class TokenProvider(AbstractTokenProvider):
                 found = json.load(answer)
             return str(found["access_token"]), float(found.get("expires_in", 0))
         except (OSError, ValueError, LookupError, TypeError) as error:
-            # The message leaves the answer out: it may be a token.
+            # The message leaves the answer out, because the answer may have a token.
             why = f"{error.code}" if isinstance(error, urllib.error.HTTPError) else type(error).__name__
             raise KafkaConnectionError(
                 f"the token endpoint {self._endpoint} gives no token ({why})"

@@ -18,7 +18,7 @@ _DROPS = ("streamapp.engine.failures", "streamapp.runners.worker.producer")
 
 
 class Repetitions(logging.Filter):
-    """Lets a warning or error through once in ``seconds``; the next one says how many are left out.
+    """Lets a warning or error through once in ``seconds``; the next one in the log says how many are left out.
 
     Messages count as the same if they have the same ``extra={"kind": ...}``. Without ``kind``, messages count as the
     same if they differ only in numbers (ports, milliseconds, the number of a client).

@@ -181,7 +181,7 @@ class _Encoder:
                 text.encode(),
             )
             answer = handler(context, error)
-        # With a dead-letter topic, every rejected row goes there, so "skip" is no answer.
+        # "skip" is refused if there is a dead-letter topic, because every rejected row goes to this topic.
         skips = answer == "skip" and self.config.dead_letter_queue_topic is None
         if answer not in ("continue", "dead_letter") and not skips:
             raise StreamsError(

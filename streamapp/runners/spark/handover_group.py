@@ -124,8 +124,8 @@ class Group:
 
     def read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         """The committed offsets, with their metadata, of the partitions that have any."""
-        # aiokafka reads here: librdkafka returns metadata with bytes of the memory behind them. librdkafka also
-        # writes a NUL at the end of metadata, which `_read` takes off.
+        # aiokafka reads here, because librdkafka adds bytes from the memory behind the metadata. librdkafka also writes
+        # a NUL at the end of metadata, which `_read` takes off.
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while True:
             try:

@@ -58,7 +58,7 @@ class Survey:
     def records(self) -> int:
         """The number of offsets between the group's offsets and the cut.
 
-        Markers of transactions count too, so the number of records is a little smaller.
+        Markers of transactions count too, so there may be fewer records.
         """
         return sum(end - start for start, end in self.external.values())
 

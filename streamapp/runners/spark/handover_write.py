@@ -162,7 +162,7 @@ class TaskWriter:
         if progress is None or progress.job != self.job:
             raise StreamsError(
                 f"the group {group.name} does not say any more that this backfill writes: another run has ended the "
-                "backfill, or the group's offsets were changed. Run the backfill again"
+                "backfill, or the group's offsets were changed. Find out which, before another run"
             )
         return entry, progress
 

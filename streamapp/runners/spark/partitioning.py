@@ -70,7 +70,7 @@ def murmur2(keys: pa.Array) -> npt.NDArray[np.uint32]:
 def key_partitions(keys: pa.Array, partitions: int, null_key: int = 0) -> npt.NDArray[np.int32]:
     """The partition of each key in Kafka's default partitioner; a null key goes to ``null_key % partitions``.
 
-    Kafka's partition of a null key is random. Here, a null key has the same partition in every run of a job.
+    Kafka leaves the partition of a null key to chance. Here, the partition is the same in every run of a job.
     """
     placed = ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
     if keys.null_count:

@@ -59,7 +59,7 @@ class SpillingBackend:
         for puts in batch.puts.values():
             self._written += sum(len(key) + len(value or b"") + ENTRY_BYTES for key, value in puts)
         if self._written > self._limit:
-            # Overwritten entries are counted each time, so the sum is too large. Here is the right one.
+            # The sum counts an overwritten entry each time, so it may be too large. The tables give the true sum.
             self._written = sum(
                 len(key) + len(value) + ENTRY_BYTES
                 for table in self._tables.values()

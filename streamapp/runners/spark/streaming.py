@@ -64,8 +64,8 @@ class SparkStream:
     """Runs one application continuously.
 
     ``checkpoint`` is a folder or URI that the driver finds again after a restart. A micro-batch takes at most
-    ``records_per_batch`` records of each partition. A micro-batch starts every ``interval_ms``. ``on_batch`` is called
-    with the metrics of each micro-batch.
+    ``records_per_batch`` records of each partition. ``interval_ms`` is the time between the starts of two
+    micro-batches; a long micro-batch delays the next. ``on_batch`` is called with the metrics of each micro-batch.
 
     >>> with SparkStream(topology, config, spark, checkpoint="data/checkpoint") as stream:   # doctest: +SKIP
     ...     stream.wait()
@@ -139,7 +139,7 @@ class SparkStream:
         except KafkaException as error:
             raise BrokerError(
                 f"Kafka at {self._config.bootstrap_servers} does not end the transactions of an earlier run of "
-                f"{self._config.application_id}: {error.args[0].str()}. Start again when Kafka is well"
+                f"{self._config.application_id}: {error.args[0].str()}. Check the brokers, then start again"
             ) from error
 
     def _task_count(self, sub: Subtopology) -> int:

@@ -71,7 +71,7 @@ class StreamingMembership:
         if self._lost is not None:
             raise StreamsError(
                 f"this run is no member of the group {self._group.name} any more: {self._lost}. "
-                "Another run or a worker has joined: stop one of the two"
+                "Another run or a worker may have joined: stop all but one, then start again"
             )
         return self._proof
 
