@@ -68,7 +68,7 @@ class AvroSerde(Serde[T]):
     other subjects whose types the schema names. ``schema_id_in="header"`` writes the schema's GUID into a header of the
     record, and no id in front of the bytes. Both forms are read.
 
-    Raises `ConfigError` if the schema is none, or if a required field of ``type`` is not read from the schema.
+    Raises `ConfigError` if the schema is not valid, or if a required field of ``type`` is not read from the schema.
 
     >>> schema = {"type": "record", "name": "Flight", "fields": [
     ...     {"name": "carrier", "type": "string"},

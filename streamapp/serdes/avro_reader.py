@@ -222,9 +222,8 @@ class _Compiler:
             else:
                 lines += self._items(kind, w, r)
         except _Unresolvable as error:
-            lines = [
-                self._refuse(error)
-            ]  # generated lines may call this function already, perhaps for no value
+            # Generated code may already call this function. The error comes only if a value gets here.
+            lines = [self._refuse(error)]
         self._sources.append("\n".join([f"def {name}(d, p, k, s):", *(f" {line}" for line in lines)]))
         return name
 

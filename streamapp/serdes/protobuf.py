@@ -34,7 +34,7 @@ class ProtobufSerde(Serde[T]):
 
     ``message`` is a class that ``protoc`` has generated. Values are messages of this class. With ``type`` values are
     objects of the type: ``dict``, a ``msgspec.Struct``, dataclass, pydantic model or Faust Record. Their fields have
-    the names of the .proto file. Messages are written, too.
+    the names of the .proto file. A serde with ``type`` also writes messages.
 
     The class reads bytes of other versions of its message, as Protobuf does: unknown fields are passed over, missing
     fields have their default. Bytes of a message with another name are refused.
@@ -219,7 +219,7 @@ def _imports(file: Any, known: dict[str, SchemaReference] | None = None) -> tupl
 
 
 def _path(descriptor: Any) -> list[int]:
-    """The indexes of a message: the index in its file, then the index in each outer message."""
+    """The indexes of a message: the outermost message's index in the file, then the index in each enclosing message."""
     path: list[int] = []
     while descriptor is not None:
         parent = descriptor.containing_type

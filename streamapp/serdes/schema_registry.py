@@ -107,7 +107,7 @@ class LocalSchemaRegistry:
 
     All processes compute the same id for a schema without communication. Subjects share the ids. To read a value, a
     process needs the schema of its writer. ``path`` is a folder that all processes see. Each schema is a file in this
-    folder, written once, whole, and never changed. Without ``path`` a process knows the schemas in its own code only.
+    folder, written once, whole, and never changed. Without ``path`` a process has only the schemas that it registers.
 
     >>> registry = LocalSchemaRegistry()
     >>> registry.id_of("flights-value", "string") == LocalSchemaRegistry().id_of("other-key", "string")

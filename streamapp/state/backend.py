@@ -1,4 +1,4 @@
-"""The ports under a task's stores, which keep their bytes, and the implementation in memory."""
+"""The ports for the bytes of a task's stores, and the implementation in memory."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 A cached store takes every write at once, so that reads need no extra layer. The cache holds an entry for each row that
 was written or read. The entry of a changed row also has the row as of the last flush, and the source of its last
-change. `Store.flush` calls the listener for each changed row, in the order of the last updates.
-During a call the task's topic, offset, timestamp and headers are those of the entry's record.
+change. `Store.flush` calls the listener for each changed row, in the order of the last updates. During a call the
+task's topic, offset, timestamp and headers are those of the record that made the last change.
 
 All stores of a process share one limit, Kafka Streams' ``statestore.cache.max.bytes``. A store whose write or read
 exceeds the limit drops its own entries, the entry used longest ago first. If this entry has changed, the whole store

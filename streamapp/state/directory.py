@@ -156,7 +156,7 @@ class StateDirectory:
             raise state_error(path, error) from error
 
     def close(self) -> None:
-        """Release the lock; closing again does nothing."""
+        """Releases the lock. A second call does nothing."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

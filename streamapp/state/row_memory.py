@@ -62,7 +62,10 @@ class RowMemory:
         self._turns.add(cache)
 
     def take(self, size: int) -> bool:
-        """Reserves ``size`` bytes, and turns all stores if necessary. False for more than half of the limit."""
+        """Reserves ``size`` bytes, and turns all stores if necessary.
+
+        Returns False, and reserves nothing, for more than half of the limit.
+        """
         young = self._young + size
         if young > self._half:
             if size > self._half:

@@ -23,8 +23,9 @@ __all__ = ["StoreSpec"]
 
 @dataclass(frozen=True, kw_only=True)
 class StoreSpec(Generic[S]):
-    """One state store. A processor gets the store of a ``StoreSpec[KeyValueStore[str, int]]`` with this type.
+    """One state store.
 
+    The type argument is the type of the store in a processor, for example ``StoreSpec[KeyValueStore[str, int]]``.
     ``kind`` is a kind of `streamapp.state.kinds`, with the parameters of this kind. `Stores` and `Materialized` choose
     the kind. Raises `InvalidStoreError` if ``kind`` is no `StoreKind`.
 

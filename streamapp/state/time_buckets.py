@@ -64,7 +64,7 @@ class TimeBucketedStore(WriteBehindStore):
         self._dirty_of: dict[Any, tuple[Any, Any]] = {}
         """A linked list of a key's dirty rows: a row's key in memory, and the rest of the list (or None)."""
         self._buckets: set[int] | None = None
-        """The buckets in the backend, from the first question on."""
+        """The buckets in the backend; None until the first look-up that needs the buckets."""
         self._dirty_known = 0
         """The number of dirty rows in `_dirty_of`, which has the first rows of `_dirty`."""
         self._observed = _NO_TIME
@@ -90,7 +90,7 @@ class TimeBucketedStore(WriteBehindStore):
         return max(0, self._observed - self._retention) // self._bucket
 
     def _observe(self, time: int) -> bool:
-        """Advances the observed stream time. A row of a time that is too old counts as dropped, and gives False."""
+        """Advances the observed stream time. For a time that is too old, counts a dropped row and returns False."""
         if time > self._observed:
             self._observed = time
         oldest = self._observed - self._retention
