@@ -71,9 +71,8 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
 
     def _beside(self) -> tuple[int, int]:
         beside_key, beside_value = super()._beside()
-        prefix = 8 + (
-            self._by_time and not self._exact
-        )  # Kafka Streams' cache keys begin with segment, kind of key
+        # A cache key of Kafka Streams begins with the segment and, with time-ordered stores, the kind of key.
+        prefix = 8 + (self._by_time and not self._exact)
         return beside_key + prefix + self._suffix, beside_value
 
     def row(self, row_key: Any) -> Row:

@@ -264,9 +264,8 @@ class TimeBucketedStore(WriteBehindStore):
         if self._duplicates:
             self._sequence = int.from_bytes(rows[-1][0][-4:], "big")
             if not self._exact:
-                rows = [
-                    row for row in rows if row[1] is not None
-                ]  # tombstones delete nothing, see `WindowStore.put`
+                # Tombstones delete nothing here, see `WindowStore.put`.
+                rows = [row for row in rows if row[1] is not None]
         self._observed = max([self._observed, *[row[3] for row in rows]])
         bucket, pack = self._bucket, LONG.pack
         live = self._first_live_bucket()
