@@ -7,9 +7,11 @@ from typing import Any
 
 from aiokafka.errors import IllegalStateError
 from faust.tables.manager import TableManager
-from faust.tables.recovery import Recovery
+from faust.tables.recovery import Recovery, ServiceStopped
 from mode import Service
 from mode.utils.queues import ThrowableQueue
+
+from streamapp.errors import BrokerError
 
 __all__ = ["AgentTableManager"]
 
@@ -65,6 +67,17 @@ class _Recovery(Recovery):  # type: ignore[misc]
                     self.active_offsets[tp] = end
                 self.flush_buffers()
             self.signal_recovery_end.set()
+
+    async def _wait(self, coro: Any, timeout: float | None = None) -> None:
+        try:
+            await super()._wait(coro, timeout)
+        except ServiceStopped:
+            if self.should_stop:
+                raise
+            # Faust takes a step that was not done in time for its own end, and leaves agents without records for good.
+            raise BrokerError(
+                f"tables of agents could not be restored: no answer within {timeout} s"
+            ) from None
 
     async def on_rebalance(self, *args: Any, **kwargs: Any) -> None:
         self._reading = None
