@@ -21,8 +21,7 @@ class Change:
 
     subject: str
     kind: Literal["unchanged", "new", "compatible", "incompatible", "uncompared", "pinned", "missing"]
-    """``uncompared``: the schema refers to one that is to be registered first. ``missing``: the subject lacks the pinned
-    version."""
+    """``uncompared``: the registry lacks a schema that this one names. ``missing``: the subject lacks the version."""
     latest: SchemaVersion | None = None
     difference: tuple[str, ...] = ()
     why: str = ""
