@@ -174,7 +174,7 @@ def parse_partitions(table: TableInfo, parameters: Mapping[str, str]) -> frozens
         if not all(each in known for each in text.split(",")):
             raise BadParameter(
                 parameter,
-                f"{parameter}={text!r:.40}: expected partition numbers of {table.name}, which has {len(known)} partitions",
+                f"{parameter}={text!r:.40}: expected partitions of {table.name}, and there are {len(known)}",
                 example="0,2",
             )
         return frozenset(known[each] for each in text.split(","))
