@@ -208,7 +208,7 @@ Choose a way to handle these tables:
                           deletes the tables; processing begins at the first records
   use a copy              streamapp offsets copy {subject} {group}-2 --to-time ...
                           gives the offsets to a copy of the application, whose tables begin empty
-  keep them               --keep-tables: tables count records twice, or miss some"""
+  keep them               --keep-tables, if double counts or gaps in these tables do no harm"""
 
 
 @offsets_group.command()

@@ -44,7 +44,8 @@ def start(port: int, foreground: bool, data_dir: Path) -> None:
         registry = LocalRegistry(data_dir, port)
         if registry.status().pid is not None:
             raise BrokerError(
-                f"A registry runs already at {registry.url}: to start it anew, run `streamapp registry stop` first."
+                f"A registry runs already at {registry.url}: to change its settings, run "
+                "`streamapp registry stop` first."
             )
         click.echo("Starting Apicurio Registry (the first start downloads 140 MB) ...", err=True)
         if not foreground:

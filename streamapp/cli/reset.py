@@ -14,7 +14,7 @@ __all__ = ["reset"]
 @click.command()
 @APPLICATION
 @click.option(
-    "--datadir", type=click.Path(file_okay=False), help="The workers' state folder (their --datadir), if any."
+    "--datadir", type=click.Path(file_okay=False), help="The state folder, if the workers run with --datadir."
 )
 @click.option("--yes", is_flag=True, help="Do not ask before deleting.")
 def reset(application: str, datadir: str | None, yes: bool) -> None:

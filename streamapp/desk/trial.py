@@ -38,7 +38,7 @@ def try_record(
 ) -> Trial:
     """Runs one record through the topology. The stores are empty, so joins and tables find no row.
 
-    With ``raises``, exceptions of functions are raised, and ``on_error`` and the exception handlers have no effect.
+    With ``raises``, an exception of a user's function is raised; ``on_error`` and the handlers have no effect.
     Raises `StreamsError` like a worker.
     """
     if raises:

@@ -30,8 +30,8 @@ class Outbox(Generic[K, V]):
     """Writes records into the outbox table of a database. An `OutboxRelay` sends the records.
 
     A record is sent if the transaction that added the record commits, and never otherwise. Rows of one key are sent
-    in the order of their ids. This order is the order of the transactions if each of them first changes the same row,
-    such as the order with this key.
+    in the order of their ids. If each transaction first changes the row with this key in a table of the application,
+    the ids are in the order of the transactions.
 
     >>> import sqlite3, tempfile
     >>> from streamapp import JsonSerde, StringSerde

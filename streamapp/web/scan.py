@@ -69,7 +69,7 @@ class Page(NamedTuple):
 
 
 def read_page(store: Any, table: TableInfo, partition: int, query: Query, share: int = 1) -> Page:
-    """One page of a listing, for an answer from ``share`` partitions. Only the rows of the page are read."""
+    """One page of a listing, for an answer from ``share`` partitions. The read ends when the page is full."""
     rows = _rows(store, table, partition, query)
     most_bytes = max(_PARTITION_BYTES, PAGE_BYTES // share)
     with lenient(store):
@@ -168,7 +168,7 @@ def _rows(store: Any, table: TableInfo, partition: int, query: Query) -> Iterato
 
 
 def _in_order(rows: Iterator[Row], disorder: int) -> Iterator[Row]:
-    """Sorts rows by position, row by row. The time of the rows never falls by more than ``disorder`` (ms)."""
+    """Yields rows by position, with few in memory. The time of ``rows`` never falls by more than ``disorder`` ms."""
     waiting: list[tuple[Position, int, Row]] = []
     latest = 0
     for n, row in enumerate(rows):

@@ -171,7 +171,7 @@ class GuardedWeb(Web):  # type: ignore[misc]
         )
 
     def prepare(self) -> None:
-        """Decides the address that other workers use. Raises `ConfigError` if an address but loopback has no users.
+        """Decides the address that other workers use. Raises `ConfigError` for an open address without users.
 
         Called after the options of the command line are applied.
         """

@@ -192,7 +192,7 @@ class TableViews:
     async def _from_copy(
         self, request: web.Request, table: TableInfo, partition: int
     ) -> tuple[int, dict[str, Any]] | None:
-        """The answer of the first worker with a standby that answers; None if this worker is next in the list."""
+        """The answer of the first standby's worker that answers; None if this worker has a standby itself."""
         copies = self._copies(table, partition)
         for worker in copies:
             if worker == self._sampler.status.url:

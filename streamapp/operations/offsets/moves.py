@@ -120,7 +120,7 @@ def chosen_positions(
 ) -> list[Position]:
     """The positions of ``topics``, given as ``name`` or ``name:0,1``.
 
-    Without ``topics``, these are all positions of the group. With ``inputs_only``, internal topics are left out then.
+    Without ``topics``, these are all positions of the group; with ``inputs_only``, the positions in its inputs.
     """
     found = positions(subject, [text.partition(":")[0] for text in topics])
     if not topics:
