@@ -107,7 +107,7 @@ class Committer:
         if self._ledger.follow_files():
             self._begin_outputs()
         if self._outputs is not self._ledger:
-            self._outputs.accepted()
+            self._outputs.follow_files()
 
     def write_metadata(self, member: Member | None) -> None:
         """Commits the same offsets once more, as the member and outside a transaction, before others go on from them.
@@ -125,6 +125,7 @@ class Committer:
     def forget(self) -> None:
         """From now on others may be further than what was committed."""
         self._committed.clear()
+        self._outputs.forget_refusals()
 
     def close(self) -> None:
         self._ledger.close()
@@ -187,4 +188,4 @@ class _Ledger:
         )
         failpoints.hit("offsets-committed")
         self._committed()
-        self._outputs.accepted()
+        self._outputs.committed()

@@ -154,18 +154,19 @@ class RecordProducer:
             abandon_transaction(self.client)
         self.client.purge()
         self._refusals.take()
+        self._refusals.rolled_back()
         self._knows_refusals = bool(self._refusals)
         self._renew()
         if self._transactional:
             self.open()
 
     def follow_files(self) -> bool:
-        """Takes a new client if the certificates in its files have changed; call it when nothing is on its way that counts.
+        """Takes a new client if the certificates in its files have changed, and the client has no records on their way.
 
         A client of librdkafka reads the files once, so new files need a new client. An open transaction is rolled
-        back. Returns True if there is a new client.
+        back: it has no records. Returns True if there is a new client.
         """
-        if not self._files.changed():
+        if len(self.client) or not self._files.changed():
             return False
         if self._in_transaction:
             abandon_transaction(self.client)
@@ -237,13 +238,18 @@ class RecordProducer:
         records, size = self.client.taken()
         return waiting * size // max(1, records)
 
-    def accepted(self) -> None:
-        """Everything is committed: results that were refused have met their handler, and the client may be a new one."""
-        if not self._transactional and not len(self.client):
+    def committed(self) -> None:
+        """A commit is done. Refused results that have met their handler are forgotten, and the client may be a new one."""
+        if not self._transactional:
             self.follow_files()
         if self._knows_refusals:
-            self._refusals.clear()
-            self._knows_refusals = False
+            self._refusals.committed()
+            self._knows_refusals = bool(self._refusals)
+
+    def forget_refusals(self) -> None:
+        """The tasks go to other workers, and refused results with them."""
+        self._refusals.clear()
+        self._knows_refusals = False
 
     @property
     def _spoilt(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from math import inf
 
 from confluent_kafka import KafkaError
@@ -47,6 +47,9 @@ class Refusals:
         self._new: list[Failure] = []
         self._topics: dict[str, KafkaError] = {}
         self._records: dict[tuple[str, bytes | None, bytes | None], list[tuple[int, KafkaError]]] = {}
+        self._met_topics: set[str] = set()
+        self._met_records: set[tuple[str, bytes | None, bytes | None]] = set()
+        """`find` has found them since the last commit."""
         self._told_apart: set[TopicPartition] = set()
         """The partitions for which brokers have said which records of a batch are to blame."""
         self.batch_bytes: int | None = None
@@ -93,8 +96,7 @@ class Refusals:
                 self._remember(each)
             if not blamed:
                 together[where] += batch
-        for batch in together.values():
-            self._look_for_those_to_blame(batch)
+        self._look_for_those_to_blame(together.values())
         return ResultsRefused(_story(failures))
 
     def find(
@@ -102,24 +104,51 @@ class Refusals:
     ) -> ResultRefused | None:
         """The refusal of a result that is sent again."""
         error = self._topics.get(topic)
-        if error is None:
+        if error is not None:
+            self._met_topics.add(topic)
+        else:
             known = self._records.get((topic, key, value), ())
             error = next((error for at, error in known if at == timestamp), None)
+            if error is not None:
+                self._met_records.add((topic, key, value))
         return None if error is None else refusal(error, key, value, timestamp)
 
+    def committed(self) -> None:
+        """Forgets the refusals that `find` has found: the commit has their answers.
+
+        Other tasks may commit before a refused result is sent again, and its refusal has to be known then.
+        """
+        for topic in self._met_topics:
+            del self._topics[topic]
+        for record in self._met_records:
+            del self._records[record]
+        self._forget_met()
+
+    def rolled_back(self) -> None:
+        """The results are sent once more, and meet their refusals once more."""
+        self._forget_met()
+
     def clear(self) -> None:
-        """Forgets all refusals after a commit, since each has its answer."""
+        """Forgets all refusals, because the results are no longer this worker's."""
         self._topics.clear()
         self._records.clear()
+        self._forget_met()
 
-    def _look_for_those_to_blame(self, batch: list[Failure]) -> None:
-        """Looks in one batch, or several. A record that fills a batch is to blame. Others go into smaller batches."""
-        alone = [each for each in batch if len(batch) == 1 or _size(each) >= (self.batch_bytes or inf)]
-        for each in alone:
-            self._remember(each)
-        if not alone:
-            size = sum(map(_size, batch))
-            self.batch_bytes = max(1, min(size, self.batch_bytes or size) // 4)
+    def _forget_met(self) -> None:
+        self._met_topics.clear()
+        self._met_records.clear()
+
+    def _look_for_those_to_blame(self, batches: Collection[list[Failure]]) -> None:
+        """Looks in the batches of each partition. A record that fills a batch is to blame. Others go into smaller batches."""
+        limit, sizes = self.batch_bytes or inf, []
+        for batch in batches:
+            alone = [each for each in batch if len(batch) == 1 or _size(each) >= limit]
+            for each in alone:
+                self._remember(each)
+            if not alone:
+                sizes.append(sum(map(_size, batch)))
+        if sizes:
+            self.batch_bytes = int(max(1, min(*sizes, limit) // 4))
 
     def _remember(self, failure: Failure) -> None:
         where = failure.topic, failure.key, failure.value
