@@ -1,4 +1,4 @@
-"""Faust's recovery of its own tables, whose changelogs may end with something that is no record."""
+"""Faust's recovery of its tables, for changelogs whose last offset has no record."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ _LOOK_SECONDS = 0.2
 
 
 class _Recovery(Recovery):  # type: ignore[misc]
-    """Ends by position: Faust waits for a record at the last offset, where a transaction has its marker and compaction leaves
-    nothing."""
+    """Ends when the consumer's position is at the end of each changelog.
+
+    Faust waits for a record at the last offset. A transaction has its marker there, and compaction may leave nothing.
+    """
 
     @Service.task  # type: ignore[untyped-decorator]
     async def _look_for_the_end(self) -> None:
@@ -27,8 +29,8 @@ class _Recovery(Recovery):  # type: ignore[misc]
             elif read_at is None:
                 read_at = self.app.consumer.fetches
             elif self.app.consumer.fetches > read_at and self.tables.changelog_queue.empty():
-                # The fetch that had the last records has been passed on, or there would be no other.
-                for tp, end in self.active_highwaters.items():  # a Counter's `update` would add them
+                # A later fetch has begun, so the records of the last fetch have been handed on.
+                for tp, end in self.active_highwaters.items():  # `Counter.update` would add the ends
                     self.active_offsets[tp] = end
                 self.flush_buffers()
                 self._set_recovery_ended()
@@ -36,12 +38,14 @@ class _Recovery(Recovery):  # type: ignore[misc]
                 read_at = None
 
     async def _build_highwaters(self, consumer: Any, *args: Any) -> None:
-        # A change may be committed that no reader sees yet: the end is taken when the offsets are settled, with what is still open.
+        # Readers do not see a committed change at once. The ends are taken after earlier owners' transactions have
+        # ended, and include records of open transactions.
         await consumer.wait_until_settled()
         await super()._build_highwaters(consumer, *args)
 
     async def _seek_offsets(self, consumer: Any, tps: Iterable[Any], offsets: Any, title: str) -> None:
-        # A rebalance may come in the middle. Its partitions have no offset until recovery begins again, at once.
+        # A rebalance may come meanwhile. Its new partitions have no offset until recovery begins again, which is at
+        # once.
         known = {tp for tp in tps if offsets[tp] is not None}
         await super()._seek_offsets(consumer, known, offsets, title)
 
@@ -66,7 +70,7 @@ class AgentTableManager(TableManager):  # type: ignore[misc]
         return self._recovery
 
     def restore_anew(self, changelogs: Iterable[str]) -> None:
-        """Empties tables that are ahead of the commit. The next rebalance restores them from their beginning."""
+        """Empties tables that are ahead of the commit. The next rebalance restores them from their changelogs."""
         for topic in changelogs:
             table: Any = self._changelogs[topic]
             table.data._clear()
