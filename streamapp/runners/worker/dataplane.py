@@ -115,7 +115,8 @@ class DataPlane(threading.Thread):
     ) -> Future[None]:
         """Runs exactly ``tasks`` from now on, on behalf of this member of the group.
 
-        The worker also keeps copies of the tasks of ``standbys``. True: the copy is a warm-up, and the task will run here.
+        The worker also keeps copies of the tasks of ``standbys``. True: the copy is a warm-up of a task that will run
+        here.
         """
         wanted = sorted(tasks)
         return self._commands.submit(lambda: self._assign(member, wanted, standbys), vital=True)
