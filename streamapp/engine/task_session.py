@@ -65,6 +65,7 @@ class TaskSession:
         """Changelog partition -> store, of the stores that are logged."""
         self.starts: dict[TopicPartition, int] = {}
         """The offset at which reading began, by input: the committed offset, or the one that the reset policy gave."""
+        self._start_metadata: dict[TopicPartition, str] = {}
         self.running: bool = False
         """True between `start` and `close`."""
         backend = self._open_state()
@@ -89,6 +90,7 @@ class TaskSession:
         """Takes the metadata that an earlier session has committed. ``starts`` are the offsets at which reading begins, if the runner knows them
         before it restores: a source topic that serves as changelog is restored up to there."""
         self.starts = dict(starts or {})
+        self._start_metadata = dict(metadata)
         self.task.continue_from(metadata)
 
     def restorations(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> list[Restoration]:
@@ -173,9 +175,14 @@ class TaskSession:
                 self.task.skip_to(tp, reached)
 
     def commit_positions(self) -> dict[TopicPartition, Position]:
-        """The positions of the inputs, as the next commit states them."""
-        metadata = self.task.commit_metadata
-        return {tp: Position(offset, metadata.get(tp, "")) for tp, offset in self.task.positions.items()}
+        """The positions of the inputs, as the next commit states them.
+
+        A task that has read nothing, only punctuated, states where it began. Brokers check the owner of a commit by its positions
+        (KIP-447). Without positions, a worker that the group has given up would take the rows of its successor for its own.
+        """
+        metadata = {**self._start_metadata, **self.task.commit_metadata}
+        positions = self.task.positions or self.starts
+        return {tp: Position(offset, metadata.get(tp, "")) for tp, offset in positions.items()}
 
     def commit_alone(self) -> None:
         """Commits where nobody else has to agree: caches emit, and state moves from the stores' buffers to the backend."""

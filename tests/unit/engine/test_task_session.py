@@ -15,6 +15,7 @@ from streamapp import (
     TopicPartition,
 )
 from streamapp.engine.feed import Feed
+from streamapp.engine.metadata import encode_metadata
 from streamapp.engine.runner_ports import InMemory, Position, StateHome, TaskEnvironment
 from streamapp.engine.task_session import Restoration, TaskSession, commit
 from streamapp.errors import BrokerError, TaskCorruptedError
@@ -134,6 +135,20 @@ def test_a_commit_that_fails_leaves_the_state_where_the_last_one_did(step: str) 
         commit([session], Steps(sent, step))
     assert session.task.changelog_offsets == {}
     assert session.task.commit_needed
+
+
+def test_a_task_that_has_read_nothing_commits_where_it_began() -> None:
+    """A worker that slept while others had its tasks was not refused: it took the ends of their changelogs for its own."""
+    sent = Sent()
+    session, steps = session_of(counting(), Disk(), sent), Steps(sent, "commit")
+    session.continue_from({IN: encode_metadata(5, {})}, {IN: 4})
+    session.start()
+    session.task.commit_needed = True  # as after a punctuator of wall-clock time
+    assert session.commit_positions() == {IN: Position(4, encode_metadata(5, {}))}
+    with pytest.raises(BrokerError):
+        commit([session], steps)
+    assert steps.taken[-1] == ("commit", 0, {IN: 4})
+    assert session.task.changelog_offsets == {}
 
 
 def test_damaged_state_is_deleted_and_restored_if_a_changelog_has_it(
