@@ -28,8 +28,8 @@ RUNNING = -2
 """The offset that a member reports for a task that it runs, as in Kafka Streams' subscriptions."""
 
 
-class _Metadata(  # type: ignore[misc, call-arg]
-    ClientMetadata,
+class _Metadata(  # type: ignore[call-arg]
+    ClientMetadata,  # type: ignore[misc]
     serializer="json",
     include_metadata=False,
     namespace="@StreamsMetadata",

@@ -26,7 +26,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _BATCH = 10_000
 _MAX_BUFFERED = 20_000
-"""Records of one input that wait in a task before fetching it is paused."""
+"""An input is paused when more of its records wait in a task."""
 _STALL_SECONDS = 60.0
 """An input is fetched anew if no record of it has arrived for so long, although its log has more."""
 

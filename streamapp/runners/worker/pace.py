@@ -1,4 +1,4 @@
-"""The limit to a worker's work before a commit. Brokers take so much well within a transaction's time-out."""
+"""The limit to the bytes of a worker's commit, so that brokers take a commit well within a transaction's time-out."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class Standbys(ChangelogReader):
         for tp, progress in self._open.items():
             if tp in committed:
                 if progress.done and committed[tp] > progress.position:
-                    # `_read` has dropped the records beyond the earlier end. The consumer fetches them again.
+                    # `_read` has dropped the records beyond the earlier end, so the consumer fetches them again.
                     self._consumer.remove([tp])
                     self._consumer.add({tp: progress.position})
                 progress.end = committed[tp]

@@ -92,7 +92,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self._batch = 0
         """The value of ``_turn`` when the last fetch began."""
         self._dropped: Counter[tuple[TP, int]] = Counter()
-        """By record, the number of agents that it did not reach. Handing out had ended, and `finish` does not wait."""
+        """Record -> the number of agents that never get it, since handing out has ended; `finish` ignores them."""
         self._given_up = False
         """True after a commit that has failed for good."""
         self._behind = False

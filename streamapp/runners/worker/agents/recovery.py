@@ -70,7 +70,7 @@ class AgentTableManager(TableManager):  # type: ignore[misc]
         return self._recovery
 
     def restore_anew(self, changelogs: Iterable[str]) -> None:
-        """Empties tables that are ahead of the commit. The next rebalance restores them from their changelogs."""
+        """Empties tables that are ahead of the commit. The next rebalance restores these tables."""
         for topic in changelogs:
             table: Any = self._changelogs[topic]
             table.data._clear()
