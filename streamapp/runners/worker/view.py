@@ -118,7 +118,7 @@ class WorkerView:
 
     @property
     def processed(self) -> int:
-        """Records since the worker started."""
+        """Records that were processed since the worker started."""
         return 0 if self._plane is None else self._plane.processed
 
     @property
