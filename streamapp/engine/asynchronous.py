@@ -1,7 +1,7 @@
 """Asynchronous steps: records wait inside a task for coroutines, and go on in order.
 
-The record is handed over when it comes in, and goes on when `AsyncStep.emit` finds its call done: between two batches, in
-the task's own thread, so that nothing behind the step needs to know. The runner runs the coroutines.
+`AsyncStep.submit` takes a record in. `AsyncStep.emit` hands the record on when its call is done. The task's own thread
+calls both, so the operators behind the step run in that thread, too. The runner runs the coroutines.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RunAsync = Callable[[Coroutine[Any, Any, None]], "Future[None]"]
 
 
 class _Call:
-    """One record in a step, and what has come of it."""
+    """One record in a step, with the result or the error of its call."""
 
     __slots__ = (
         "context",
@@ -55,9 +55,9 @@ class _Call:
 class AsyncStep:
     """The records of one step of one task that wait for their calls.
 
-    At most ``capacity`` records are in it, those included that are done and wait for an earlier one; a record that makes
-    several of itself in front of the step may exceed that, and then waits without being called. ``timeout`` is in
-    seconds.
+    A step has room for ``capacity`` records. Records that are done and wait for an earlier record count, too. An
+    operator in front that makes several records of one may exceed the capacity. The surplus records wait for their
+    calls. ``timeout`` is in seconds.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class AsyncStep:
         self._finished: deque[_Call] = deque()  # appended to by the event loop's thread
         self._running = 0
         self.pending: int = 0
-        """Records that have come in and not gone on."""
+        """The number of records that have come in and not gone on."""
 
     @property
     def room(self) -> int:
-        """How many more records may come in."""
+        """The number of further records that may come in."""
         return self._capacity - self.pending
 
     def submit(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -101,7 +101,7 @@ class AsyncStep:
         self._waiting.append(call)
 
     def start(self) -> None:
-        """Begins the calls that there is room for, all at once: waking the event loop costs more than a call."""
+        """Begins as many calls as there is room for, all at once. To wake the event loop costs more than a call."""
         calls = []
         while self._waiting and self._running < self._capacity:
             self._running += 1
@@ -111,7 +111,7 @@ class AsyncStep:
             self._started.append(self._run_async(self._run_all(calls)))
 
     def emit(self) -> None:
-        """Hands on what is done and has nothing in front of it, key by key or all in order."""
+        """Hands on each record that is done, unless an earlier record of its key (or of the partition) still waits."""
         while self._finished:
             call = self._finished.popleft()
             call.done = True
@@ -124,7 +124,7 @@ class AsyncStep:
                 self._lanes.pop(call.lane, None)
 
     def cancel(self) -> None:
-        """Gives up all calls; their records were not committed."""
+        """Gives up all calls. Their records are not committed, so a later task reads the records again."""
         for future in self._started:
             future.cancel()
         self._lanes.clear()
@@ -166,7 +166,7 @@ class AsyncStep:
 
 
 class AsyncSteps:
-    """The asynchronous steps of one task; without ``run_async`` there cannot be any."""
+    """The asynchronous steps of one task. Without ``run_async``, `add` refuses a step."""
 
     def __init__(self, record: CurrentRecord, failures: Failures, run_async: RunAsync | None) -> None:
         self._record, self._failures, self._run_async = record, failures, run_async
@@ -182,7 +182,10 @@ class AsyncSteps:
         forward: Callable[[Any, Any, int, Headers], None],
         **limits: Any,
     ) -> ProcessFn:
-        """Adds a step; returns the function that takes its records. Raises `UnsupportedOperation`."""
+        """Adds a step, and returns the function that takes its records.
+
+        Raises `UnsupportedOperation` on a runner without an event loop.
+        """
         if self._run_async is None:
             raise UnsupportedOperation(
                 name,
@@ -196,7 +199,7 @@ class AsyncSteps:
 
     @property
     def room(self) -> int:
-        """How many more records each of them has room for."""
+        """The number of further records that may come in: the least room of all steps."""
         return min(step.room for step in self._steps)
 
     @property
@@ -217,7 +220,7 @@ class AsyncSteps:
 
 
 def _lane(key: Any) -> Any:
-    """What tells keys apart; for those that cannot be looked up in a dictionary their text."""
+    """A hashable value that tells keys apart: the key, or the text of a key that is not hashable."""
     try:
         hash(key)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Turns the nodes of a sub-topology into functions that call each other: the fused chain of one task."""
+"""Turns the nodes of a sub-topology into functions that call each other: the chain of one task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["BoundContext", "bind_nodes"]
 
 
 class BoundContext:
-    """What one operator sees of its task (the `NodeContext` port)."""
+    """The `NodeContext` of one operator in one task."""
 
     def __init__(
         self, node: ProcessorNode, task: RunningTask, children: Mapping[str, ProcessFn], failures: Failures
@@ -63,13 +63,14 @@ class BoundContext:
         if name in self._node.stores or name in task.global_stores:
             return task.store(name)
         raise StreamsError(
-            f"processor {self.name} has no access to state store {name}: it is not connected. Name the store in process(), "
-            "process_values() or transform_values(), in the supplier's `stores`, or with connect_processor_and_state_stores()"
+            f"processor {self.name} has no access to state store {name}: it is not connected. Name the store in "
+            "process(), process_values() or transform_values(), in the supplier's `stores`, or with "
+            "connect_processor_and_state_stores()"
         )
 
 
 def bind_nodes(nodes: tuple[Node, ...], task: RunningTask, failures: Failures) -> dict[str, ProcessFn]:
-    """The function of each node by name; children are bound before their parents."""
+    """The function of each node, by the node's name. Children are bound before their parents."""
     children: dict[str, list[str]] = {n.name: [] for n in nodes}
     for node in nodes:
         for parent in node.parents:
@@ -94,7 +95,7 @@ def bind_nodes(nodes: tuple[Node, ...], task: RunningTask, failures: Failures) -
 
 
 def _children_first(nodes: tuple[Node, ...], children: dict[str, list[str]]) -> list[Node]:
-    """Reverse topological order: nodes may have been connected to parents that were added after them."""
+    """The nodes in reverse topological order. A node may stand before a parent in ``nodes``."""
     by_name = {n.name: n for n in nodes}
     done: dict[str, None] = {}
 
@@ -132,8 +133,10 @@ def fan_out(children: list[ProcessFn]) -> ProcessFn:
 
 
 def _named(function: ProcessFn, name: str, failures: Failures) -> ProcessFn:
-    """A copy of the function that carries the node's name in tracebacks; so a failure is attributed without a
-    try block around every node."""
+    """A copy of the function with the node's name in tracebacks.
+
+    `Failures.node_of` finds the node that raised by this name, without a try block around each node.
+    """
     if not isinstance(function, FunctionType):
         inner = function
 

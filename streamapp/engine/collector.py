@@ -11,8 +11,10 @@ __all__ = ["Collector", "NoWayOut", "ResultRefused"]
 
 
 class ResultRefused(BrokerError):
-    """Brokers do not take a result, however often it is sent. ``remedy`` says what may help. ``final``: no exception
-    handler can go on without the result."""
+    """Brokers do not take a result, however often the result is sent.
+
+    ``remedy`` says what may help. ``final``: no exception handler can go on without the result.
+    """
 
     def __init__(self, reason: str, remedy: str, *, final: bool = False) -> None:
         super().__init__(reason)
@@ -21,7 +23,7 @@ class ResultRefused(BrokerError):
 
 
 class Collector(Protocol):
-    """The way out of a task. ``send`` is called synchronously while the task works; it must not block for long."""
+    """The way out of a task. The task calls ``send`` while it works, so ``send`` must not block for long."""
 
     def send(
         self,
@@ -32,15 +34,17 @@ class Collector(Protocol):
         headers: Headers,
         partition: int | None,
     ) -> None:
-        """Takes one record; ``partition`` None means Kafka's default partitioner. Raises `ResultRefused` where it is
-        known that brokers do not take this record."""
+        """Takes one record. ``partition`` None means Kafka's default partitioner.
+
+        Raises `ResultRefused` if brokers have refused this record since the last commit.
+        """
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has."""
+        """The number of partitions of a topic."""
 
 
 class NoWayOut:
-    """The `Collector` of tasks that have nothing to send. Raises `StreamsError`, which says ``who`` tried."""
+    """The `Collector` of tasks that have nothing to send. Each call raises `StreamsError`, which names ``who``."""
 
     def __init__(self, who: str) -> None:
         self._who = who

@@ -1,4 +1,4 @@
-"""The record that a task is processing, and the one way to work as another."""
+"""The record that a task is processing, and the way to work as another record."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _NOTHING = (None, None)
 
 
 class CurrentRecord:
-    """The record that a task is processing, field by field; stores and operators look here.
+    """The record that a task is processing, field by field. Stores and operators read the fields.
 
-    The task's loop writes the fields for each record, which costs less than an object per record. Everyone else goes
-    through its methods: `record_context` takes the record away as one immutable value, `work_as` and `work_through` work as
-    records that were held back, `restamped` hands the same record on with another timestamp and headers.
+    The task's loop writes the fields for each record, because an object for each record would cost more. All other code
+    uses the methods. `record_context` gives the record as one immutable value. `work_as` and `work_through` work as
+    records that were held back. `restamped` hands the same record on with another timestamp and headers.
 
-    In a punctuator ``topic`` is None, ``offset`` is -1, and ``timestamp`` is the time of the call.
+    In a punctuator ``topic`` is None, ``offset`` is -1, and ``timestamp`` is the time of the call (ms).
     """
 
     partition: int
@@ -33,7 +33,7 @@ class CurrentRecord:
         self.batch: RecordBatch | None = None
         """The batch that has the record's bytes."""
         self._raw: tuple[bytes | None, bytes | None] = _NOTHING
-        """The record's bytes where no batch has them."""
+        """The bytes of the record's key and value, if ``batch`` is None."""
 
     @property
     def source_partition(self) -> int:
@@ -53,9 +53,9 @@ class CurrentRecord:
         )
 
     def work_as(self, record: RecordContext, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Calls a function while the task processes another record, and returns the function's result.
+        """Calls a function while ``record`` is the current record, and returns the function's result.
 
-        What fails in the call is reported as that record's, with that record's bytes or none.
+        Errors in the call name ``record`` and show the bytes of ``record``, or none.
         """
         before = self._fields()
         self.topic, self.offset = record.topic, record.offset
@@ -69,10 +69,10 @@ class CurrentRecord:
     def work_through(
         self, held: Iterable[tuple[Any, RecordSource]], call: Callable[[Any, Any], None]
     ) -> None:
-        """Calls a function with each of several pairs, while the task processes the second of the pair.
+        """Calls a function with each pair, while the second of the pair is the current record.
 
-        A record cache lets thousands of rows go at once; to go back between two of them would cost as much as the work.
-        The records have no bytes.
+        A flush of a record cache hands over thousands of rows. To go back to the earlier record after each row would
+        cost as much as the work. The records have no bytes.
         """
         before = self._fields()
         self.batch, self._raw = None, _NOTHING

@@ -1,6 +1,6 @@
-"""Whether two keys are the same one to Kafka Streams, which asks Java's ``equals``.
+"""Equality of values as Kafka Streams has it, with Java's ``equals``.
 
-Python's ``==`` is more generous (``1 == True == 1.0``, ``0.0 == -0.0``), and less so with NaN.
+Python's ``==`` differs: ``1 == True == 1.0`` and ``0.0 == -0.0`` are true there, and NaN is not equal to itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ _PLAIN = frozenset((str, int, bytes, bool))
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are equal and of one type, in lists, tuples and dicts too; floats by their bits, but for NaNs.
+    """True if two values are equal and of one type, also inside lists, tuples and dicts.
+
+    Floats are compared by their bits, but all NaNs are equal.
 
     >>> same({"x": 1}, {"x": 1}), same(1, True), same(0.0, -0.0), same(float("nan"), float("nan"))
     (True, False, False, True)

@@ -1,5 +1,8 @@
-"""Records at the head of a queue that are decoded before it is known which one is next: those of sources with a timestamp extractor,
-and others where inputs wait for each other."""
+"""Records at the head of a queue that are decoded before the task chooses its next record.
+
+A timestamp extractor needs the decoded record. A task whose inputs wait for each other must not wait for a record that
+cannot be decoded.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,11 @@ __all__ = ["extract_head", "try_head"]
 
 
 def extract_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> DecodedRecord | None:
-    """Decodes the record at the head and asks for its timestamp; passes over records that are to be dropped."""
+    """Decodes the record at the head, and gives the record its timestamp by the extractor.
+
+    Passes over records that cannot be decoded or have a negative timestamp. Returns None if the queue is empty. Raises
+    `StreamsError` if the extractor raises or gives no int.
+    """
     assert queue.extractor is not None
     while queue.head is None and (batch := queue.batch) is not None:
         offset, timestamp, headers = batch.offsets[queue.at], batch.timestamps[queue.at], queue.raw_headers()
@@ -35,7 +42,8 @@ def extract_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> D
             ) from error
         if not isinstance(timestamp, int):
             raise StreamsError(
-                f"the timestamp extractor of {queue.source.name} gave {timestamp!r} for {record}: it has to give an int, ms since the epoch"
+                f"the timestamp extractor of {queue.source.name} gave {timestamp!r} for {record}: "
+                "it has to give an int, ms since the epoch"
             )
         if timestamp < 0:
             task.drop(1, queue.source.name, "negative_timestamp")
@@ -46,7 +54,10 @@ def extract_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> D
 
 
 def try_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> None:
-    """Passes over records at the head that cannot be decoded; the one that then is there is decoded again when it is its turn."""
+    """Passes over records at the head that cannot be decoded.
+
+    The record that is then at the head is decoded again when the task processes the record.
+    """
     while (batch := queue.batch) is not None and batch.offsets[queue.at] != queue.decodable:
         if _decode_head(task, failures, queue, batch) is not None:
             queue.decodable = batch.offsets[queue.at]
@@ -55,7 +66,7 @@ def try_head(task: RunningTask, failures: Failures, queue: RecordQueue) -> None:
 def _decode_head(
     task: RunningTask, failures: Failures, queue: RecordQueue, batch: RecordBatch
 ) -> tuple[Any, Any] | None:
-    """Key and value; None if they cannot be decoded, and the record was passed over."""
+    """Key and value of the record at the head. None: they cannot be decoded, and the record is passed over."""
     at = queue.at
     raw_key, raw_value = batch.keys[at], batch.values[at]
     task.topic, task.offset, task.timestamp, task.headers, task.batch = (

@@ -1,4 +1,4 @@
-"""What happens to a record that cannot be handled: the configured handlers and the dead-letter topic."""
+"""The answer to a record that cannot be handled: the configured handlers and the dead-letter topic."""
 
 from __future__ import annotations
 
@@ -23,22 +23,25 @@ logger: logging.Logger = logging.getLogger(__name__)
 _STREAMAPP = str(Path(__file__).parents[1])
 
 NO_FAULT_OF_THE_RECORD = (ProcessorStateError, BrokerError)
-"""The disk's, the brokers' or the schema registry's: no handler's business."""
+"""Errors of the disk, the brokers or the schema registry. No exception handler is asked about them."""
 
 
 class Failures:
-    """Decides, for one task, what a failure means; sends dead letters; counts and logs drops."""
+    """The answers to exceptions in one task: asks handlers, sends dead letters, counts and logs drops.
+
+    Each method raises exceptions of `NO_FAULT_OF_THE_RECORD` again, and asks no handler about them.
+    """
 
     def __init__(self, task: RunningTask) -> None:
         self._task = task
         self._config = task.plan.config
         self.codes: dict[CodeType, str] = {}
-        """Which node a frame of a traceback belongs to."""
+        """The node of a frame in a traceback, by the frame's code."""
         self.answers: dict[str, Answer | Chooser] = {}
         """The ``on_error`` of sources and sinks, by name."""
 
     def node_of(self, traceback: TracebackType | None, default: str) -> str:
-        """The innermost node on the way to where an exception was raised."""
+        """The innermost node in a traceback; ``default`` if the traceback has none."""
         name = default
         while traceback is not None:
             name = self.codes.get(traceback.tb_frame.f_code, name)
@@ -46,7 +49,7 @@ class Failures:
         return name
 
     def deserialization(self, error: Exception, source: str) -> None:
-        """A source record's bytes could not be decoded, or its timestamp not be extracted."""
+        """Asks the handler about a source record whose bytes cannot be decoded."""
         if isinstance(error, NO_FAULT_OF_THE_RECORD):
             raise error
         self._handle(
@@ -54,12 +57,13 @@ class Failures:
             error,
             source,
             "could not be deserialized",
-            'set deserialization_exception_handler to "continue" to drop such records (to the dead-letter topic, if one is set)',
+            'set deserialization_exception_handler to "continue" to drop such records '
+            "(to the dead-letter topic, if one is set)",
             "undecodable",
         )
 
     def processing(self, error: Exception, node: str) -> None:
-        """An operator raised."""
+        """Asks the handler about a record for which an operator has raised."""
         if isinstance(error, NO_FAULT_OF_THE_RECORD):
             raise error
         self._handle(
@@ -67,13 +71,17 @@ class Failures:
             error,
             node,
             "failed",
-            'set processing_exception_handler to "continue" to drop such records (to the dead-letter topic, if one is set)',
+            'set processing_exception_handler to "continue" to drop such records '
+            "(to the dead-letter topic, if one is set)",
             "failed",
         )
 
     def behind_source(self, error: Exception, source: str) -> None:
-        """What follows on a source raised. If no operator did, a sink right behind the source has, and nobody asks a handler about
-        that (StreamTask.process)."""
+        """Asks the handler about a record for which a node behind the source has raised.
+
+        If no operator has raised, a sink right behind the source has. Nobody asks a handler about such a sink, as in
+        Kafka Streams (``StreamTask.process``), and the method raises `ProcessingFailed`.
+        """
         node = self.node_of(error.__traceback__, source)
         if node != source or isinstance(error, NO_FAULT_OF_THE_RECORD):
             self.processing(error, node)
@@ -82,14 +90,17 @@ class Failures:
             raise ProcessingFailed(f"{self._message(error, node, 'failed')}; {remedy}") from error
 
     def operator(self, error: Exception, node: str, on_error: Answer | Chooser) -> None:
-        """An operator raised that has an answer of its own. Raises `ProcessingFailed` where the answer is to stop.
+        """Follows ``on_error`` of an operator that has raised. Raises `ProcessingFailed` if the answer is to stop.
 
         "skip" and "dead_letter" are for errors of a record. A failure of a service stops the worker instead.
         """
         remedy = 'give the operator on_error="skip", "dead_letter" or a Retry'
         if on_error in ("skip", "dead_letter") and isinstance(error, FAILURES):
             on_error = "fail"
-            remedy = "a service failed and not the record: on_error=Retry.by_key() or Retry.in_place() waits until it is back"
+            remedy = (
+                "a service failed and not the record: "
+                "on_error=Retry.by_key() or Retry.in_place() waits until it is back"
+            )
         self.settle(error, node, on_error, remedy=remedy)
 
     def settle(
@@ -102,26 +113,30 @@ class Failures:
         reason: str = "failed",
         remedy: str = "the Retry of the operator says so",
     ) -> None:
-        """An operator gives a record up. ``reason`` is counted unless the record becomes a dead letter."""
+        """Follows ``on_error`` for a record that an operator gives up.
+
+        The drop is counted under ``reason``, or under "dead_letter" if the record becomes a dead letter. Raises
+        `ProcessingFailed` if the answer is to stop.
+        """
         if isinstance(error, NO_FAULT_OF_THE_RECORD):
             raise error
         self._handle(on_error, error, node, "failed", remedy, reason, attempt)
 
     def dropped(self, node: str, reason: str) -> None:
-        """An operator drops the current record, and the configuration wants a dead letter for that reason."""
+        """Sends a dead letter of the current record, which an operator drops for a reason of `dead_letter_drops`."""
         topic = self._config.dead_letter_queue_topic
         assert topic is not None
         self._send_dead_letter(topic, RecordDropped(f"{node} drops the record: {reason}"), node, reason, 1)
 
     def context(self, node: str, attempt: int = 1) -> ErrorContext:
-        """The current record, for a function that chooses."""
+        """The current record, for a handler that is a function."""
         topic, partition, offset, timestamp, headers, key, value = self._task.record_context
         return ErrorContext(
             topic or "", partition, offset, timestamp, headers, node, self._task.task_id, key, value, attempt
         )
 
     def production(self, error: Exception, node: str, topic: str) -> None:
-        """A result could not be serialized."""
+        """Asks the handler about a result that cannot be serialized."""
         if isinstance(error, NO_FAULT_OF_THE_RECORD):
             raise error
         self._handle(
@@ -134,7 +149,7 @@ class Failures:
         )
 
     def refused(self, error: ResultRefused, node: str, topic: str) -> None:
-        """Brokers do not take a result."""
+        """Asks the handler about a result that brokers do not take, unless the refusal is final."""
         self._ask(
             "fail" if error.final else self.answers.get(node, self._config.production_exception_handler),
             error,
@@ -166,7 +181,10 @@ class Failures:
         remedy: str,
         attempt: int = 1,
     ) -> bool:
-        """True if the record is now a dead letter. Raises `ProcessingFailed` unless the handler answers to go on."""
+        """Asks the handler and follows its answer. Returns True if the record is now a dead letter.
+
+        Raises `ProcessingFailed` if the answer is to stop.
+        """
         failure = self._message(error, node, what)
         message = f"{failure}; {remedy}"
         topic = self._config.dead_letter_queue_topic
@@ -179,7 +197,7 @@ class Failures:
             letters = (OutputRecord(topic, None, None, None),)
         if answer == "fail":
             raise ProcessingFailed(f"{message}{self._how_to_reproduce(error)}") from error
-        # The reason often quotes the record, so that no two lines are the same: the kind is what a runner limits their rate by.
+        # A runner limits the rate of lines of one kind. The text often quotes the record, so each line differs.
         logger.warning(
             "%s; going on without it%s",
             failure,
@@ -228,13 +246,13 @@ class Failures:
         )
         timestamp = context.timestamp
         if isinstance(error, ResultRefused):
-            # The timestamp may be the reason; brokers have to take the letter.
+            # Brokers may have refused the record for its timestamp, and must not refuse the letter for the same reason.
             timestamp = min(timestamp, task.wall_clock_ms())
         task.collector.send(topic, context.key, context.value, timestamp, context.headers + added, None)
 
 
 def _users_function(error: BaseException) -> str:
-    """The first function outside streamapp on the way to the exception, with its place."""
+    """The outermost function of the traceback that is not streamapp's, with file and line; empty: there is none."""
     for frame, line in traceback.walk_tb(error.__traceback__):
         code = frame.f_code
         if not code.co_filename.startswith((_STREAMAPP, "<")):

@@ -1,4 +1,4 @@
-"""`Feed`: the inputs of a task, for runners that read what the task needs instead of handing over what arrives."""
+"""`Feed`: the inputs of a task, for runners that read records when the task needs them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["Feed"]
 
 
 class Feed:
-    """Reads each input of a running task before the task runs dry of the input.
+    """Reads each input of a running task whenever the task has no record of the input left.
 
-    ``ended`` are inputs without a reader that have no more records. An input that ``goes_on`` holds the others back at its end:
-    more records come later, to a task after this one.
+    ``ended`` are inputs without a reader that have no more records. An input of ``goes_on`` holds the other inputs back
+    at its end: a later task reads more records of the input.
     """
 
     def __init__(
@@ -28,12 +28,12 @@ class Feed:
         self._task = task
         self._goes_on = goes_on
         self.readers: dict[TopicPartition, RecordReader] = dict(readers)
-        """The readers of inputs that were not read to their ends."""
+        """The readers of the inputs that are not at their end yet."""
         self.ended: set[TopicPartition] = set(ended)
         """The inputs that hold no other input back (`Task.process`, ``caught_up``)."""
 
     def top_up(self) -> None:
-        """Reads once from each input of which no record waits."""
+        """Reads one batch from each input without a waiting record."""
         buffered = self._task.buffered
         for tp in [tp for tp in self.readers if not buffered.get(tp)]:
             batch = self.readers[tp].read()
@@ -45,7 +45,7 @@ class Feed:
                 self.ended.add(tp)
 
     def run(self) -> None:
-        """Processes all records, but for those that wait for an input that goes on."""
+        """Processes all records, except records that wait for an input of ``goes_on``."""
         task = self._task
         while True:
             self.top_up()

@@ -1,4 +1,4 @@
-"""Java's PriorityQueue, where the order of equals is part of the semantics."""
+"""Java's PriorityQueue: the order of entries with equal times is a part of Kafka Streams' semantics."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 class JavaHeap(Generic[T]):
-    """Things by their times, the earliest first, in the moves of Java's PriorityQueue.
+    """Things by their times, the earliest first, with the swaps of Java's PriorityQueue.
 
-    Which of several equal times comes first follows from these moves, so what Kafka Streams keeps in such a queue (the heads of a task's
-    inputs in PartitionGroup, its punctuators in PunctuationQueue) comes in the same order here.
+    The swaps decide the order of things with equal times. Kafka Streams keeps the inputs of a task (``PartitionGroup``)
+    and its punctuators (``PunctuationQueue``) in such a queue. Both come in the same order here.
 
     >>> heap = JavaHeap[str]()
     >>> for name in "ABC":
@@ -30,7 +30,7 @@ class JavaHeap(Generic[T]):
 
     @property
     def earliest(self) -> int | None:
-        """The earliest time; None: there is nothing."""
+        """The earliest time; None: the heap is empty."""
         return self._times[0] if self._times else None
 
     def push(self, thing: T, time: int) -> None:

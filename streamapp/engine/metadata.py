@@ -1,6 +1,6 @@
 """The metadata of a committed offset: partition time, and numbers that operators have to remember.
 
-The bytes are Kafka Streams' (TopicPartitionMetadata, version 2), so that a Java application may go on from them.
+The bytes are Kafka Streams' (``TopicPartitionMetadata``, version 2). A Java application can go on from them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from streamapp.errors import StreamsError
 __all__ = ["BACKFILL", "RememberedTimes", "decode_metadata", "encode_metadata"]
 
 BACKFILL = "backfill:"
-"""How the metadata begins while a backfill on Spark writes state that belongs to later offsets."""
+"""The beginning of the metadata while a backfill on Spark writes state that belongs to later offsets."""
 
 _VERSION = 2
 _HEAD = struct.Struct(">bq")
@@ -31,7 +31,7 @@ def encode_metadata(partition_time: int, remembered: Mapping[str, int]) -> str:
     >>> decode_metadata(encode_metadata(5, {"store": 7}))
     (5, {'store': 7})
     """
-    # The number of names is there even if it is 0, so that the end can be told from what is read behind it.
+    # The count of the names is written even if it is 0: a reader can then tell the end from bytes behind the end.
     data = bytearray(_HEAD.pack(_VERSION, partition_time) + _INT.pack(len(remembered)))
     for name, value in remembered.items():
         raw = name.encode()
@@ -40,20 +40,21 @@ def encode_metadata(partition_time: int, remembered: Mapping[str, int]) -> str:
 
 
 def decode_metadata(text: str) -> tuple[int, dict[str, int]]:
-    """Partition time (-1: unknown) and remembered numbers; metadata of other writers counts as empty.
+    """Partition time in ms (-1: unknown) and remembered numbers. Metadata of other writers counts as empty.
 
-    What follows the end is passed over: confluent-kafka for Python reads metadata as a C string, but librdkafka does not
-    end it with a NUL.
+    Text behind the end is passed over. confluent-kafka for Python reads metadata as a C string, and librdkafka writes
+    no NUL behind the metadata.
 
     >>> decode_metadata(encode_metadata(5, {}) + "f3")
     (5, {})
 
-    Raises `StreamsError` where a backfill was begun and has not come to its end.
+    Raises `StreamsError` if a backfill of the application is unfinished.
     """
     if text.startswith(BACKFILL):
         raise StreamsError(
-            "a backfill of this application was begun and has not come to its end: a part of the state is that of later "
-            "offsets. Repeat the same `streamapp backfill` command, it goes on where it was; then start workers"
+            "a backfill of this application was begun and has not come to its end: a part of the state belongs to "
+            "later offsets. Repeat the same `streamapp backfill` command, which goes on where it stopped. "
+            "Then start workers"
         )
     letters = _BASE64.match(text)[0]  # type: ignore[index]
     try:
@@ -82,24 +83,30 @@ def _remembered(data: bytes) -> dict[str, int]:
 
 
 class RememberedTimes:
-    """The times of one task that no changelog holds, such as an operator's own stream time; committed with its offsets."""
+    """The times of one task that no changelog holds, for example an operator's own stream time.
+
+    A commit writes them into the metadata of the task's offsets.
+    """
 
     def __init__(self) -> None:
         self._readers: dict[str, Callable[[], int]] = {}
         self._recalled: dict[str, int] = {}
 
     def remember(self, name: str, read: Callable[[], int]) -> int:
-        """Has ``read`` asked at each commit; returns what the commit had that the task continues from, or -1."""
+        """Has each commit write the number that ``read`` gives.
+
+        Returns the number in the commit from which the task continues, or -1.
+        """
         self._readers[name] = read
         return self._recalled.get(name, -1)
 
     def encode(self, partition_time: int) -> str:
-        """The metadata of one input's offset."""
+        """The metadata for the offset of one input."""
         known = {name: time for name, read in self._readers.items() if (time := read()) >= 0}
         return encode_metadata(partition_time, known)
 
     def recall(self, metadata: str) -> int:
-        """Takes the metadata of one input's committed offset; returns the partition time, or -1."""
+        """Takes the metadata of one input's committed offset, and returns the partition time in ms, or -1."""
         partition_time, known = decode_metadata(metadata)
         for name, time in known.items():
             self._recalled[name] = max(time, self._recalled.get(name, -1))

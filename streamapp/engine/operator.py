@@ -1,8 +1,8 @@
 """The port between a described step of a topology and the running task.
 
-An operator is immutable, picklable data; the DSL creates it. `Operator.bind` is called once for each task and
-returns the function that handles one record. The functions of a sub-topology call each other directly, so a
-record runs through a chain of plain Python calls: nothing is looked up or allocated per record and node.
+The DSL creates operators. An operator is immutable, picklable data. The task calls `Operator.bind` once, and gets the
+function that handles one record. The functions of a sub-topology call each other directly. No lookup and no allocation
+is needed for each record and node.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ ProcessFn = Callable[[Any, Any, int, Headers], None]
 """Handles one record: key, value, timestamp in ms, headers."""
 
 Change = tuple[Any, Any, bool]
-"""What flows between table operators as the value: (new value, old value, is_latest).
+"""The value that table operators hand to each other: (new value, old value, is_latest).
 
-The old value is None where nobody asked for it. ``is_latest`` is False for an out-of-order update of a versioned table (KIP-914).
+The old value is None if no operator needs old values. ``is_latest`` is False for an out-of-order update of a versioned
+table (KIP-914).
 """
 
 ValueGetter = Callable[[Any], "tuple[Any, int] | None"]
@@ -43,22 +44,23 @@ ValueGetter = Callable[[Any], "tuple[Any, int] | None"]
 
 
 class TaskContext(Protocol):
-    """What stores and operators may know of their task. Mutable: the task sets the record's part for each record."""
+    """The part of a task that stores and operators see. The task sets the fields of the record for each record."""
 
     application_id: str
     task_id: str
     partition: int
     topic: str | None
-    """Source topic of the record that is being processed."""
+    """Source topic of the current record; None in a punctuator."""
     offset: int
     timestamp: int
-    """Timestamp of the source record in ms; operators pass timestamps on explicitly, only the Processor API and plain stores look here."""
+    """Timestamp of the source record in ms. Operators get timestamps as arguments. The Processor API and plain stores
+    read this field."""
     headers: Headers
     stream_time: int
     """Largest timestamp the task has seen, in ms; -1 before the first record."""
     log_each_write: bool
-    """True: stores send a changelog record with every write, as Kafka Streams without a cache does (the test
-    driver). False: the last value per key and commit (workers and Spark)."""
+    """True: stores send a changelog record for every write, as Kafka Streams without a cache does (the test driver).
+    False: stores send the last value of each key at a commit (workers and Spark)."""
     retries_at_once: bool
     """`TaskRules.retries_at_once`."""
     foreign_key_join_recheck: bool
@@ -77,24 +79,28 @@ class TaskContext(Protocol):
     def log(
         self, store: str, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers
     ) -> None:
-        """Sends one changelog record of a store (a no-op for stores without changelog)."""
+        """Sends one changelog record of a store; does nothing for a store without changelog."""
 
     def drop(self, count: int, where: str, reason: str, *, in_total: bool = True) -> None:
-        """Counts records that an operator or store drops, by reason. ``in_total``: Kafka Streams counts them in
-        ``dropped-records-total``, too."""
+        """Counts records that an operator or store drops, by reason.
+
+        ``in_total``: Kafka Streams counts the records in ``dropped-records-total``, too.
+        """
 
     def add_parking(self, name: str, parking: Parking) -> None:
         """Registers an operator in which records may wait for a retry."""
 
     def wall_clock_ms(self) -> int:
-        """The wall clock in ms, as the runner injects it."""
+        """The wall clock of the runner, in ms since the epoch."""
 
     def remember(self, name: str, read: Callable[[], int]) -> int:
-        """Declares a number that has to survive a restart, such as an operator's own stream time. ``read`` gives
-        it for each commit; the return value is that of the commit that the task continues from, or -1."""
+        """Declares a number that has to survive a restart, for example an operator's own stream time.
+
+        ``read`` gives the number for each commit. Returns the number in the commit from which the task goes on, or -1.
+        """
 
     def shared(self, name: str, make: Callable[[], Any]) -> Any:
-        """An object that several operators of a task share; made by the first that asks."""
+        """An object that several operators of a task share. The first call with a name makes the object."""
 
     def add_async_step(
         self,
@@ -103,8 +109,11 @@ class TaskContext(Protocol):
         forward: Callable[[Any, Any, int, Headers], None],
         **limits: Any,
     ) -> ProcessFn:
-        """A step whose records wait for a coroutine of key and value; what it returns goes to ``forward`` with the record's
-        key, timestamp and headers. See `streamapp.engine.asynchronous.AsyncStep`."""
+        """Adds a step whose records wait for a coroutine of key and value, and returns the function of the step.
+
+        ``forward`` gets the coroutine's result with the record's key, timestamp and headers. See
+        `streamapp.engine.asynchronous.AsyncStep`.
+        """
 
     def schedule(
         self,
@@ -118,11 +127,11 @@ class TaskContext(Protocol):
 
 
 class Parking(Protocol):
-    """Records of one operator that wait for a retry, as the task and those who look at it see them."""
+    """Records of one operator that wait for a retry, as the task and status pages see them."""
 
     @property
     def room(self) -> int:
-        """The number of records that the task may take before it asks again; 0: none for now."""
+        """The number of records that the task may take before it reads ``room`` again; 0: no record for now."""
 
     @property
     def parked(self) -> ParkedStatus:
@@ -139,7 +148,7 @@ class ParkedStatus:
     bytes: int
     next_attempt: int | None
     closed: bool
-    """The operator's task takes no further record."""
+    """True: the operator's task takes no further record."""
     circuit: str | None = None
     """The failure of a service that has opened the circuit; None: the circuit is closed."""
     open_since: int | None = None
@@ -149,7 +158,7 @@ class OperatorFailures(Protocol):
     """The task's answer to an exception, for an operator with ``on_error``."""
 
     def operator(self, error: Exception, node: str, on_error: Answer | Chooser) -> None:
-        """Drops the record as the answer says. Raises `ProcessingFailed` where the answer is to stop."""
+        """Drops the record as the answer says. Raises `ProcessingFailed` if the answer is to stop."""
 
     def settle(
         self,
@@ -160,22 +169,22 @@ class OperatorFailures(Protocol):
         attempt: int = 1,
         reason: str = "failed",
     ) -> None:
-        """Gives a record up that was tried, or could not be."""
+        """Gives up a record after its attempts, or a record that finds no room for a retry."""
 
     def context(self, node: str, attempt: int = 1) -> ErrorContext:
-        """The current record, for a function that chooses."""
+        """The current record, for a handler that is a function."""
 
 
 class NodeContext(Protocol):
-    """What an operator gets to bind itself into one task."""
+    """The argument of `Operator.bind`: one operator's way to its task, stores and children."""
 
     name: str
     task: TaskContext
     forward: ProcessFn
-    """Hands a record to all children of the node, in the order in which they were added, but its side outputs."""
+    """Hands a record to all children of the node except its side outputs, in the order in which they were added."""
 
     def forward_to(self, child: str) -> ProcessFn:
-        """Hands a record to one child."""
+        """The function that hands a record to one child."""
 
     def drop(self, reason: str, count: int = 1, *, in_total: bool = True) -> None:
         """Counts records that the operator drops (see `TaskContext.drop`)."""
@@ -185,22 +194,24 @@ class NodeContext(Protocol):
         """The decision about a record whose function raised."""
 
     def handled(self, function: Callable[..., None]) -> Callable[..., None]:
-        """The function for callers that work as a record that was held back. The exception handler is asked about an
-        exception while the task still works as that record."""
+        """The function with an exception handler around it, for callers that work as a record that was held back.
+
+        The handler is asked while the task still works as this record.
+        """
 
     def store(self, name: str) -> Any:
-        """The state store of that name, opened for this task (or the global store)."""
+        """The state store of this task or the global store with this name."""
 
 
 class Operator:
-    """One step of a topology, described.
+    """The description of one step of a topology.
 
-    Each class has a ``persistent_name`` of its own, by which snapshots remember the step. The name never changes.
+    Each class has its own ``persistent_name``, by which snapshots remember the step. The name never changes.
     """
 
     @property
     def side_outputs(self) -> tuple[str, ...]:
-        """Children that get only what the operator sends them by name, such as its late records."""
+        """Children that get only the records that the operator sends them by name, for example late records."""
         return ()
 
     def bind(self, ctx: NodeContext) -> ProcessFn:

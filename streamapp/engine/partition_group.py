@@ -1,4 +1,4 @@
-"""Which record of a task's inputs is next (Kafka Streams' ``PartitionGroup``)."""
+"""The choice of the next record among a task's inputs (Kafka Streams' ``PartitionGroup``)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["PartitionGroup"]
 
 
 class PartitionGroup:
-    """The queues of a task's input partitions, and the one whose head is the earliest.
+    """The queues of a task's input partitions. `next` chooses the queue with the earliest record at its head.
 
-    ``extract_head`` decodes the head of a queue with a timestamp extractor, ``try_head`` passes over records at the head of another that cannot be
-    decoded; ``max_idle_ms`` is ``max_task_idle_ms`` of the configuration.
+    ``extract_head`` decodes the head of a queue with a timestamp extractor. ``try_head`` passes over records of
+    another queue that cannot be decoded. ``max_idle_ms`` is ``max_task_idle_ms`` of the configuration.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class PartitionGroup:
         self._max_idle_ms = max_idle_ms
         self._wall_clock_ms = wall_clock_ms
         self._heads = JavaHeap[RecordQueue]()
-        # Not among the heads: they had no records, or the last that was chosen.
+        # The queues that are not among the heads: the queue of the last choice, and queues that had no record.
         self._arrived: list[RecordQueue] = []
 
     def enqueue(self, queue: RecordQueue, batch: RecordBatch, size: int = 0) -> None:
@@ -41,7 +41,7 @@ class PartitionGroup:
         queue.add(batch, size)
 
     def ready(self, caught_up: Collection[TopicPartition]) -> bool:
-        """Whether every input has records, or is in ``caught_up`` and has been waited for long enough."""
+        """True if no input holds the others back: each has records, or was ``max_idle_ms`` in ``caught_up``."""
         now = None
         for queue in self.queues.values():
             self._look(queue)
@@ -60,7 +60,7 @@ class PartitionGroup:
         return True
 
     def next(self) -> tuple[RecordQueue | None, int]:
-        """The queue whose head is earliest, and the time of the earliest head of the others."""
+        """The queue with the earliest head, and the time of the next head after it (`NEVER`: there is none)."""
         heads = self._heads
         times = [self.head_time(queue) for queue in self._arrived]
         for queue, time in zip(self._arrived, times, strict=True):
@@ -70,12 +70,12 @@ class PartitionGroup:
         if heads.earliest is None:
             return None, NEVER
         best = heads.pop()
-        self._arrived.append(best)  # it comes back with what it has next
+        self._arrived.append(best)  # the next call puts the queue back, with its next record
         second = heads.earliest
         return best, NEVER if second is None else second
 
     def _look(self, queue: RecordQueue) -> None:
-        """Drops what is no record that another input would have to wait behind."""
+        """Passes over records at the head that the task drops. No other input waits for a queue of such records."""
         if queue.batch is None or queue.passed_over:
             return
         if queue.extractor is not None:
@@ -85,9 +85,9 @@ class PartitionGroup:
         queue.passed_over = queue.batch is None
 
     def head_time(self, queue: RecordQueue) -> int | None:
-        """The timestamp of a queue's first record; None: it has none."""
+        """The timestamp of a queue's first record; None: the queue is empty."""
         if queue.passed_over:
-            return -1  # before all others, so that these then have to wait
+            return -1  # earlier than every record, so the others wait until the task has taken this queue
         if queue.batch is None:
             return None
         if queue.extractor is None:

@@ -13,7 +13,7 @@ from streamapp.records import Record
 from streamapp.state.spec import StoreSpec
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # with defaults; what type checkers know of it is enough
+    from typing_extensions import TypeVar  # has defaults, which only type checkers need
 
     K = TypeVar("K", default=Any)
     KIn = TypeVar("KIn", default=Any, contravariant=True)
@@ -42,20 +42,20 @@ __all__ = [
 
 
 class PunctuationType(Enum):
-    """Which clock a punctuator follows.
+    """The clock that a punctuator follows.
 
     >>> PunctuationType("stream_time")
     <PunctuationType.STREAM_TIME: 'stream_time'>
     """
 
     STREAM_TIME = "stream_time"
-    """Advances with the largest record timestamp of the task; stands still without input."""
+    """The largest record timestamp of the task. This clock stands still without input."""
     WALL_CLOCK_TIME = "wall_clock_time"
-    """The machine's clock, as the runner injects it."""
+    """The clock of the machine; in `TopologyTestDriver`, the clock of the test."""
 
 
 class RecordMetadata(NamedTuple):
-    """Where the record that is being processed comes from.
+    """The topic, partition and offset of the current record.
 
     >>> from streamapp.testing import try_out
     >>> class Where(Processor):
@@ -87,11 +87,13 @@ class Cancellable(Protocol):
     """
 
     def cancel(self) -> None:
-        """No further calls."""
+        """Ends the calls."""
 
 
 class ProcessorContext(Protocol[KForward, VForward]):
-    """What a processor may do; given to `Processor.init`. ``ProcessorContext[str, int]`` forwards records of these types.
+    """The argument of `Processor.init`: forwards records, and gives stores, times, punctuators and commits.
+
+    ``ProcessorContext[str, int]`` forwards records with keys and values of these types.
 
     >>> from streamapp.testing import try_out
     >>> class Times(Processor):
@@ -106,10 +108,13 @@ class ProcessorContext(Protocol[KForward, VForward]):
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Source of the current record; None inside a punctuator."""
+        """The source of the current record; None in a punctuator."""
 
     def forward(self, record: Record[KForward, VForward], child: str | None = None) -> None:
-        """Hands a record to all children, or to the one that is named."""
+        """Hands a record to all children, or to the child with this name.
+
+        Raises `StreamsError` for a value that is no `Record`, for a negative timestamp, and for an unknown child.
+        """
 
     @overload
     def get_state_store(self, store: StoreSpec[S]) -> S: ...
@@ -118,7 +123,8 @@ class ProcessorContext(Protocol[KForward, VForward]):
     def get_state_store(self, store: str | StoreSpec[Any]) -> Any:
         """A store that is connected to this processor, or a global store, by name or by its specification.
 
-        A specification tells a type checker which store comes back. Raises `StreamsError` for a store that is not connected.
+        With a specification, a type checker knows the type of the store. Raises `StreamsError` for a store that is not
+        connected.
         """
 
     def schedule(
@@ -128,12 +134,16 @@ class ProcessorContext(Protocol[KForward, VForward]):
         callback: Callable[[int], None],
         start_time: datetime | int | None = None,
     ) -> Cancellable:
-        """Calls ``callback(timestamp)`` each interval (timedelta or ms): by stream time from the first record on, by
-        wall clock one interval from now on. With ``start_time`` (datetime, or ms since the epoch) at that time and whole intervals from it,
-        e.g. at each full hour (KIP-1146)."""
+        """Calls ``callback(timestamp)`` once each interval (timedelta or ms). The timestamp is in ms.
+
+        The first call comes with the first record (stream time), or one interval from now (wall clock). With
+        ``start_time`` (datetime, or ms since the epoch), calls come at whole intervals from this time, for example at
+        each full hour (KIP-1146). Raises `StreamsError` for an interval under 1 ms or a negative start, and
+        `UnsupportedOperation` for the wall clock in a batch on Spark.
+        """
 
     def current_stream_time_ms(self) -> int:
-        """Largest timestamp that the task has seen, in ms; -1 before the first record."""
+        """The largest timestamp that the task has seen, in ms; -1 before the first record."""
 
     def current_system_time_ms(self) -> int:
         """The wall clock in ms."""
@@ -143,9 +153,10 @@ class ProcessorContext(Protocol[KForward, VForward]):
 
 
 class Processor(Generic[KIn, VIn, KOut, VOut]):
-    """Base of a user's processors: one instance for each task. (Kafka Streams: ``processor.api.Processor``)
+    """Base of a user's processors. Each task has one instance. (Kafka Streams: ``processor.api.Processor``.)
 
-    A type checker compares the types of keys and values, in and out, with those of the streams; without them, everything goes.
+    A type checker compares the types of keys and values, in and out, with the types of the streams. A processor
+    without types fits every stream.
 
     >>> class Shout(Processor[str, str, str, str]):
     ...     def process(self, record: Record[str, str]) -> None:
@@ -153,23 +164,23 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
     """
 
     stores: Sequence[StoreSpec] = ()
-    """Stores that come with the processor: added and connected wherever it is used."""
+    """Stores that come with the processor. Each use of the processor adds and connects the stores."""
     context: ProcessorContext[KOut, VOut]
 
     def init(self, context: ProcessorContext[KOut, VOut]) -> None:
-        """Called once before the first record; keeps the context."""
+        """Keeps the context. Called once, before the first record."""
         self.context = context
 
     def process(self, record: Record[KIn, VIn]) -> None:
-        """Called for each record."""
+        """Handles one record. Called for each record."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Called once when the task closes."""
+        """Releases resources. Called once, when the task closes."""
 
 
 class FixedKeyProcessor(Processor[K, VIn, K, VOut], Generic[K, VIn, VOut]):
-    """A processor for ``process_values``: it may not change the key, so that no repartitioning is needed behind it.
+    """A processor for ``process_values``, which must keep the key: no repartition topic is needed behind it.
 
     >>> from streamapp.testing import try_out
     >>> class Length(FixedKeyProcessor):
@@ -181,8 +192,9 @@ class FixedKeyProcessor(Processor[K, VIn, K, VOut], Generic[K, VIn, VOut]):
 
 
 def check_same_key(name: str, expected: Any, record: Record) -> None:
-    """Raises `StreamsError` when a fixed-key processor forwards another key."""
+    """Raises `StreamsError` if a fixed-key processor forwards another key."""
     if record.key is not expected and not same(record.key, expected):
         raise StreamsError(
-            f"{name} changed the key from {expected!r} to {record.key!r}: process_values() must keep it; use process() instead"
+            f"{name} changed the key from {expected!r} to {record.key!r}: process_values() must keep it. "
+            "Use process() instead"
         )

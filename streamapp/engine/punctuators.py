@@ -1,4 +1,4 @@
-"""The punctuators of one task, on both clocks, called in the task's own thread between two records."""
+"""The punctuators of one task, on both clocks. The task's own thread calls them between two records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Punctuators"]
 
 
 class Punctuators:
-    """``refuse_wall_clock`` is that of the runner's `TaskRules`."""
+    """The punctuators of one task. ``refuse_wall_clock`` comes from the runner's `TaskRules`."""
 
     def __init__(
         self,
@@ -36,8 +36,12 @@ class Punctuators:
         callback: Callable[[int], None],
         start_ms: int | None = None,
     ) -> Schedule:
-        """Adds a punctuator. Without ``start_ms`` the first call of a stream-time one comes with the first record, of a wall-clock one after
-        an interval; a start in the past is one of the times that are over (KIP-1146)."""
+        """Adds a punctuator.
+
+        Without ``start_ms``, the first call comes with the first record (stream time) or after an interval (wall
+        clock). With ``start_ms``, calls come at whole intervals from ``start_ms``; times that are over are left out
+        (KIP-1146).
+        """
         by_stream = type is PunctuationType.STREAM_TIME
         if not by_stream:
             self.require_wall_clock(node)
@@ -51,12 +55,12 @@ class Punctuators:
         return schedule
 
     def require_wall_clock(self, node: str) -> None:
-        """Raises `UnsupportedOperation` where the runner calls no wall-clock punctuator."""
+        """Raises `UnsupportedOperation` if the runner calls no wall-clock punctuators."""
         if self._refuse_wall_clock is not None:
             raise self._refuse_wall_clock(node)
 
     def call_due(self, punctuations: Punctuations, now: int) -> bool:
-        """Calls the punctuators of one clock that are due; returns whether there were any."""
+        """Calls the punctuators of one clock that are due. Returns True if a punctuator was called."""
         called = punctuations.run(now, self._call)
         self._task.commit_needed = self._task.commit_needed or called
         return called

@@ -13,14 +13,15 @@ from streamapp.topology.nodes import SourceNode
 __all__ = ["ConsumedRecord", "DecodedRecord", "RecordQueue"]
 
 _FEW_KEYS = 512
-"""More keys are decoded each time: to find one in a large dictionary takes longer, as it is not in the processor's cache."""
+"""The number of keys up to which decoded keys are remembered. A larger dictionary does not fit the processor's cache,
+and a look-up there takes longer than to decode the key again."""
 
 DecodedRecord = tuple[Any, Any, int, Headers]
-"""Key, value, the timestamp that the extractor gave, headers."""
+"""Key, value, the extractor's timestamp in ms, headers."""
 
 
 class ConsumedRecord:
-    """What a timestamp extractor sees: a record with typed key and value."""
+    """The argument of a timestamp extractor: a record with decoded key and value."""
 
     __slots__ = ("headers", "key", "offset", "partition", "timestamp", "topic", "value")
 
@@ -44,8 +45,8 @@ class ConsumedRecord:
 
 
 class _Remembered(dict[bytes, Any]):
-    """Decoded keys by their bytes: where there are few, they come again, and what is the same object is found faster in every
-    dictionary behind."""
+    """Decoded keys by their bytes. Few keys come again and again, and dictionaries find a key that is the same object
+    faster."""
 
     def __init__(self, decode: Callable[[bytes], Any]) -> None:
         self.decode = decode
@@ -58,13 +59,16 @@ class _Remembered(dict[bytes, Any]):
 class RecordQueue:
     """Batches of one partition that wait to be processed, first in first out.
 
-    ``batch`` and ``at`` are the batch at the head and the position in it; the task's loop reads its columns directly.
-    ``key_of`` and ``value_of`` decode; a serde may generate code when it is bound to a topic, so that happens once, here.
-    Keys that cannot change are remembered as long as they are few.
-    A source with a timestamp extractor has its head record decoded early, since the timestamp may be in the value.
-    ``passed_over``: the queue ran empty of records that were dropped before their turn. Until it is the queue's turn that counts as a record, as
-    in Kafka Streams (``CorruptedRecord``). ``bytes``: roughly those of the batches that wait,
-    the one at the head included, as far as `add` was told. ``decodable``: the offset of a head without extractor that was tried.
+    ``batch`` and ``at`` are the batch at the head and the position in it. The task's loop reads the batch's columns
+    directly. ``key_of`` and ``value_of`` decode. A serde may generate code when it is bound to a topic, so the queue
+    binds its serdes once. Immutable keys are remembered as long as they are few.
+
+    ``head`` is the record at the head, if the source has a timestamp extractor. The timestamp may be in the value, so
+    the record is decoded early. ``decodable`` is the offset of the last head without extractor that could be decoded.
+
+    ``passed_over``: all records of the queue were dropped before their turn. The queue counts as a queue with one
+    record until its turn, as in Kafka Streams (``CorruptedRecord``). ``bytes`` is the size of the batches that wait,
+    with the batch at the head, as `add` was told.
     """
 
     __slots__ = (
@@ -123,7 +127,7 @@ class RecordQueue:
         self.decodable: int = -1
 
     def add(self, batch: RecordBatch, size: int = 0) -> None:
-        """Takes a batch of so many bytes."""
+        """Takes a batch. ``size`` is its bytes."""
         count = len(batch.offsets)
         if not count:
             return
@@ -141,7 +145,7 @@ class RecordQueue:
             self.waiting.append(batch)
 
     def explain(self, key: bytes | None, value: bytes | None, error: Exception) -> Exception:
-        """What the serdes say of a record that could not be decoded: ``key_of`` and ``value_of`` raise anything."""
+        """The error of the serdes for a record that cannot be decoded. ``key_of`` and ``value_of`` raise anything."""
         try:
             if key is not None:
                 self._key_serde.deserialize(key)
@@ -152,7 +156,7 @@ class RecordQueue:
         return error
 
     def advance(self, count: int) -> None:
-        """Takes records off the head; they have been processed."""
+        """Takes processed records off the head."""
         batch = self.batch
         assert batch is not None
         self.at += count

@@ -1,4 +1,4 @@
-"""The loop over the records of a task: from the queues of its inputs, lowest timestamp first, into the chain of its processors."""
+"""The loop over the records of a task: out of the input queues, lowest timestamp first, into the chain of operators."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["RecordLoop"]
 
 
 class RecordLoop:
-    """The queues of one task, and how far each input is. The loop writes the task's current record, field by field."""
+    """The queues and input positions of one task. The loop writes the fields of the task's current record."""
 
     def __init__(
         self,
@@ -46,30 +46,30 @@ class RecordLoop:
         )
         self._bound: Mapping[str, ProcessFn] = {}
         self.positions: dict[TopicPartition, int] = {}
-        """The next offset to read of each input, of records that were processed."""
+        """The next offset to read of each input: the offset behind the last record that is processed."""
         self.partition_times: dict[TopicPartition, int] = {}
-        """The largest timestamp of each input in an earlier task, for queues that are opened from now on."""
+        """The partition time of each input in ms, as an earlier task has committed it, for queues that open later."""
         self.queues: dict[TopicPartition, RecordQueue] = self._group.queues
 
     def open(self, bound: Mapping[str, ProcessFn], inputs: Collection[TopicPartition]) -> None:
-        """Takes the function of each source; from now on records can be enqueued."""
+        """Takes the function of each source, and opens the queues of the inputs."""
         self._bound = bound
         for partition in inputs:
             self._queue(partition)
 
     def enqueue(self, partition: TopicPartition, batch: RecordBatch, size: int) -> None:
-        """Buffers records of one input; ``size`` are their bytes."""
+        """Buffers records of one input. ``size`` is their bytes."""
         self._group.enqueue(self._queue(partition), batch, size)
 
     def pass_over(self, queue: RecordQueue) -> None:
-        """The record at the head of a queue is done with."""
+        """Takes the record at the head of a queue off the queue, and moves the input's position behind the record."""
         assert queue.batch is not None
         self.positions[queue.partition] = queue.batch.offsets[queue.at] + 1
         self._task.commit_needed = True
         queue.advance(1)
 
     def take(self, max_records: int, caught_up: Collection[TopicPartition] | None) -> int:
-        """Processes buffered records; returns how many (see `Task.process`)."""
+        """Processes buffered records, and returns their number (see `Task.process`)."""
         done = 0
         partitions = self._group
         if len(partitions.queues) == 1:
@@ -77,7 +77,7 @@ class RecordLoop:
             while queue.size and done < max_records:
                 done += self._run(queue, max_records - done, NEVER)
             return done
-        emptied = True  # only then another input may have to be waited for
+        emptied = True  # only an empty queue can hold the other inputs back
         while done < max_records:
             if emptied and caught_up is not None and not partitions.ready(caught_up):
                 break
@@ -89,7 +89,7 @@ class RecordLoop:
         return done
 
     def _run(self, queue: RecordQueue, limit: int, bound: int) -> int:
-        """Processes records from the head of one queue: at least one, and on while they are earlier than the bound."""
+        """Processes records from the head of one queue: one record, and further records earlier than ``bound`` (ms)."""
         if queue.passed_over:
             queue.passed_over = False
             return 1
@@ -135,8 +135,8 @@ class RecordLoop:
                     task.stream_time = stream_time = timestamp
                 elif timestamp < 0:
                     raise StreamsError(
-                        f"record of {queue.partition} at offset {offset} has timestamp {timestamp}: it was written without one. "
-                        "Give the source a timestamp_extractor"
+                        f"record of {queue.partition} at offset {offset} has timestamp {timestamp}: "
+                        "it was written without one. Give the source a timestamp_extractor"
                     )
                 try:
                     process(key, value, timestamp, header)
@@ -157,7 +157,7 @@ class RecordLoop:
         return done
 
     def _run_extracted(self, queue: RecordQueue, bound: int) -> int:
-        """One record of a source with a timestamp extractor."""
+        """Processes one record of a source with a timestamp extractor."""
         head = self._extract_head(queue)
         if head is None:
             return 0
@@ -194,12 +194,12 @@ class RecordLoop:
             source = self._subtopology.source_of(partition.topic)
             if source is None:
                 raise StreamsError(
-                    f"task {task.task_id} got records of topic {partition.topic}, which sub-topology {self._subtopology.id} "
-                    f"does not read; it reads {', '.join(self._subtopology.source_topics)}"
+                    f"task {task.task_id} got records of topic {partition.topic}, which sub-topology "
+                    f"{self._subtopology.id} does not read; it reads {', '.join(self._subtopology.source_topics)}"
                 )
             extractor = source.timestamp_extractor or task.plan.config.default_timestamp_extractor
             if extractor is fail_on_invalid_timestamp:
-                extractor = None  # as `_run` does by itself
+                extractor = None  # `_run` itself refuses negative timestamps
             queue = RecordQueue(partition, source, self._bound[source.name], extractor)
             queue.partition_time = self.partition_times.get(partition, -1)
             self.queues[partition] = queue

@@ -1,13 +1,13 @@
 """The ports of a runner: everything that code outside the engine provides so that tasks run.
 
-A runner gives its tasks a `TaskEnvironment`, and each task a place for its state, a `StateHome`. It opens a
+A runner gives its tasks a `TaskEnvironment`, and each task a place for its state, a `StateHome`. The runner opens a
 `TaskSession` for each task and calls the session's steps in their order. The other ports depend on the runner:
 
 | port | a runner without it |
 | --- | --- |
 | `Changelogs` | restores no state, or hands over changelog records as they arrive (`TaskSession.restore`) |
-| `RecordReader` | hands over input records as they arrive (`Task.enqueue`); with readers, a `Feed` takes what it needs |
-| `Transaction` | has nobody to agree with on a commit (`TaskSession.commit_alone`) |
+| `RecordReader` | hands over input records as they arrive (`Task.enqueue`); with readers, a `Feed` reads as needed |
+| `Transaction` | commits nothing outside its own state (`TaskSession.commit_alone`) |
 
 `tests/unit/engine/test_toy_runner.py` is a whole runner in one file.
 """
@@ -41,7 +41,7 @@ __all__ = [
 
 
 class Position(NamedTuple):
-    """The commit's word about one input: the next offset to process, and the metadata that a task wants beside it."""
+    """The position that a commit writes for one input: the next offset to process, and the task's metadata."""
 
     offset: int
     metadata: str = ""
@@ -49,17 +49,17 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskRules:
-    """The few semantics in which runners differ. The defaults are those of workers."""
+    """The semantics in which runners differ. The defaults are the rules of workers."""
 
     partition_group: type[PartitionGroup] = PartitionGroup
     """Chooses the next record of several inputs."""
     any_partition: bool = False
     """True: a partitioner may choose a partition that the topic does not have, as in Kafka Streams' test driver."""
     log_each_write: bool = False
-    """True: every write to a store is a changelog record, as in Kafka Streams without a cache. False: the changelog gets
-    the last value of each key and commit."""
+    """True: every write to a store is a changelog record, as in Kafka Streams without a cache. False: a commit writes
+    the last value of each key."""
     always_recheck: bool = False
-    """True: foreign-key joins ask again, whatever `StreamsConfig.foreign_key_join_recheck` says."""
+    """True: foreign-key joins ask again, also if `StreamsConfig.foreign_key_join_recheck` is False."""
     retries_at_once: bool = False
     """True: no record waits for a retry. The attempts of `Retry` follow each other at once."""
     refuse_wall_clock: Callable[[str], UnsupportedOperation] | None = None
@@ -68,21 +68,21 @@ class TaskRules:
 
 @dataclass(frozen=True)
 class TaskEnvironment:
-    """Everything that a task gets from its runner, but for its state. Tasks of one process may share an environment."""
+    """Everything that a task gets from its runner, except its state. Tasks of one process may share an environment."""
 
     plan: Plan
     collector: Collector
     """Takes the records that a task sends."""
     wall_clock_ms: Callable[[], int]
-    """The time in ms, for processors that ask for the time."""
+    """The wall clock in ms since the epoch, for processors, punctuators and retries."""
     changelogs: Collector | None = None
-    """Takes the changelog records; None: ``collector`` takes them too."""
+    """Takes the changelog records; None: ``collector`` takes them, too."""
     global_stores: Mapping[str, Any] = field(default_factory=dict)
     """`GlobalState.stores` of the process."""
     cache: RecordCache | None = None
-    """The record cache that the tasks share; None: each task has one of its own."""
+    """The record cache that the tasks share; None: each task has its own cache."""
     rows: RowMemory | None = None
-    """The limit of the rows that all stores keep to be read again; None: each task has one of its own."""
+    """The memory limit of the rows that all stores keep to read them again; None: each task has its own limit."""
     run_async: RunAsync | None = None
     """Runs the coroutines of asynchronous steps; None: such steps are refused."""
     rules: TaskRules = TaskRules()
@@ -92,20 +92,20 @@ class StateHome(Protocol):
     """The place of the state of tasks. Tasks without persistent stores do not ask for a home."""
 
     def open(self, task: str) -> StateBackend:
-        """The state of a task by the task's id, such as ``0_3``, as the last commit has left it.
+        """The state of a task as of its last commit. ``task`` is the task's id, for example ``0_3``.
 
-        Raises `StateDamagedError` for bytes that are not the bytes that were written.
+        Raises `StateDamagedError` if the bytes differ from the bytes that were written.
         """
 
     def wipe(self, task: str) -> None:
-        """Deletes the state of a task that is closed."""
+        """Deletes the state of a closed task."""
 
     def place(self, task: str) -> str:
         """Names the place of a task's state, for messages."""
 
 
 class InMemory:
-    """The `StateHome` of tasks whose state ends with them."""
+    """The `StateHome` of tasks whose state ends with the task."""
 
     def open(self, task: str) -> StateBackend:
         return MemoryBackend()
@@ -121,10 +121,10 @@ class RecordReader(Protocol):
     """Reads one partition of a topic, from an offset to an end."""
 
     def read(self) -> RecordBatch | None:
-        """The next records; None at the end; an empty batch when records are slow to come."""
+        """The next records; None at the end; an empty batch if no records have come yet."""
 
     def close(self) -> None:
-        """Called once, also before the end."""
+        """Ends reading. Called once, perhaps before the end."""
 
 
 class Changelogs(Protocol):
@@ -138,17 +138,20 @@ class Changelogs(Protocol):
 
 
 class Transaction(Protocol):
-    """One commit of one or several tasks, in the world outside. `task_session.commit` calls the methods in the order of this
-    class. A method that raises ends the commit, and no task persists anything."""
+    """One commit of one or several tasks, outside the engine.
+
+    `task_session.commit` calls the methods in the order of this class. A method that raises ends the commit, and no
+    task persists anything.
+    """
 
     def begin(self) -> None:
-        """Comes before the tasks flush: changelog records from now on belong to this commit."""
+        """Begins the commit. Later changelog records belong to this commit. The tasks flush next."""
 
     def acknowledge(self) -> None:
-        """Comes after the tasks have flushed. Returns when every record that they have sent is safe."""
+        """Waits until every record that the tasks have sent is safe. The tasks have flushed before."""
 
     def changelog_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The ends of changelogs, behind the records of this commit. Later, another process may have written more."""
+        """The ends of changelogs, behind the records of this commit. After the commit others may write more."""
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
-        """Makes the positions of all inputs and all records valid, together or not at all."""
+        """Makes the positions of all inputs and all sent records valid, together or not at all."""

@@ -19,26 +19,26 @@ __all__ = ["RunningTask", "TaskMetrics"]
 
 @dataclass
 class TaskMetrics:
-    """The counts of a task since its creation. A runner may go on with the drops of the task before."""
+    """The counts of a task since its creation. A runner may carry over the drops of an earlier task."""
 
     processed: int = 0
     dropped_records: int = 0
     drops: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Dropped records by operator (or store) and reason: those of ``dropped_records``, and null keys in front of a repartition
-    topic, which Kafka Streams does not count."""
+    """Dropped records by (operator or store, reason): the records of ``dropped_records``, and null keys in front of a
+    repartition topic. Kafka Streams does not count these null keys."""
     dropped_results: int = 0
-    """Results that brokers refused and an exception handler went on without."""
+    """Results that brokers have refused and an exception handler has dropped."""
 
 
 class RunningTask(TaskContext, Protocol):
-    """A task as its parts see it; operators and stores see less of it (`TaskContext`)."""
+    """A task as its parts see it. Operators and stores see less of the task (`TaskContext`)."""
 
     plan: Plan
     collector: Collector
     global_stores: Mapping[str, Any]
     metrics: TaskMetrics
     commit_needed: bool
-    """Something was processed since the last commit."""
+    """True: the task has processed something since the last commit."""
     batch: RecordBatch | None
     """The batch that has the bytes of the current record."""
 
@@ -49,7 +49,7 @@ class RunningTask(TaskContext, Protocol):
         """A store of this task, or a global store. Raises `InvalidStoreError`."""
 
     def pass_over(self, queue: RecordQueue) -> None:
-        """Notes that the record at the head of a queue is done with."""
+        """Takes the record at the head of a queue off the queue, and moves the input's position behind the record."""
 
     def add_processor(self, name: str, processor: Processor, context: ProcessorContext) -> None:
-        """Registers a user's processor, to be initialized with the task and closed with it."""
+        """Registers a user's processor, which is initialized and closed with the task."""

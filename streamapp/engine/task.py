@@ -1,7 +1,7 @@
-"""`Task`: one sub-topology on one partition. It decides; it does no I/O, reads no clock and starts no thread.
+"""`Task`: one sub-topology on one partition. A task does no I/O and starts no thread; the runner injects the clock.
 
-A `TaskSession` makes the task and calls the steps of its life in their order. Between `init` and `close` a runner hands over
-batches of records (`Task.enqueue`) and lets the task work (`Task.process`).
+A `TaskSession` makes the task and calls the steps of the task's life in their order. Between `init` and `close` a
+runner hands over batches of records (`Task.enqueue`) and lets the task work (`Task.process`).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ __all__ = ["Task"]
 
 
 class Task(CurrentRecord):
-    """One sub-topology on one partition, in an environment, over a backend with its state.
+    """One sub-topology on one partition, in an environment, over a backend with the task's state.
 
-    ``inputs`` are the partitions that the task reads (default: its number in each of the sub-topology's topics). A runner opens
-    a `TaskSession`, which makes the task.
+    ``inputs`` are the partitions that the task reads (default: partition ``partition`` of each source topic). A runner
+    opens a `TaskSession`, which makes the task.
     """
 
     def __init__(
@@ -100,13 +100,16 @@ class Task(CurrentRecord):
     # ------------------------------------------------------------------ life
 
     def restore(self, store: str, batch: RecordBatch) -> None:
-        """Applies changelog records, in order, before `init`. Bytes go to the backend with the offset they reach."""
+        """Applies changelog records, in order, before `init`. Bytes and the next offset go to the backend together."""
         self._stores.restore(store, batch)
 
     def init(self) -> None:
-        """Creates the processors and their chain; from now on records can be processed."""
+        """Creates the chain of operators and initializes the processors. The task can process records afterwards.
+
+        Raises `StreamsError` if a processor's ``init`` raises a `StreamsError`.
+        """
         self._loop.open(bind_nodes(self.subtopology.nodes, self, self._failures), self.inputs)
-        # They were bound children first; their punctuators are called in the order of the topology.
+        # Children are bound first. But punctuators are called in the order of the topology.
         order = {node.name: number for number, node in enumerate(self.subtopology.nodes)}
         self._processors.sort(key=lambda processor: order[processor[0]])
         for name, processor, context in self._processors:
@@ -116,7 +119,7 @@ class Task(CurrentRecord):
                 raise StreamsError(f"failed to initialize processor {name}: {error}") from error
 
     def close(self) -> None:
-        """Closes processors and the backend. What was not persisted is dropped: it was not committed either."""
+        """Closes processors and the backend. State that is not persisted is dropped: no commit has it."""
         self._async_steps.cancel()
         for _, processor, _ in self._processors:
             processor.close()
@@ -126,26 +129,26 @@ class Task(CurrentRecord):
     # ------------------------------------------------------------------ records
 
     def enqueue(self, partition: TopicPartition, batch: RecordBatch) -> None:
-        """Buffers records of one input partition; keeps references, copies nothing."""
-        # Nothing waits in a task that takes all there is.
+        """Buffers records of one input partition. Keeps references to the batch, and copies nothing."""
+        # The bytes are needed only if records may wait in the task.
         size = batch_bytes(batch) if self.holds_back else 0
         self._loop.enqueue(partition, batch, size)
 
     @property
     def buffered(self) -> dict[TopicPartition, int]:
-        """How many records wait, by input partition."""
+        """The number of records that wait, by input partition."""
         return {partition: queue.size for partition, queue in self._loop.queues.items()}
 
     @property
     def buffered_bytes(self) -> dict[TopicPartition, int]:
-        """Roughly the bytes that wait, by input partition; 0 in tasks that need not wait."""
+        """The approximate bytes that wait, by input partition; 0 unless the task `holds_back` records."""
         return {partition: queue.bytes for partition, queue in self._loop.queues.items()}
 
     def skip_to(self, partition: TopicPartition, offset: int) -> None:
-        """Notes that an input has nothing to process before ``offset``, the next one to read.
+        """Moves the position of an input to ``offset``, the next offset to read.
 
-        Behind the last record are markers of transactions, records of aborted ones, and gaps that compaction has left. All
-        records before ``offset`` have to be processed.
+        Markers of transactions, records of aborted transactions and gaps of compaction lie behind the last record. All
+        records before ``offset`` must be processed already.
         """
         self.positions[partition] = offset
         self.commit_needed = True
@@ -153,13 +156,15 @@ class Task(CurrentRecord):
     def process(
         self, max_records: int = sys.maxsize, caught_up: Collection[TopicPartition] | None = None
     ) -> int:
-        """Processes buffered records, lowest timestamp first over the inputs; returns how many.
+        """Processes buffered records, lowest timestamp first over the inputs, and returns their number.
 
-        An input without buffered records holds the others back until it is in ``caught_up`` (and ``max_task_idle_ms`` has
-        passed since), so that a join sees its sides in the order of time. None: nothing is waited for.
-        Raises `StreamsError` for a record that cannot be handled; what was processed before it counts.
+        An input without buffered records holds the others back, so that a join sees its sides in the order of time.
+        The wait ends ``max_task_idle_ms`` after the input is in ``caught_up``. ``caught_up`` None: no input is waited
+        for.
 
-        Records in asynchronous steps whose calls are done go on first; as long as these steps are full, no others are taken.
+        Raises `StreamsError` for a record that cannot be handled. The positions then have the records before it.
+
+        Records in asynchronous steps whose calls are done go on first. While these steps are full, no record is taken.
         """
         steps = self._async_steps
         if not steps:
@@ -189,18 +194,20 @@ class Task(CurrentRecord):
 
     @property
     def asynchronous(self) -> bool:
-        """Whether it has steps in which records wait for coroutines."""
+        """True if the task has steps in which records wait for coroutines."""
         return bool(self._async_steps)
 
     @property
     def holds_back(self) -> bool:
-        """Whether records may wait in front of it: for another input, a coroutine, or a retry."""
+        """True if records may wait in front of the task: for another input, a coroutine, or a retry."""
         return len(self.inputs) > 1 or self.asynchronous or bool(self.parkings)
 
     @property
     def pending(self) -> int:
-        """Records that are in asynchronous steps. A commit has to wait until there are none: ``process(0)`` lets those go on
-        that are done, and takes no others."""
+        """The number of records in asynchronous steps. A commit has to wait until the number is 0.
+
+        ``process(0)`` hands on the records whose calls are done, and takes no further record.
+        """
         return self._async_steps.pending
 
     def add_async_step(
@@ -210,22 +217,22 @@ class Task(CurrentRecord):
         forward: Callable[[Any, Any, int, Headers], None],
         **limits: Any,
     ) -> ProcessFn:
-        """Adds a step; returns the function that takes its records."""
+        """Adds a step, and returns the function that takes its records."""
         return self._async_steps.add(name, call, forward, **limits)
 
     # ------------------------------------------------------------------ time
 
     def punctuate_wall_clock(self, now_ms: int) -> bool:
-        """Calls the wall-clock punctuators that are due; returns whether there were any."""
+        """Calls the wall-clock punctuators that are due. Returns True if a punctuator was called."""
         due = self._punctuators.by_wall_clock
         return now_ms >= due.next_time and self._punctuators.call_due(due, now_ms)
 
     # ------------------------------------------------------------------ commit
 
     def flush(self) -> None:
-        """Caches emit what they hold back, and the changelog records of this commit go to the collector.
+        """Flushes the record caches, and sends the changelog records of this commit to the collector.
 
-        Raises `StreamsError` while records are `pending`: what is committed has come out of the task.
+        Raises `StreamsError` while records are `pending`: their results would be missing in the commit.
         """
         if self.pending:
             raise StreamsError(
@@ -234,27 +241,29 @@ class Task(CurrentRecord):
         self._stores.flush()
 
     def persist(self, changelog_offsets: Mapping[TopicPartition, int]) -> None:
-        """After the commit has succeeded: state and changelog offsets go to the backend in one write.
+        """Writes state and changelog offsets to the backend, in one write. Called after the commit has succeeded.
 
-        ``changelog_offsets`` has the next offset of each changelog partition that was written to.
+        ``changelog_offsets`` has the next offset of each changelog partition that the task writes.
         """
         self._stores.persist(changelog_offsets, self.positions)
         self.commit_needed = self.commit_requested = False
 
     @property
     def dirty_bytes(self) -> int:
-        """Roughly how much uncommitted state is buffered; a runner commits early when it grows large."""
+        """The approximate bytes of uncommitted state. A runner commits early when they are many."""
         return self._stores.dirty_bytes
 
     @property
     def changelog_offsets(self) -> dict[str, int]:
-        """Store name -> next changelog offset that the local state has; stores that start empty are not in it."""
+        """The next changelog offset of the local state, by store. A store that starts empty is left out."""
         return self._stores.changelog_offsets
 
     @property
     def commit_metadata(self) -> dict[TopicPartition, str]:
-        """What belongs into the metadata of the committed offsets: times that no changelog holds, in Kafka Streams'
-        own encoding. Without it a restarted task would take late records that it had dropped before."""
+        """The metadata for the committed offsets: times that no changelog holds, in Kafka Streams' encoding.
+
+        Without the metadata a restarted task would accept late records for windows that are already closed.
+        """
         return {
             partition: self._times.encode(queue.partition_time)
             for partition, queue in self._loop.queues.items()
@@ -262,13 +271,13 @@ class Task(CurrentRecord):
         }
 
     def continue_from(self, metadata: Mapping[TopicPartition, str]) -> None:
-        """Takes the committed offsets' metadata of an earlier task; before `init`."""
+        """Takes the metadata that an earlier task has committed with its offsets. Called before `init`."""
         for partition, text in metadata.items():
             time = self._times.recall(text)
             self._loop.partition_times[partition] = time
             self.stream_time = max(self.stream_time, time)
 
-    # ------------------------------------------------------------------ what stores and operators use
+    # ------------------------------------------------------------------ for stores and operators
 
     def store(self, name: str) -> Any:
         """A store of this task, or a global store, for reads between calls of `process`."""
@@ -304,5 +313,5 @@ class Task(CurrentRecord):
         return self._shared[name]
 
     def add_processor(self, name: str, processor: Processor, context: ProcessorContext) -> None:
-        """Registers a user's processor, to be initialized with the task and closed with it."""
+        """Registers a user's processor, which is initialized and closed with the task."""
         self._processors.append((name, processor, context))

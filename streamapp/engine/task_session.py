@@ -1,14 +1,14 @@
-"""`TaskSession`: the life of a task, from state that is opened to state that is closed, in the one order that is right.
+"""`TaskSession`: the life of a task, in steps that a runner calls in this order.
 
-    open            state is opened; damaged state is deleted, if changelogs have all of it
+    open            the state is opened; damaged state is deleted, if changelogs have all of it
     continue_from   the committed positions of an earlier session
-    restore         changelog records, from where local state is to where the positions are
-    start           processors are created; from now on records are processed
+    restore         changelog records, from the offset of the local state to the positions
+    start           processors are created; the task can process records afterwards
       drive           `Task.enqueue`, `Task.process`, `Task.punctuate_wall_clock`
-      commit          flush, acknowledged, changelog ends, positions, persist: for several sessions in one transaction
+      commit          flush, acknowledge, changelog ends, positions, persist; several sessions share one transaction
     close           state that was not committed is dropped
 
-A runner calls these steps and provides the ports in `runner_ports`. A session may be closed in each of its steps.
+The runner also provides the ports in `runner_ports`. A runner may close a session after each step.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Restoration(NamedTuple):
 
 
 class TaskSession:
-    """One task of a sub-topology, with its state open. ``inputs`` are the partitions that it reads (default: its number in each of
-    the sub-topology's topics).
+    """One task of a sub-topology, with its state open.
 
-    Raises what `StateHome.open` raises, but `StateDamagedError` only for state without a changelog.
+    ``inputs`` are the partitions that the task reads (default: partition ``partition`` of each source topic). Raises
+    the errors of `StateHome.open`, but `StateDamagedError` only for state without a changelog.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class TaskSession:
             TopicPartition(topic.name, partition): store
             for store, topic in subtopology.changelog_topics.items()
         }
-        """Changelog partition -> store, of the stores that are logged."""
+        """The store of each changelog partition."""
         self.starts: dict[TopicPartition, int] = {}
-        """The offset at which reading began, by input: the committed offset, or the one that the reset policy gave."""
+        """The first offset to read, by input: the committed offset, or the offset by the reset policy."""
         self._start_metadata: dict[TopicPartition, str] = {}
         self.running: bool = False
         """True between `start` and `close`."""
@@ -76,19 +76,22 @@ class TaskSession:
             raise
         self.inputs: tuple[TopicPartition, ...] = self.task.inputs
 
-    # ------------------------------------------------------------------ before it runs
+    # ------------------------------------------------------------------ before the start
 
     @property
     def restorable(self) -> bool:
-        """True if there is a changelog of everything that the home has."""
+        """True if each persistent store has a changelog."""
         logged = self.subtopology.changelog_topics
         return all(spec.name in logged for spec in self.subtopology.stores if spec.persistent)
 
     def continue_from(
         self, metadata: Mapping[TopicPartition, str], starts: Mapping[TopicPartition, int] | None = None
     ) -> None:
-        """Takes the metadata that an earlier session has committed. ``starts`` are the offsets at which reading begins, if the runner knows them
-        before it restores: a source topic that serves as changelog is restored up to there."""
+        """Takes the metadata that an earlier session has committed.
+
+        ``starts`` are the first offsets to read, if the runner knows them before the restore. A source topic that
+        serves as a changelog is restored up to its start.
+        """
         self.starts = dict(starts or {})
         self._start_metadata = dict(metadata)
         self.task.continue_from(metadata)
@@ -104,28 +107,33 @@ class TaskSession:
             if tp in spans:
                 first, end = spans[tp]
                 start = self.restore_start(tp, local.get(store, 0), first, end)
-                # No further than the table's own topic was processed: the rest comes as input.
+                # A source topic that serves as changelog is restored up to its position: later records come as input.
                 end = min(end, self.starts.get(tp, end))
                 if start < end:
                     lacking.append(Restoration(tp, store, start, end))
         return lacking
 
     def restore_start(self, tp: TopicPartition, local: int, first: int, end: int) -> int:
-        """The offset at which reading a changelog begins, given the offset of local state and the offsets that the topic has."""
+        """The first offset to read of a changelog.
+
+        ``local`` is the offset of the local state, ``first`` and ``end`` are the offsets of the log. Raises
+        `TaskCorruptedError` as `restorations`.
+        """
         store = self.changelogs[tp]
         if local > end:
             raise TaskCorruptedError(
                 f"task {self.name}: the local state of {store} is at offset {local} of {tp}, which ends at {end}. "
-                f"The changelog was deleted or lost records. Delete {self._home.place(self.name)} to go on with what the "
-                "changelog has, or restore the topic"
+                f"The changelog was deleted or lost records. Delete {self._home.place(self.name)} to go on with the "
+                "records that the changelog has, or restore the topic"
             )
         topic = self.subtopology.changelog_topics[store]
-        marker = 1 if local else 0  # of the last commit; it comes after the offset that was noted
+        marker = 1 if local else 0  # the marker of the last commit lies behind the offset that was noted
         if local + marker < first and topic.config.get("cleanup.policy") == "compact":
             raise TaskCorruptedError(
-                f"task {self.name}: the changelog {tp} begins at offset {first}, and the local state of {store} is at {local}: "
-                "what lay between was deleted, by retention or on request, and the table cannot be restored. Restore the topic; "
-                "or, to compute the tables anew, stop all workers and run `streamapp reset`"
+                f"task {self.name}: the changelog {tp} begins at offset {first}, and the local state of {store} is at "
+                f"{local}. The records between were deleted, by retention or on request, and the table cannot be "
+                "restored. Restore the topic; or, to compute the tables anew, stop all workers and run "
+                "`streamapp reset`"
             )
         return max(local, first)
 
@@ -136,7 +144,7 @@ class TaskSession:
         self.task.restore(store, batch)
 
     def restore_from(self, changelogs: Changelogs) -> int:
-        """Reads all changelogs to their ends, one after another; returns how many records these were."""
+        """Reads all changelogs to their ends, one after another. Returns the number of records."""
         restored = 0
         for tp, store, start, end in self.restorations(changelogs.spans(self.changelogs)):
             reader = changelogs.open(tp, start, end)
@@ -149,7 +157,7 @@ class TaskSession:
         return restored
 
     def start(self) -> None:
-        """Creates the processors and their chain; from now on records can be processed."""
+        """Creates the processors and their chain. The task can process records afterwards."""
         if self.running:
             raise StreamsError(f"task {self.name} runs already")
         self.task.init()
@@ -164,35 +172,39 @@ class TaskSession:
 
     @property
     def state_offset(self) -> int:
-        """The changelog offsets of the stores, added up: a measure of how far the state is."""
+        """The sum of the changelog offsets of the stores: a larger sum means newer state."""
         return sum(self._state_offsets().values())
 
     def pass_over_gaps(self, read_up_to: Callable[[TopicPartition], int]) -> None:
-        """Has the next commit cover markers and gaps of the inputs: Kafka's own tools count markers and gaps as lag."""
+        """Moves positions behind markers and gaps of the inputs. Kafka's own tools count markers and gaps as lag.
+
+        ``read_up_to`` gives the offset up to which an input has been read.
+        """
         waiting = self.task.buffered
         for tp, position in self.positions.items():
             if not waiting.get(tp) and (reached := read_up_to(tp)) > position:
                 self.task.skip_to(tp, reached)
 
     def commit_positions(self) -> dict[TopicPartition, Position]:
-        """The positions of the inputs, as the next commit states them.
+        """The positions of the inputs for the next commit.
 
-        A task that has read nothing, only punctuated, states where it began. Brokers check the owner of a commit by its positions
-        (KIP-447). Without positions, a worker that the group has given up would take the rows of its successor for its own.
+        A task that has only punctuated gives the positions at which it started. Brokers refuse the offsets of a stale
+        member (KIP-447), but cannot check a commit without offsets. Without the check, a stale worker would take the
+        changelog ends of its successor for its own.
         """
         metadata = {**self._start_metadata, **self.task.commit_metadata}
         positions = self.task.positions or self.starts
         return {tp: Position(offset, metadata.get(tp, "")) for tp, offset in positions.items()}
 
     def commit_alone(self) -> None:
-        """Commits where nobody else has to agree: caches emit, and state moves from the stores' buffers to the backend."""
+        """Commits without a transaction: flushes the caches, and writes the stores' buffers to the backend."""
         self.task.flush()
         self.task.persist({})
 
     # ------------------------------------------------------------------ the end
 
     def close(self) -> int:
-        """Closes the task; returns how far the state is that stays in its home."""
+        """Closes the task. Returns the `state_offset` of the state that stays in its home."""
         persistent = {spec.name for spec in self.subtopology.stores if spec.persistent}
         stays = sum(offset for store, offset in self._state_offsets().items() if store in persistent)
         self.running = False
@@ -203,7 +215,7 @@ class TaskSession:
         """Deletes the state, after `close`."""
         self._home.wipe(self.name)
 
-    # ------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------ state and offsets
 
     def _open_state(self) -> StateBackend:
         if not any(spec.persistent for spec in self.subtopology.stores):
@@ -227,10 +239,10 @@ def commit(
     transaction: Transaction,
     works_on: Callable[[S | None], None] = lambda session: None,
 ) -> dict[TopicPartition, Position]:
-    """Commits several tasks together; returns the positions that are valid now.
+    """Commits several tasks together, and returns their committed positions.
 
-    A step that fails leaves all that follow undone, so local state is never ahead of what is committed. ``works_on`` hears which
-    task flushes, and None when the last one has flushed.
+    If a step fails, no later step is done. So local state is never ahead of the commit. ``works_on`` is called with
+    each session before its task flushes, and with None after the last flush.
     """
     transaction.begin()
     for session in sessions:
@@ -239,7 +251,8 @@ def commit(
     works_on(None)
     transaction.acknowledge()
     positions = {tp: at for session in sessions for tp, at in session.commit_positions().items()}
-    # Asked for before the commit: after it, another process may have taken over, and its records are not in this state.
+    # The ends are asked for before the commit. After the commit another process may own the task and write records that
+    # this state does not have.
     ends = transaction.changelog_ends(
         [tp for session in sessions for tp in session.changelogs if tp not in positions]
     )

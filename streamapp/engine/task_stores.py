@@ -1,4 +1,4 @@
-"""The state of one task: its stores, the backend behind them, and what a commit does with them."""
+"""The state of one task: its stores, the backend behind them, and their part in a commit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["TaskStores"]
 
 
 class TaskStores:
-    """The stores of one task. Those that are not persistent live in memory beside the task's backend."""
+    """The stores of one task. Stores that are not persistent live in memory, beside the task's backend."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class TaskStores:
         self._memory = MemoryBackend()
         self._collector = changelogs
         self._changelogs = {name: topic.name for name, topic in subtopology.changelog_topics.items()}
-        # A changelog that is a source topic has its records already.
+        # A source topic that serves as changelog has the records already, so the task writes none.
         self._written = {
             name: topic for name, topic in self._changelogs.items() if topic not in subtopology.source_topics
         }
@@ -47,7 +47,10 @@ class TaskStores:
             self.by_name[spec.name] = open_store(spec, table, task, cache, rows)
 
     def restore(self, name: str, batch: RecordBatch) -> None:
-        """Bytes of changelog records go to the backend, with the offset that they reach."""
+        """Writes the bytes of changelog records and the next offset to the backend.
+
+        Raises `ProcessorStateError` for records that are not of the store.
+        """
         if not batch.offsets:
             return
         store = self.by_name[name]
@@ -58,8 +61,8 @@ class TaskStores:
             store.restore(batch, writes)
         except (SerializationError, LookupError, ValueError, struct.error, OverflowError) as error:
             raise ProcessorStateError(
-                f"the changelog {self._changelogs.get(name, name)} has records between the offsets {batch.offsets[0]} and "
-                f"{batch.offsets[-1]} that are none of store {name!r}: {error}"
+                f"the changelog {self._changelogs.get(name, name)} has records between the offsets {batch.offsets[0]} "
+                f"and {batch.offsets[-1]} that are none of store {name!r}: {error}"
             ) from error
         writes.offsets[name] = batch.offsets[-1] + 1
         (self._backend if store.spec.persistent else self._memory).write(writes)
@@ -73,7 +76,7 @@ class TaskStores:
             self._collector.send(topic, key, value, timestamp, headers, self._partition)
 
     def flush(self) -> None:
-        """Caches emit, then the changelog records of this commit go out."""
+        """Flushes the record caches, then sends the changelog records of this commit."""
         for store in self.by_name.values():
             store.flush()
         for store in self.by_name.values():
@@ -82,8 +85,10 @@ class TaskStores:
     def persist(
         self, changelog_offsets: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, int]
     ) -> None:
-        """State, and the next offset of each changelog that was written to, in one write. Of a changelog that is a source
-        topic the state is as far as ``positions``."""
+        """Writes state and the next offset of each changelog to the backend, in one write.
+
+        A source topic that serves as changelog has its offset in ``positions``.
+        """
         writes, memory = WriteSet(), WriteSet()
         for name, store in self.by_name.items():
             store.drain(writes if store.spec.persistent else memory)

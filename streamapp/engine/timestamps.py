@@ -1,7 +1,7 @@
-"""Timestamp extractors: where a source gets a record's time from (Kafka Streams' ``TimestampExtractor``).
+"""Timestamp extractors, which give a source's records their times (Kafka Streams' ``TimestampExtractor``).
 
-An extractor is a function of the record (`ConsumedRecord`: typed key and value) and the partition's time so far (ms, -1: none);
-it returns ms. A record with a negative result is dropped and counted.
+An extractor is a function of the record (`ConsumedRecord`, with decoded key and value) and of the partition time (ms,
+-1: none). The function returns the record's time in ms. A record with a negative time is dropped and counted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log: logging.Logger = logging.getLogger(__name__)
 
 
 def fail_on_invalid_timestamp(record: ConsumedRecord, partition_time: int) -> int:
-    """The record's own timestamp; raises `StreamsError` if it has none. What a source without extractor does.
+    """The record's own timestamp. Raises `StreamsError` if the record has none. The default of a source.
 
     >>> fail_on_invalid_timestamp(ConsumedRecord("flights", 0, 7, 500, "N1", "late", ()), 400)
     500
@@ -37,7 +37,7 @@ def fail_on_invalid_timestamp(record: ConsumedRecord, partition_time: int) -> in
 
 
 def log_and_skip_on_invalid_timestamp(record: ConsumedRecord, partition_time: int) -> int:
-    """The record's own timestamp; a record without one is dropped with a warning.
+    """The record's own timestamp. A record without a timestamp is dropped with a warning.
 
     >>> log_and_skip_on_invalid_timestamp(ConsumedRecord("flights", 0, 7, -1, "N1", "late", ()), 400)
     -1
@@ -48,7 +48,9 @@ def log_and_skip_on_invalid_timestamp(record: ConsumedRecord, partition_time: in
 
 
 def use_partition_time_on_invalid_timestamp(record: ConsumedRecord, partition_time: int) -> int:
-    """The record's own timestamp, or, if it has none, the largest one seen in its partition.
+    """The record's own timestamp, or, if the record has none, the largest timestamp of its partition so far.
+
+    Raises `StreamsError` if no earlier record of the partition has a timestamp.
 
     >>> use_partition_time_on_invalid_timestamp(ConsumedRecord("flights", 0, 7, -1, "N1", "late", ()), 400)
     400
@@ -61,5 +63,5 @@ def use_partition_time_on_invalid_timestamp(record: ConsumedRecord, partition_ti
 
 
 def wallclock_timestamp(record: ConsumedRecord, partition_time: int) -> int:
-    """The time of processing. Results are then not repeatable."""
+    """The time of processing. Another run over the same records then gives other times and results."""
     return int(time.time() * 1000)

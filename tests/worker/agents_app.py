@@ -5,12 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 
+from aiokafka.consumer.group_coordinator import GroupCoordinator
+
 from streamapp.app import App
 from streamapp.config import StreamsConfig
 
 from .counting import counting
 
 env = os.environ
+
+if "AIOKAFKA_FINDS_NO_OFFSETS" in env:
+
+    async def no_offsets(*_: object) -> dict[object, object]:
+        return {}
+
+    GroupCoordinator._do_fetch_commit_offsets = no_offsets
 
 if "APP_ID" in env:
     guarantee = env.get("GUARANTEE", "exactly_once_v2")

@@ -17,8 +17,9 @@ __all__ = ["StreamAggregate", "StreamReduce"]
 class StreamAggregate(Operator):
     """``KGroupedStream.aggregate`` and ``count``: folds the values of a key. Null keys and values are dropped.
 
-    The result's timestamp is the largest that went in; a result of None deletes the row at the record's own time. The first update carries the initializer's value as its
-    old value (so does Kafka Streams' KStreamAggregate).
+    The timestamp of a result is the largest of its records. A result of None deletes the row, with the timestamp of
+    the record. The first update has the initializer's value as its old value, as in Kafka Streams
+    (``KStreamAggregate``).
     """
 
     persistent_name = "StreamAggregate"
@@ -72,7 +73,7 @@ class StreamAggregate(Operator):
 
 @dataclass(frozen=True)
 class StreamReduce(Operator):
-    """``KGroupedStream.reduce``: as an aggregation whose first value is the first record's."""
+    """``KGroupedStream.reduce``: combines the values of a key, beginning with the value of the first record."""
 
     persistent_name = "StreamReduce"
 

@@ -16,8 +16,10 @@ __all__ = ["AsyncMap"]
 
 @dataclass(frozen=True)
 class AsyncMap(Operator):
-    """What the coroutine function returns for key and value (``with_key``) or for the value: the new value, or the new
-    (key, value) pair if ``pairs``."""
+    """Maps a record by a coroutine function of the value, or of key and value (``with_key``).
+
+    The function returns the new value, or, with ``pairs``, the new (key, value) pair.
+    """
 
     persistent_name = "AsyncMap"
 

@@ -1,4 +1,4 @@
-"""How a table's changes travel through the repartition topic of ``KTable.group_by``."""
+"""The bytes of a table's changes in the repartition topic of ``KTable.group_by``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ __all__ = ["ChangeSerde"]
 
 _OLD, _NEW, _BOTH = 0, 1, 2
 _WITH_LATEST_FLAG = 3
-"""Added to the other flags by newer writers, which put one more byte in front of the flag (KIP-904)."""
+"""Newer writers add this number to the other flags, and put ``is_latest`` as a byte in front of the flag (KIP-904)."""
 
 
 class ChangeSerde(Serde[Change]):
-    """Kafka Streams' bytes of a change: new and old value, in front the new one's length if there are both,
-    and a flag at the end.
+    """Kafka Streams' bytes of a change: the new and the old value, then a flag.
+
+    If the change has both values, the length of the new value comes first.
 
     >>> from streamapp.serdes import StringSerde
     >>> ChangeSerde(StringSerde()).serialize(("new", "old", True))
@@ -68,7 +69,7 @@ class ChangeSerde(Serde[Change]):
 
 
 def _varint(number: int) -> bytes:
-    """Kafka's zig-zag varint of a number that is not negative."""
+    """Kafka's zig-zag varint of a number; the number is at least 0."""
     rest = number << 1
     data = bytearray()
     while rest > 0x7F:
@@ -79,7 +80,7 @@ def _varint(number: int) -> bytes:
 
 
 def _read_varint(data: bytes) -> tuple[int, int]:
-    """The number at the start of the data, and where it ends."""
+    """The number at the start of the data, and the position behind the number."""
     number = 0
     for position, byte in enumerate(data[:5]):
         number |= (byte & 0x7F) << 7 * position

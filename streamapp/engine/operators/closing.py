@@ -17,9 +17,9 @@ _LONGEST_CHECK_MS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class LateOutput(Operator):
-    """An operator that hands records that are too late for it to the child named ``late``, each once.
+    """An operator that hands each late record once to the child named ``late``.
 
-    A record is late for an aggregation if at least one of its windows was closed to it.
+    A record is late for an aggregation if at least one of its windows is closed.
     """
 
     late: str | None = None
@@ -29,17 +29,17 @@ class LateOutput(Operator):
         return () if self.late is None else (self.late,)
 
     def bind_late(self, ctx: NodeContext) -> ProcessFn | None:
-        """The way to the child that gets late records, if there is one."""
+        """The function that hands a record to the child for late records; None: there is no such child."""
         return None if self.late is None else ctx.forward_to(self.late)
 
 
 def bind_idle(
     ctx: NodeContext, timeout_ms: int | None, process: ProcessFn, advance: Callable[[int], None]
 ) -> ProcessFn:
-    """The function that handles a record and notes when. While the input is quiet ``advance(elapsed ms)`` is called.
+    """``process``, with a punctuator that lets time go on while the input is quiet.
 
-    Once no record has come for ``timeout_ms``, time goes on from where it is, by as much as the wall clock has moved since the
-    last record. Without a time-out it is ``process`` itself: the clock is only asked where the option is used.
+    After ``timeout_ms`` without a record, ``advance(elapsed)`` is called at intervals. ``elapsed`` are the ms of the
+    wall clock since the last record or the last call. Without a time-out the result is ``process`` itself.
     """
     if timeout_ms is None:
         return process

@@ -13,12 +13,12 @@ __all__ = ["Expiring"]
 
 @dataclass(frozen=True)
 class Expiring(Operator):
-    """Runs the operator that writes a table, and deletes the rows that stream time has left behind.
+    """Runs the operator that writes a table, and deletes the rows whose time to live is over.
 
-    Time is the largest timestamp that the operator, or another one on the same store, has seen. Before a record is processed,
-    rows are deleted whose timestamp + ``ttl_ms`` it has reached: a tombstone in the store, its changelog and downstream,
-    with exactly that timestamp, in the order of timestamps and key bytes. A row that is too old when it is written goes right
-    after it.
+    Time is the largest timestamp that an operator on the store has seen. A row expires when time reaches the row's
+    timestamp + ``ttl_ms``. Before a record that advances time is processed, the expired rows are deleted, in the
+    order of timestamps and key bytes. A deletion is a tombstone in the store, in its changelog and downstream. The
+    tombstone has the time of expiry as its timestamp. A row that is too old when it is written is deleted at once.
     """
 
     persistent_name = "Expiring"

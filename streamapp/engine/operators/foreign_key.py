@@ -1,4 +1,4 @@
-"""Foreign-key joins of tables (KIP-213): two topics carry subscriptions to the right table and its answers.
+"""Foreign-key joins of tables (KIP-213). One topic carries subscriptions to the right table, a second the answers.
 
     left table -> SubscriptionSend -> (subscription topic, by foreign key)
       -> SubscriptionReceive (store) -> SubscriptionJoin -> (response topic, by primary key) -> ResponseJoin -> result
@@ -6,9 +6,9 @@
 
 The bytes in both topics and in the subscription store's changelog are Kafka Streams'.
 
-Both sides read the other's work through a table, and the result holds what they read. So a row's update leaves the record
-caches before it is read here (`TableView.bind_flushed`): an update that nobody downstream was told of could be taken back without
-a word. Kafka Streams reads what its caches hold.
+Each side reads rows of a table, and puts them into the result. So a row's update leaves the record caches before the
+row is read (`TableView.bind_flushed`). Otherwise a later update could cancel the first in the cache, and the result
+would keep a row that is gone. Kafka Streams reads rows out of its caches.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _SUBSCRIPTION_VERSION, _RESPONSE_VERSION = 1, 0
 _SEED = 104729
 
 FOREIGN_KEY, PRIMARY_KEY, VALUE_HASH = "-fk", "-pk", "-vh"
-"""Kafka Streams puts these suffixes behind the subscription topic's name. The names are of no real topics: serdes of
-data that is no record are bound to them."""
+"""Kafka Streams' suffixes of the subscription topic's name. No topics have these names. Serdes are bound to the names
+for keys inside a subscription, and for values that are hashed."""
 
 _LEFT_OUT = object()
-"""In place of a foreign key, where the extractor has raised and the record is accounted for."""
+"""In place of a foreign key, if the extractor has raised and the record is already counted."""
 
 
 class Instruction(IntEnum):
-    """What a subscription asks of the right side."""
+    """A subscription's request to the right side (Kafka Streams' names)."""
 
     DELETE_KEY_NO_PROPAGATE = 0
     DELETE_KEY_AND_PROPAGATE = 1
@@ -66,7 +66,7 @@ class Instruction(IntEnum):
 
 
 class Subscription(NamedTuple):
-    """A left row's interest in a foreign key; ``hash`` is that of its value's bytes (16 bytes), None for a deletion."""
+    """A left row's interest in a foreign key. ``hash`` (16 bytes) is of the row's value; None: the row is deleted."""
 
     hash: bytes | None
     instruction: int
@@ -75,7 +75,7 @@ class Subscription(NamedTuple):
 
 
 class SubscriptionResponse(NamedTuple):
-    """The right side's answer. ``primary_partition`` only says where to send it."""
+    """The right side's answer. ``primary_partition`` is the partition for the answer, and not in its bytes."""
 
     hash: bytes | None
     value: Any
@@ -89,12 +89,12 @@ def value_hash(data: bytes) -> bytes:
 
 
 def response_partition(topic: str, key: Any, value: SubscriptionResponse, count: int) -> int | None:
-    """Answers go back to the partition that asked."""
+    """The partitioner of answers: an answer goes to the partition of its left row."""
     return value.primary_partition
 
 
 class SubscriptionSerde(Serde[Subscription]):
-    """Flag and version, instruction, hash, primary key, primary partition (SubscriptionWrapperSerde)."""
+    """Bytes: flag and version, instruction, hash, primary key, primary partition (``SubscriptionWrapperSerde``)."""
 
     persistent_name = "SubscriptionSerde"
 
@@ -112,7 +112,7 @@ class SubscriptionSerde(Serde[Subscription]):
         return bytes((_SUBSCRIPTION_VERSION, value.instruction)) + value.hash + tail
 
     def bind(self, topic: str, is_key: bool) -> SubscriptionSerde:
-        """The serde, with primary keys of the pseudo-topic that belongs to the subscription topic."""
+        """The serde with its primary keys bound to the name ``<subscription topic>-pk``."""
         return SubscriptionSerde(self.primary_key.bind(f"{topic}{PRIMARY_KEY}", True))
 
     def deserialize(self, data: bytes) -> Subscription:
@@ -138,7 +138,7 @@ class SubscriptionSerde(Serde[Subscription]):
 
 
 class SubscriptionResponseSerde(Serde[SubscriptionResponse]):
-    """Flag and version, hash, value (SubscriptionResponseWrapperSerde)."""
+    """Bytes: flag and version, hash, value (``SubscriptionResponseWrapperSerde``)."""
 
     persistent_name = "SubscriptionResponseSerde"
 
@@ -191,18 +191,18 @@ class _CombinedKeys:
 
 
 class Asking:
-    """Both ends of an inner join share this object in the left table's task: `ResponseJoin` asks once more with it."""
+    """The way for `ResponseJoin` to subscribe again; `SubscriptionSend` of the same task sets ``ask``."""
 
     ask: Callable[[Any, Any, int, Headers], bool]
-    """Subscribes for a left row (key, value, timestamp in ms, headers) so that an answer comes in any case; False, and
-    nothing done, if the row names no foreign key."""
+    """Subscribes for a left row (key, value, timestamp in ms, headers), with an instruction that is always answered.
+    Returns False, and does nothing, if the row has no foreign key."""
 
 
 @dataclass(frozen=True)
 class SubscriptionSend(Operator):
-    """Turns a change of the left table into subscriptions under its foreign key.
+    """Turns a change of the left table into subscriptions under the row's foreign key.
 
-    A null foreign key is dropped by an inner join; a left join asks nevertheless, to get an answer to join with None.
+    An inner join drops a row without foreign key. A left join subscribes for such a row, and gets the answer None.
     """
 
     persistent_name = "SubscriptionSend"
@@ -282,7 +282,7 @@ class SubscriptionSend(Operator):
 
 @dataclass(frozen=True)
 class SubscriptionReceive(Operator):
-    """Keeps the subscriptions of the right table's keys; hands on (foreign key, subscription)."""
+    """Keeps the subscriptions to the right table's keys, and hands on (foreign key, subscription)."""
 
     persistent_name = "SubscriptionReceive"
 
@@ -302,7 +302,8 @@ class SubscriptionReceive(Operator):
             if key is None and subscription.instruction != ask_always:
                 drop("null_key")
                 return
-            # Answered before it is kept: if the right row's update has to leave the cache first, the answer says all.
+            # The answer may flush the right row's update, and the update would be sent to a kept subscription, too.
+            # So the subscription is answered first, and kept then.
             forward(key, subscription, timestamp, headers)
             if key is not None:
                 combined = keys.encode(key, subscription.primary_key)
@@ -345,7 +346,7 @@ class SubscriptionJoin(Operator):
 
 @dataclass(frozen=True)
 class ForeignTableJoin(Operator):
-    """Tells all subscribers of a key that the right table's row has changed."""
+    """Sends a changed row of the right table to all subscribers of its key."""
 
     persistent_name = "ForeignTableJoin"
 
@@ -380,10 +381,11 @@ class ForeignTableJoin(Operator):
 
 @dataclass(frozen=True)
 class ResponseJoin(Operator):
-    """Joins an answer with the left row, unless the row has changed since it asked.
+    """Joins an answer with the left row, unless the row has changed since its subscription.
 
-    The answer to an earlier row may have been to delete the result, and an inner join asks for that only once: the row's next change
-    gets no answer if the right row is missing. With ``foreign_key_join_recheck`` such an answer makes the join ask again.
+    An inner join may drop an answer that would delete the result, because the row has changed. The row's next
+    subscription gets no answer if the right row is missing, so the old result would stay. With
+    ``foreign_key_join_recheck`` the join then subscribes again, with an instruction that is always answered.
     """
 
     persistent_name = "ResponseJoin"

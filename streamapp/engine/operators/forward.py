@@ -1,4 +1,4 @@
-"""How table operators write their store and tell their children."""
+"""Functions with which table operators write their store and hand changes to their children."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ __all__ = [
 ]
 
 TableForward = Callable[[Any, Any, Any, int, Headers], None]
-"""Takes key, new value, old value, timestamp in ms and headers of one update."""
+"""Takes one update: key, new value, old value, timestamp in ms, headers."""
 
 
 class TableWrite(Protocol):
-    """As `TableForward`. ``arrived`` is the time of the record that caused the update, if it may be another: a deletion has no
-    time of its own, so the store and its changelog get this one (Kafka Streams' record context)."""
+    """As `TableForward`, with ``arrived``: the time in ms of the record that causes the update.
+
+    A deletion has no time of its own. The store and its changelog get ``arrived``, the time of Kafka Streams' record
+    context. None: the update has the time of its record.
+    """
 
     def __call__(
         self, key: Any, new: Any, old: Any, timestamp: int, headers: Headers, arrived: int | None = None, /
@@ -33,17 +36,17 @@ class TableWrite(Protocol):
 
 
 def nowhere(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-    """What a node without children hands its records to."""
+    """The forward function of a node without children."""
 
 
 def emit_nothing(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
-    """In place of an update's forward where something else emits: a cache, or the close of a window."""
+    """The forward function of an operator whose updates come from elsewhere: a cache, or the close of a window."""
 
 
 def table_forwarder(ctx: NodeContext, store: Any, send_old: bool) -> TableForward:
-    """What an operator calls after it has written its store: hands the change to the children.
+    """The function that hands a change to the children, after the operator has written its store.
 
-    A cached store tells them itself, when it is flushed; the function is then `emit_nothing`.
+    A cached store hands changes to the children at its flush. The function is then `emit_nothing`.
     """
     forward = ctx.forward
 
@@ -64,10 +67,10 @@ def table_forwarder(ctx: NodeContext, store: Any, send_old: bool) -> TableForwar
 
 
 def table_writer(ctx: NodeContext, store: Any, send_old: bool) -> TableWrite:
-    """Writes one update to a table's store and hands the change to the children.
+    """The function that writes one update to a table's store and hands the change to the children.
 
-    Versioned stores take updates out of order and say whether an update is the latest of its key; what is
-    older than their history they do not take, and then nothing is handed on.
+    A versioned store takes updates out of order, and says if an update is the latest of its key. An update that is
+    older than the store's history is not written and not handed on.
     """
     if store.versioned:
         return _versioned_writer(ctx, store, send_old)

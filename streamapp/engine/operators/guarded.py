@@ -1,4 +1,4 @@
-"""An operator with an answer of its own to its function's exceptions, and the contexts such an operator binds in."""
+"""An operator with ``on_error``, and the contexts in which such an operator is bound."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Guarded", "HeldContext", "guarded"]
 
 
 class HeldContext:
-    """The context of an operator whose results are held until its function has ended: a record that fails gives none."""
+    """The context of an operator whose results are held until its function returns. A record that fails gives none."""
 
     def __init__(self, ctx: NodeContext) -> None:
         self._ctx = ctx
@@ -42,7 +42,7 @@ class HeldContext:
         return self._ctx.store(name)
 
     def release(self) -> None:
-        """Hands on the results."""
+        """Hands on the results that are held."""
         held = self._held
         if len(held) == 1:
             target, key, value, timestamp, headers = held.pop()
@@ -54,7 +54,7 @@ class HeldContext:
             target(key, value, timestamp, headers)
 
     def discard(self) -> None:
-        """Forgets the results."""
+        """Forgets the results that are held."""
         self._held.clear()
 
     def _holder(self, target: ProcessFn) -> ProcessFn:
@@ -68,10 +68,10 @@ class HeldContext:
 
 @dataclass(frozen=True)
 class Guarded(Operator):
-    """Runs an operator, and answers for its exceptions before the handler of the configuration is asked.
+    """Runs an operator, and answers its exceptions with ``on_error`` instead of the configuration's handler.
 
-    A stateless operator gives all results of a record or none. A processor's forwards are out when the processor raises
-    (``holds`` False), and what its children raise is theirs.
+    With ``holds`` the operator gives all results of a record or none. A processor's forwards are out before the
+    processor raises (``holds`` False). ``on_error`` does not answer exceptions of its children.
     """
 
     persistent_name = "Guarded"
@@ -86,7 +86,7 @@ class Guarded(Operator):
 
     @property
     def stores(self) -> tuple[StoreSpec, ...]:
-        """The stores that a user's processor brings along."""
+        """The stores that come with a user's processor."""
         return getattr(self.operator, "stores", ())
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
@@ -126,12 +126,12 @@ class Guarded(Operator):
 
 
 def guarded(operator: Operator, on_error: Answer | Chooser | None, *, holds: bool) -> Operator:
-    """The operator with its answer, if it has one."""
+    """The operator as `Guarded`, or the operator itself if ``on_error`` is None."""
     return operator if on_error is None else Guarded(operator, on_error, holds)
 
 
 class _Below(HeldContext):
-    """Hands results on at once, and notes what the children raise."""
+    """Hands results on at once, and notes exceptions of the children."""
 
     raised: Exception | None = None
 

@@ -1,7 +1,8 @@
-"""`Parking`: an operator whose failed records wait in a store and are tried again, key by key or all in their order.
+"""`Parking`: an operator whose failed records wait in a store for another attempt.
 
-Every record that finds its lane occupied waits behind the others, so the order in a lane is the order of arrival. An
-attempt gives all results of the record or none. Rows and results are in the same commit: a retry is counted once.
+The records of a lane (a key, or the partition) stay in their order: a record waits behind earlier records of its
+lane. An attempt gives all results of the record or none. One commit holds the rows of the store and the results, so
+no attempt is lost or counted twice.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ __all__ = ["Parking"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 _MOST_MS = 1_000
-"""Time that one call of the punctuator takes for attempts, so that the task's inputs have their turn."""
+"""The time for attempts in one call of the punctuator. The task's inputs have their turn between calls."""
 
 _AT_ONCE = 32
-"""Records that a task takes before it asks again whether there is room. Each of them may be parked."""
+"""The number of records that a task takes before it reads ``room`` again. Each of the records may be parked."""
 
 
 @dataclass(frozen=True)
 class Parking(Operator):
-    """Runs an operator of one function; a record whose call raises waits in ``store`` for another attempt."""
+    """Runs an operator of one function. If the function raises, the record waits in ``store`` for another attempt."""
 
     persistent_name = "Parking"
 
@@ -86,7 +87,7 @@ class _Waiting:
         self._schedule: Any = None
         self._wake()
 
-    # ------------------------------------------------------------------ what the task sees
+    # ------------------------------------------------------------------ for the task
 
     @property
     def room(self) -> int:
@@ -101,7 +102,7 @@ class _Waiting:
 
     @property
     def parked(self) -> ParkedStatus:
-        # Other threads ask, too: nothing is looked up that the task's thread may be changing.
+        # Other threads ask, too. The lanes may change meanwhile, so only sizes and numbers are read.
         records, circuit, schedule = self._records, self._circuit, self._schedule
         return ParkedStatus(
             self._name,
@@ -119,10 +120,10 @@ class _Waiting:
         records, retry = self._records, self._retry
         return records.records >= retry.max_records or records.bytes >= retry.max_bytes
 
-    # ------------------------------------------------------------------ records come
+    # ------------------------------------------------------------------ new records
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Tries a record, or parks it behind its lane."""
+        """Tries a record, or parks the record if its lane is occupied or the circuit is open."""
         if self._circuit is not None or (self._lanes and self._lane_of(key) in self._lanes):
             self._park(self._lane_of(key, alone=True), key, value, timestamp, headers, None)
             return
@@ -144,7 +145,7 @@ class _Waiting:
             self._ctx.failures.settle(error, self._name, answer, reason="skipped")
 
     def _lane_of(self, key: Any, alone: bool = False) -> bytes:
-        """A record without key shares no lane with others: ``alone`` makes its own."""
+        """The name of a key's lane. ``alone``: a record without key gets a new lane."""
         if self._retry.by == "partition":
             return b""
         if key is None:
@@ -194,8 +195,8 @@ class _Waiting:
     def _unwritable(self, part: str, error: Exception) -> SerializationError:
         serde = getattr(self, f"_{part}s")
         return SerializationError(
-            f"{self._name}: a record cannot wait for its retry, because {type(serde).__name__} does not take its {part}: {error}. "
-            f"Give Retry the {part}_serde of the records that come to {self._name}"
+            f"{self._name}: a record cannot wait for its retry, because {type(serde).__name__} does not take its "
+            f"{part}: {error}. Give Retry the {part}_serde of the records that come to {self._name}"
         )
 
     def _note_failure(
@@ -210,7 +211,7 @@ class _Waiting:
             record.attempts += 1
             record.due = now + self._retry.backoff.delay_ms(record.attempts, name)
 
-    # ------------------------------------------------------------------ records are tried again
+    # ------------------------------------------------------------------ attempts
 
     def _on_time(self, now: int) -> None:
         self._schedule.cancel()
@@ -225,7 +226,7 @@ class _Waiting:
             self._wake()
 
     def _probe(self, circuit: _Circuit, now: int) -> bool:
-        """Asks the service again with a record that has met the failure; returns whether the service answers."""
+        """Asks the service again with a record that has met the failure. Returns True if the service answers."""
         if now < circuit.due:
             return False
         lane = self._lanes.get(circuit.lane)
@@ -236,11 +237,11 @@ class _Waiting:
         return self._circuit is None
 
     def _goes_on(self, until: int) -> bool:
-        """True if another attempt is due: time is left, and the circuit of the service is not open."""
+        """True if another attempt may begin: time is left, and the circuit of the service is closed."""
         return self._circuit is None and self._task.wall_clock_ms() < until
 
     def _drain(self, lane: Lane, now: int, until: int) -> None:
-        """Tries a lane from its head on, until a record fails."""
+        """Tries the records of a lane in their order, until a record fails or the time is over."""
         while self._try(lane, now):
             if lane.name not in self._lanes:
                 return
@@ -249,7 +250,7 @@ class _Waiting:
                 return
 
     def _try(self, lane: Lane, now: int) -> bool:
-        """Tries the head of a lane; returns whether the head is done with."""
+        """Tries the head of a lane. Returns True if the head needs no further attempt."""
         record = lane.head
         done: bool = self._task.work_as(record.source, self._attempt, lane, now)
         if done:
@@ -305,7 +306,7 @@ class _Waiting:
         circuit.due = now + self._retry.backoff.delay_ms(circuit.attempts, name)
 
     def _close_circuit(self, now: int) -> None:
-        """The service answers: what has waited for it is due."""
+        """Closes the circuit, because the service answers. The records that have waited for the service are due now."""
         if self._circuit is None:
             return
         seconds = (now - self._circuit.since) / 1000
@@ -316,7 +317,7 @@ class _Waiting:
                 self._records.hurry(lane, now)
 
     def _wake(self) -> None:
-        """Has the punctuator called at the next time that something is due; never while nothing waits."""
+        """Schedules the punctuator for the next attempt that is due. Without a waiting record nothing is scheduled."""
         due = self._circuit.due if self._circuit is not None else self._records.next_due
         if due is None:
             return

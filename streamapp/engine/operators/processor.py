@@ -1,4 +1,4 @@
-"""Processors that a user wrote (``process``, ``process_values``, `Topology.add_processor`) as operators."""
+"""A user's processors (``process``, ``process_values``, `Topology.add_processor`) as operators."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BoundProcessorContext:
     """The `ProcessorContext` of one processor in one task."""
 
     key: Any = None
-    """The key of the current record, where it may not change."""
+    """The key of the current record, if the processor must not change the key."""
 
     def __init__(self, ctx: NodeContext) -> None:
         self._ctx = ctx
@@ -44,7 +44,8 @@ class BoundProcessorContext:
     def forward(self, record: Record, child: str | None = None) -> None:
         if record.__class__ is not Record:
             raise StreamsError(
-                f"forward() of {self._ctx.name} takes a Record, as in forward(record.with_value(value)), not {record!r:.60}"
+                f"forward() of {self._ctx.name} takes a Record, as in forward(record.with_value(value)), "
+                f"not {record!r:.60}"
             )
         key, value, timestamp, headers = record
         if timestamp < 0:
@@ -71,7 +72,8 @@ class BoundProcessorContext:
         milliseconds = to_ms(interval, f"punctuation interval of {self._ctx.name}")
         if not isinstance(type, PunctuationType):
             raise StreamsError(
-                f"the punctuation of {self._ctx.name} follows PunctuationType.STREAM_TIME or .WALL_CLOCK_TIME, not {type!r}"
+                f"the punctuation of {self._ctx.name} follows PunctuationType.STREAM_TIME or .WALL_CLOCK_TIME, "
+                f"not {type!r}"
             )
         if milliseconds < 1:
             raise StreamsError(
@@ -80,9 +82,12 @@ class BoundProcessorContext:
         start_ms = round(start_time.timestamp() * 1_000) if isinstance(start_time, datetime) else start_time
         if start_ms is not None and (not isinstance(start_ms, int) or start_ms < 0):
             raise StreamsError(
-                f"the punctuation of {self._ctx.name} starts at a datetime or ms since the epoch, not {start_time!r}"
+                f"the punctuation of {self._ctx.name} starts at a datetime or ms since the epoch, "
+                f"not {start_time!r}"
             )
-        return self._task.schedule(self._ctx.name, milliseconds, type, callback, start_ms)  # type: ignore[no-any-return]
+        return self._task.schedule(  # type: ignore[no-any-return]
+            self._ctx.name, milliseconds, type, callback, start_ms
+        )
 
     def current_stream_time_ms(self) -> int:
         return self._task.stream_time  # type: ignore[no-any-return]

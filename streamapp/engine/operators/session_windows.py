@@ -1,4 +1,4 @@
-"""Aggregations by session: windows that grow while records follow each other closely."""
+"""Aggregations by session: windows that grow as long as the next record comes within the gap."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ __all__ = ["SessionWindowAggregate"]
 
 @dataclass(frozen=True)
 class SessionWindowAggregate(WindowedAggregate):
-    """Folds the values of a key by session, whose ends are inclusive. Null values are folded.
+    """Folds the values of a key by session. Both ends of a session are inclusive. Null values are folded.
 
-    A record within the gap of one or several sessions joins and merges them. Each merged session is deleted (a tombstone),
-    also when it only grows. A result's timestamp is the session's end. Source: KStreamSessionWindowAggregate.
+    A record within the gap of one or several sessions joins and merges them. Each merged session is deleted (a
+    tombstone), also a single session that grows. A result's timestamp is the end of its session. Source:
+    ``KStreamSessionWindowAggregate``.
     """
 
     persistent_name = "SessionWindowAggregate"
@@ -69,7 +70,7 @@ class SessionWindowAggregate(WindowedAggregate):
     def bind_forward(self, ctx: NodeContext, store: Any) -> TableForward:
         forward = super().bind_forward(ctx, store)
         if store.cached:
-            # The cache hands a session on with the time of the record that changed it; its own time is its end.
+            # The cache hands a session on with the time of the last record in it. A session's own time is its end.
             store.set_flush_listener(ctx.handled(self._at_end(ctx.forward, store.spec.headers_format)))
         return forward
 
@@ -77,7 +78,7 @@ class SessionWindowAggregate(WindowedAggregate):
         send_old = self.send_old
 
         def forward_at_end(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
-            # In Kafka Streams' headers format the row's own headers go on, and an aggregate has none.
+            # In Kafka Streams' headers format the row's headers are handed on, and the row of an aggregate has none.
             forward(
                 key,
                 (new, old if send_old else None, True),

@@ -1,4 +1,4 @@
-"""Aggregations by sliding windows (KIP-450): windows that a record opens by arriving."""
+"""Aggregations by sliding windows (KIP-450): the timestamps of the records decide which windows there are."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ _Row = tuple[Any, int]
 
 @dataclass(frozen=True)
 class SlidingWindowAggregate(WindowedAggregate):
-    """Folds the values of a key by all distinct windows of one length that hold a record. Both ends are inclusive.
+    """Folds the values of a key by sliding windows of length d (``difference_ms``).
 
-    A record at t belongs to its *left* window [t - d, t]. It opens the *right* windows (t, t + d] of itself, if a later
-    record is there already, and of the record before it. It joins every window that holds t. Windows never start before 0:
-    records earlier than d share the window [0, d]. Null values are dropped. A record whose right window would already be
-    closed is late. Source: KStreamSlidingWindowAggregate.
+    Both ends of a window are inclusive. A record at t has a *left* window [t - d, t] and a *right* window (t, t + d].
+    A right window exists only if it holds a record. A record opens its left window, the right window of the record
+    before, and, if a later record is there, its own right window. The record joins every window that holds t. No
+    window starts before 0: records earlier than d share the window [0, d]. Null values are dropped. A record is late
+    if its right window is closed. Source: ``KStreamSlidingWindowAggregate``.
     """
 
     persistent_name = "SlidingWindowAggregate"
@@ -66,7 +67,7 @@ class SlidingWindowAggregate(WindowedAggregate):
 
 
 class _WindowUpdate:
-    """Brings one record into the windows of its key. One instance is used again for each record of a task."""
+    """Brings one record into the windows of its key. A task uses one instance for all records."""
 
     key: Any
     value: Any
@@ -74,14 +75,14 @@ class _WindowUpdate:
     headers: Headers
     close_time: int
     closed: int
-    """The number of windows that were closed to the record."""
+    """The number of the record's windows that are closed."""
 
     def __init__(self, operator: SlidingWindowAggregate, store: Any, forward: TableForward) -> None:
         self.difference = operator.windows.difference_ms
         self.initializer, self.aggregator = operator.initializer, operator.aggregator
         self.fetch, self.put, self.forward = store.fetch, store.put, forward
         self.writes: list[tuple[int, Any, Any, int, int]] = []
-        """Start, new and old aggregate, the time of the row, the time of the result."""
+        """For each window: start, new and old aggregate, time of the row, time of the result."""
 
     def begin(self, key: Any, value: Any, timestamp: int, headers: Headers, close_time: int) -> None:
         self.key, self.value, self.timestamp, self.headers, self.close_time = (
@@ -95,7 +96,7 @@ class _WindowUpdate:
         self.writes.clear()
 
     def write(self) -> None:
-        """Writes the windows and hands them on. The functions have been called for all of them: one may raise."""
+        """Writes the windows and hands them on. A user's function may raise, so its calls come before all writes."""
         for start, new, old, put_at, timestamp in self.writes:
             self.put(self.key, new, start, put_at)
             self.forward(
@@ -103,7 +104,7 @@ class _WindowUpdate:
             )
 
     def regular(self) -> None:
-        """A record whose left window starts at 0 or later: goes through its windows from the newest to the oldest."""
+        """Places a record whose left window starts at 0 or later. Windows are read from the newest to the oldest."""
         timestamp, difference = self.timestamp, self.difference
         starts: set[int] = set()
         right: _Row | None = None
@@ -125,7 +126,7 @@ class _WindowUpdate:
                 left_exists = True
                 self.add_to(start, (aggregate, latest))
                 if latest >= timestamp:
-                    return  # another record of this very time has made all the windows already
+                    return  # another record with this timestamp has opened all windows already
                 previous = latest
             else:
                 left, previous = (aggregate, latest), latest
@@ -140,7 +141,7 @@ class _WindowUpdate:
             self.open_right(right)
 
     def early(self) -> None:
-        """A record earlier than the length of a window: it belongs to [0, d], whatever else there is."""
+        """Places a record earlier than d, the length of a window. The record always belongs to [0, d]."""
         timestamp = self.timestamp
         starts: set[int] = set()
         combined: _Row | None = None
@@ -167,7 +168,7 @@ class _WindowUpdate:
         self.add_to(0, combined or (self.initializer(), timestamp))
 
     def open_right(self, right: _Row | None) -> None:
-        """Opens (t, t + d] if records later than t are there; they are those of the window that was found."""
+        """Opens (t, t + d] with the aggregate of ``right``, if ``right`` holds a record later than t."""
         if right is None or right[1] <= self.timestamp:
             return
         self.writes.append((self.timestamp + 1, right[0], None, right[1], right[1]))
@@ -177,8 +178,8 @@ class _WindowUpdate:
         end = start + self.difference
         if end <= start:
             raise StreamsError(
-                "sliding windows with a time difference of 0 ms hold nothing: a window's end must be after its start; "
-                "use a difference of at least 1 ms"
+                "sliding windows with a time difference of 0 ms hold nothing: a window's end must be after its start. "
+                "Use a difference of at least 1 ms"
             )
         if end < self.close_time:
             self.closed += 1

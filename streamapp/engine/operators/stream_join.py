@@ -18,7 +18,10 @@ _NEVER = 2**63 - 1
 
 @dataclass(frozen=True)
 class StreamJoinWindow(Operator):
-    """Keeps one side of a join for the other to find. The record is handed on first, so that it never joins itself."""
+    """Keeps the records of one side for the other side.
+
+    A record is handed on before it is kept, so no record joins itself.
+    """
 
     persistent_name = "StreamJoinWindow"
 
@@ -36,12 +39,15 @@ class StreamJoinWindow(Operator):
 
 
 class _JoinTime:
-    """What both sides of one join know of time."""
+    """The time of one join, which both of its sides share."""
 
     def __init__(self) -> None:
         self.stream_time = -1
         self.earliest_unmatched = _NEVER
-        """From when on unmatched records are looked for. As in Kafka Streams that may be later than the oldest."""
+        """The join looks for unmatched records once stream time is past this timestamp, plus window and grace (ms).
+
+        As in Kafka Streams, the oldest unmatched record may be earlier.
+        """
 
     def unmatched_since(self) -> int:
         return -1 if self.earliest_unmatched == _NEVER else self.earliest_unmatched
@@ -49,14 +55,18 @@ class _JoinTime:
 
 @dataclass(frozen=True)
 class StreamStreamJoin(LateOutput):
-    """One side of a stream-stream join: looks its record up in the other side's window.
+    """One side of a stream-stream join: joins each record with the records in the other side's window.
 
-    ``before_ms``, ``after_ms`` and ``grace_ms`` are those of the `JoinWindows`, as the left side sees them. A record
-    without match on an ``outer`` side waits in ``outer_store`` until its window is closed, is then joined with None, and is emitted
-    when the next record that advances time arrives, ordered by time, right side before left, then key. Without an outer store
-    (windows with the legacy grace period) it is joined with None at once. Inner sides drop null keys and null values;
-    outer sides join null keys with None (KIP-962). The result has the larger timestamp. The child ``late`` gets, beside what they
-    still join with, the records whose window was closed when they came. Source: KStreamKStreamJoin.
+    ``before_ms``, ``after_ms`` and ``grace_ms`` are those of the `JoinWindows`, as the left side sees them. A result
+    has the larger timestamp of its two records. Source: ``KStreamKStreamJoin``.
+
+    A record without match on an ``outer`` side waits in ``outer_store`` until its window is closed. The next record at
+    stream time then joins the waiting records with None: ordered by time, right side before left, then by key.
+    Without an outer store (windows with the legacy grace period) a record without match is joined with None at once.
+
+    An inner side drops null keys and null values. An outer side drops null values and joins null keys with None
+    (KIP-962). The child ``late`` gets each record whose window is closed when the record comes. Such a record is
+    joined, too, if the other side still has a match.
     """
 
     persistent_name = "StreamStreamJoin"
@@ -70,7 +80,7 @@ class StreamStreamJoin(LateOutput):
     outer: bool
     outer_store: str | None
     shared: str
-    """Names the join: its two sides share their time under this name."""
+    """The name under which the two sides share their time."""
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         fetch, forward, drop = ctx.store(self.other_store).fetch, ctx.forward, ctx.drop
@@ -83,7 +93,7 @@ class StreamStreamJoin(LateOutput):
         )
         emit_unmatched = None if unmatched is None else self._bind_unmatched(ctx, unmatched, time)
         if unmatched is not None:
-            # When unmatched records are next looked for depends on when they last were: a restart must not change it.
+            # The next look for unmatched records depends on the last look. A restart must not change its time.
             known = ctx.task.remember(f"{self.shared}.unmatched", time.unmatched_since)
             oldest = min((row[0] for row in unmatched.all()), default=_NEVER)
             time.earliest_unmatched = oldest if known < 0 else known
@@ -181,7 +191,7 @@ class StreamStreamJoin(LateOutput):
 class StreamStreamSelfJoin(Operator):
     """A stream joined with itself over one window store (the ``single.store.self.join`` optimisation).
 
-    Emits what the inner join with two stores would, in the same order. Source: KStreamKStreamSelfJoin.
+    The results and their order are those of the inner join with two stores. Source: ``KStreamKStreamSelfJoin``.
     """
 
     persistent_name = "StreamStreamSelfJoin"

@@ -1,4 +1,4 @@
-"""Joins of a stream with a table or a global table: look-ups, driven by the stream."""
+"""Joins of a stream with a table or a global table: each record of the stream looks up a row."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ __all__ = ["StreamGlobalTableJoin", "StreamTableJoin"]
 class StreamTableJoin(Operator):
     """Joins a stream's record with the row of its key. The result has the record's timestamp.
 
-    The row is the current one, or, of a versioned table, that of the record's time. With a grace period records wait in
-    ``buffer_store`` until stream time has passed them by it, so that late updates of the (versioned) table are seen.
-    Inner joins drop null keys and null values, left joins null values. Source: KStreamKTableJoinProcessor.
+    A versioned table gives the row as of the record's time, another table the current row. With a grace period, a
+    record waits in ``buffer_store`` until stream time is ``grace_ms`` past the record. So late updates of the
+    (versioned) table are seen. Inner joins drop null keys and null values, left joins null values. Source:
+    ``KStreamKTableJoinProcessor``.
     """
 
     persistent_name = "StreamTableJoin"
@@ -33,7 +34,7 @@ class StreamTableJoin(Operator):
     grace_ms: int | None = None
     buffer_store: str | None = None
     on_error: Answer | Chooser | None = None
-    """For records that have waited in the buffer; without a buffer `Guarded` answers."""
+    """The answer for records that have waited in the buffer. Without a buffer, `Guarded` has the answer."""
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         if self.on_error is not None:
@@ -75,7 +76,8 @@ class StreamTableJoin(Operator):
                 drop("null_value" if value is None else "null_key")
             elif key is None:
                 raise StreamsError(
-                    f"{ctx.name} got a null key: a join with a grace period orders its buffer by key; filter null keys out first"
+                    f"{ctx.name} got a null key: a join with a grace period orders its buffer by key. "
+                    "Filter null keys out first"
                 )
             elif buffer.put(key, value, timestamp, headers):
                 buffer.evict(emit)
@@ -87,9 +89,9 @@ class StreamTableJoin(Operator):
 
 @dataclass(frozen=True)
 class StreamGlobalTableJoin(Operator):
-    """Joins a stream's record with the row that a selector names. The result keeps key and timestamp of the record.
+    """Joins a stream's record with the row whose key a selector gives. The result has the record's key and timestamp.
 
-    Inner joins drop records whose selected key is None; null values are always dropped.
+    An inner join drops a record whose selected key is None. Null values are always dropped.
     """
 
     persistent_name = "StreamGlobalTableJoin"

@@ -16,12 +16,14 @@ __all__ = ["SuppressView", "TableSuppress"]
 
 @dataclass(frozen=True)
 class TableSuppress(Operator):
-    """Buffers the latest update of each key; emits it when stream time has passed it by ``wait_ms``.
+    """Buffers the latest update of each key, and emits the update when stream time is ``wait_ms`` past the key's time.
 
-    The time of a key in the buffer is that of its first buffered update, or for final results its window's
-    end. A tombstone of a window that was never emitted says nothing and is not emitted. With ``idle_timeout_ms`` windows close
-    by the wall clock too while there is no input; what still comes for one that did is dropped, so that a final result stays
-    the only one. Source: KTableSuppressProcessorSupplier.
+    The time of a key is the time of its first buffered update; for final results, the end of its window. A tombstone
+    of a window is not emitted: no result of the window has been emitted before. Source:
+    ``KTableSuppressProcessorSupplier``.
+
+    With ``idle_timeout_ms``, windows also close by the wall clock while there is no input. Later updates of such a
+    window are dropped, so that each window has one final result.
     """
 
     persistent_name = "TableSuppress"
@@ -68,8 +70,9 @@ class TableSuppress(Operator):
             if limited and is_over():
                 if self.shut_down_when_full:
                     raise RecordTooLateError(
-                        f"the buffer of {ctx.name} is full: it holds {buffer.num_records} of {self.max_records} records and "
-                        f'{buffer.buffer_size} of {self.max_bytes} bytes. Allow more, or when_full="emit_early"'
+                        f"the buffer of {ctx.name} is full: it holds {buffer.num_records} of {self.max_records} "
+                        f"records and {buffer.buffer_size} of {self.max_bytes} bytes. "
+                        'Allow more, or when_full="emit_early"'
                     )
                 buffer.evict_while(is_over, emit)
 
@@ -100,7 +103,7 @@ class TableSuppress(Operator):
 
 @dataclass(frozen=True)
 class SuppressView(TableView):
-    """The table behind a suppression, as readers see it: without the updates that are held back."""
+    """The table behind a suppression, for readers: without the updates that the suppression holds back."""
 
     parent: TableView
     store: str

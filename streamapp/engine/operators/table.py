@@ -1,7 +1,7 @@
-"""The operators of tables. What flows between them are changes: (new value, old value, is_latest).
+"""The operators of tables. They hand changes to each other: (new value, old value, is_latest).
 
-``store`` None means that the table is not materialized. ``send_old`` says that somebody downstream needs old
-values; ``versioned`` that the table upstream is versioned, so that outdated updates are told apart.
+``store`` None: the table is not materialized. ``send_old``: an operator downstream needs old values. ``versioned``:
+the table upstream is versioned, so ``is_latest`` may be False.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class TableSource(Operator):
 
 @dataclass(frozen=True)
 class TableFilter(Operator):
-    """The rows for which the predicate holds; a row that stops matching is deleted."""
+    """The rows for which the predicate holds. A row for which the predicate no longer holds is deleted."""
 
     persistent_name = "TableFilter"
 
@@ -88,13 +88,13 @@ class TableFilter(Operator):
         def compute(key: Any, value: Any) -> Any:
             return value if value is not None and bool(predicate(key, value)) is not negate else None
 
-        # Deleting what was never forwarded says nothing, except in a versioned table's history.
+        # The deletion of a row that was never forwarded tells readers nothing, except in a versioned table's history.
         return _derived(ctx, self, compute, skip_empty=self.send_old and not self.versioned)
 
 
 @dataclass(frozen=True)
 class TableMapValues(Operator):
-    """Maps the values of a table's rows; deletions stay deletions."""
+    """Maps the values of a table's rows. A deletion stays a deletion."""
 
     persistent_name = "TableMapValues"
 
@@ -118,7 +118,7 @@ class TableMapValues(Operator):
 
 @dataclass(frozen=True)
 class TableTransformValues(Operator):
-    """Transforms the values of a table's rows by a `ValueTransformer`, which sees deletions too."""
+    """Transforms the values of a table's rows by a `ValueTransformer`, which gets deletions, too."""
 
     persistent_name = "TableTransformValues"
 
@@ -137,7 +137,7 @@ def _derived(
     compute: Callable[[Any, Any], Any],
     skip_empty: bool = False,
 ) -> ProcessFn:
-    """A table computed row by row from another one. Old values come from the store if there is one."""
+    """The function of a table that is computed row by row from another table. Its store, if any, has the old values."""
     store_name, send_old = table.store, table.send_old
     of_new, of_old = new_and_old(ctx, compute, table.on_error)
     if store_name is None:
@@ -168,10 +168,10 @@ def _derived(
 
 @dataclass(frozen=True)
 class TableRepartitionMap(Operator):
-    """Maps a table's rows to the (key, value) they are grouped by; needs old values, to take them out again.
+    """Maps a table's rows to the (key, value) by which the rows are grouped. Needs old values of the table upstream.
 
-    A change that stays with its key is one record, one that moves is two: first out, then in. A row without pair, group or value
-    does not take part.
+    A change within a group is one record. A change from one group to another is two records: first the removal, then
+    the addition. A row without pair, key or value is in no group.
     """
 
     persistent_name = "TableRepartitionMap"
@@ -212,9 +212,9 @@ class TableRepartitionMap(Operator):
 
 @dataclass(frozen=True)
 class TableAggregate(Operator):
-    """Aggregates a grouped table: the old value is taken out first, then the new one put in.
+    """Aggregates a grouped table: the subtractor takes the old value out, then the adder puts the new value in.
 
-    A result's timestamp is the largest of those that went in.
+    A result's timestamp is the largest timestamp of the changes in it.
     """
 
     persistent_name = "TableAggregate"
@@ -250,7 +250,7 @@ class TableAggregate(Operator):
 
 @dataclass(frozen=True)
 class TableReduce(Operator):
-    """Combines the values of a grouped table: the old value is taken out first, then the new one put in."""
+    """Reduces a grouped table: the subtractor takes the old value out, then the adder puts the new value in."""
 
     persistent_name = "TableReduce"
 

@@ -1,4 +1,4 @@
-"""Table-table joins by key: each side looks the other up, a merger brings their results together."""
+"""Table-table joins by key: each side looks up the other side's row, and a merger joins the two streams of results."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["TableJoin", "TableJoinMerger"]
 class TableJoin(Operator):
     """One side of a join. ``joiner`` takes this side's value, then the other's.
 
-    ``alone``: this side's rows are in the result also without a match (left join: the left side, outer join:
-    both sides); ``other_alone``: the other side's are.
+    ``alone``: rows of this side are in the result also without a match. ``other_alone``: rows of the other side are. A
+    left join has ``alone`` on its left side, an outer join on both.
     """
 
     persistent_name = "TableJoin"
@@ -63,7 +63,7 @@ class TableJoin(Operator):
 
 @dataclass(frozen=True)
 class TableJoinMerger(Operator):
-    """Brings both sides' results together, and keeps them in a store if the result is materialized."""
+    """Takes the results of both sides, and keeps them in a store if the result is materialized."""
 
     persistent_name = "TableJoinMerger"
 

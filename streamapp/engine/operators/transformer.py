@@ -1,4 +1,4 @@
-"""Value transformers (``KTable.transform_values``), for the operator of a table and for those who read through it."""
+"""Value transformers (``KTable.transform_values``), for the operator of a table and for readers of the table."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ __all__ = ["ValueTransformer", "bind_transformer"]
 
 
 class ValueTransformer(Protocol):
-    """What the supplier of ``KTable.transform_values`` returns: one for each task.
+    """A transformer of values, which the supplier of ``KTable.transform_values`` makes for each task.
 
-    It may use state stores through the context, but not forward. (Kafka Streams: ``ValueTransformerWithKey``.)
+    A transformer may use state stores through the context, but may not forward. (Kafka Streams:
+    ``ValueTransformerWithKey``.)
     """
 
     def init(self, context: Any) -> None:
-        """Called once, before the first record."""
+        """Prepares the transformer. Called once, before the first record."""
 
     def transform(self, key: Any, value: Any) -> Any:
-        """The new value; ``value`` is None where the row is deleted."""
+        """Returns the new value. ``value`` is None if the row is deleted."""
 
     def close(self) -> None:
-        """Called once, after the last record."""
+        """Releases resources. Called once, after the last record."""
 
 
 def bind_transformer(ctx: NodeContext, supplier: Callable[[], ValueTransformer]) -> Callable[[Any, Any], Any]:
-    """The transform function of a transformer for this task; the task calls its ``init`` and ``close``."""
+    """The ``transform`` of a new transformer. The task calls the transformer's ``init`` and ``close``."""
     transformer = supplier()
     if not callable(getattr(transformer, "transform", None)):
         raise StreamsError(

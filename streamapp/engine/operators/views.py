@@ -1,7 +1,7 @@
-"""How joins read the other table: its store, or what a chain of operators makes of one.
+"""Views, by which joins read the other table: its store, or a chain of operators over a store.
 
-A view is part of the description; `TableView.bind` makes it a function on one task. Tables that are not
-materialized are computed from their parent's row with each read.
+A view is a part of the topology's description. `TableView.bind` makes the view a function on one task. Each read of a
+table that is not materialized computes the row from the parent's row.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ __all__ = [
 ]
 
 AsOfGetter = Callable[[Any, int], "tuple[Any, int] | None"]
-"""Reads a table's row by key as it was at a time in ms (its current row if the table is not versioned)."""
+"""Reads a table's row by key, as of a time in ms. A table that is not versioned gives its current row."""
 
 
 class TableView:
-    """A readable table, described. Rows are tuples that start with value and timestamp in ms, or None."""
+    """The description of a readable table. A row is None or a tuple that starts with value and timestamp in ms."""
 
     @property
     def store_names(self) -> tuple[str, ...]:
-        """The stores that a node needs to be connected with to read the table."""
+        """The stores with which a node that reads the table has to be connected."""
         raise NotImplementedError
 
     def bind(self, ctx: NodeContext) -> ValueGetter:
@@ -47,8 +47,8 @@ class TableView:
     def bind_flushed(self, ctx: NodeContext) -> ValueGetter:
         """As `bind`, but the row's update leaves the record caches before the row is read.
 
-        A join of tables that hands on what it reads needs this. An insertion and a deletion between two flushes cancel in a cache:
-        nobody would hear that a row that was read there has gone.
+        A join of tables that hands on rows needs this. An insertion and a deletion between two flushes cancel each
+        other in a cache. A join that has read the row in between would get no update for the deletion.
         """
         get = self.bind(ctx)
         stores = [store for store in map(ctx.store, self.store_names) if store.cached]
@@ -90,7 +90,7 @@ class StoreView(TableView):
 
 @dataclass(frozen=True)
 class WindowView(TableView):
-    """The table of a windowed aggregation; keys are `Windowed`."""
+    """The table of a windowed aggregation. Its keys are `Windowed`."""
 
     store: str
 
@@ -105,7 +105,7 @@ class WindowView(TableView):
 
 @dataclass(frozen=True)
 class SessionView(TableView):
-    """The table of a session aggregation; a row's timestamp is the session's end."""
+    """The table of a session aggregation. A row's timestamp is the session's end."""
 
     store: str
 
@@ -138,7 +138,7 @@ class _DerivedView(TableView):
         return self.derive(ctx, self.parent.bind_as_of(ctx))
 
     def derive(self, ctx: NodeContext, read: Callable[..., Any]) -> Callable[..., Any]:
-        """A getter over the parent's; ``at`` is the key, or key and timestamp."""
+        """The getter of the view, over the parent's getter ``read``. Both take the key, or key and timestamp."""
         raise NotImplementedError
 
 
@@ -183,7 +183,7 @@ class MapView(_DerivedView):
 
 @dataclass(frozen=True)
 class TransformView(_DerivedView):
-    """The rows of another table as a transformer of its own sees them; it is asked for missing rows too."""
+    """The rows of another table, with values by the view's own transformer. The transformer gets missing rows, too."""
 
     supplier: Callable[[], Any]
     on_error: Answer | Chooser | None = None
@@ -194,7 +194,7 @@ class TransformView(_DerivedView):
         def get(*at: Any) -> Any:
             row = read(*at)
             value, timestamp = (None, -1) if row is None else (row[0], row[1])
-            # Whose record wrote the row is not known any more (KTableTransformValuesGetter).
+            # The record that wrote the row is not known any more (KTableTransformValuesGetter).
             result = task.work_as(RecordContext(None, -1, -1, timestamp), transform, at[0], value)
             return None if result is None else (result, timestamp)
 
@@ -203,7 +203,7 @@ class TransformView(_DerivedView):
 
 @dataclass(frozen=True)
 class JoinView(TableView):
-    """The result of a table-table join, computed from both sides; ``*_alone``: that side needs no match."""
+    """The result of a table-table join, computed from both sides. ``*_alone``: a row of this side needs no match."""
 
     left: TableView
     right: TableView

@@ -15,20 +15,20 @@ from streamapp.records import NO_HEADERS, Headers
 __all__ = ["Place", "WindowedAggregate"]
 
 Place = Callable[[Any, Any, int, Headers, int], int]
-"""Brings a record into its windows: key, value, timestamp, headers, close time. Returns how many windows were closed to it."""
+"""Brings a record into its windows: key, value, timestamp, headers, close time. Returns how many of them are closed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowedAggregate(LateOutput):
     """Folds the values of a key by window. Null keys are dropped.
 
-    This class decides when a window is closed. The *close time* is stream time, as this operator has seen it, less
-    ``closes_after_ms``. A window is closed once the close time is past the last timestamp that the window holds. A record
-    is late for a closed window: it is dropped for that window, counted, and handed once to the child for late records.
-    With ``emit_final`` a window has one result, when it closes (KIP-825).
+    This class decides when a window is closed. The *close time* is the operator's stream time less
+    ``closes_after_ms``. A window is closed once the close time is past the last timestamp of the window. For each
+    closed window, a record is dropped and counted as late. The child for late records gets the record once. With
+    ``emit_final`` a window has one result, when it closes (KIP-825).
 
-    A kind of window is a subclass. `bind_windows` brings a record into its windows, `closed_rows` finds the windows that
-    the close time has passed, `bind_forward` says how an update goes on.
+    Each kind of window has a subclass. `bind_windows` brings a record into its windows. `closed_rows` finds the
+    windows that the close time has passed. `bind_forward` hands an update on.
     """
 
     takes_null_values: ClassVar[bool] = True
@@ -41,16 +41,16 @@ class WindowedAggregate(LateOutput):
     idle_timeout_ms: int | None = None
     """See `bind_idle`."""
     all_or_none: bool = False
-    """True: somebody answers for the functions. A record for which one of them raises goes into none of its windows."""
+    """True: the operator has ``on_error``. If a function raises, the record goes into none of its windows."""
 
     @property
     @abstractmethod
     def closes_after_ms(self) -> int:
-        """The time from the end of a window to its close, in ms: the grace period, of sessions with the gap."""
+        """The time from the end of a window to its close, in ms: the grace period, and for sessions also the gap."""
 
     @abstractmethod
     def bind_windows(self, store: Any, forward: TableForward) -> Place:
-        """The function that brings a record into those of its windows that are open."""
+        """The function that brings a record into its open windows."""
 
     @abstractmethod
     def closed_rows(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from streamapp import App, ConfigError, StreamsBuilder, StreamsConfig, StringSerde
+from streamapp.runners.worker.agents.consumer import AgentConsumer
 from streamapp.runners.worker.agents.demands import check_agents
 from streamapp.runners.worker.faust_names import SubtopologyAgent
 
@@ -66,3 +68,15 @@ def test_a_partitioner_of_its_own_is_refused_where_nobody_would_ask_it() -> None
 def test_another_transport_is_refused() -> None:
     with pytest.raises(ConfigError, match="confluent://localhost:9092.*an App takes kafka://host:port"):
         App("checked", broker="confluent://localhost:9092")
+
+
+def test_a_topic_that_metadata_does_not_have_yet_has_no_number_of_partitions() -> None:
+    """Good records became dead letters at the start of a worker: "the changelog topic has 0 partitions"."""
+    consumer = object.__new__(AgentConsumer)
+    snapshot = {"asked": 4, "told-changelog": 0}
+    consumer._thread = SimpleNamespace(topic_partitions=snapshot.get)
+    assert [consumer.topic_partitions(topic) for topic in ("asked", "told-changelog", "other")] == [
+        4,
+        None,
+        None,
+    ]

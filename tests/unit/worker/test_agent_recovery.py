@@ -1,15 +1,20 @@
-"""Recovery of agents' tables, where a rebalance comes in the middle."""
+"""Recovery of agents' tables, where rebalances come in the middle or soon after each other."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
+from faust.tables.recovery import ServiceStopped
 from faust.types import TP
 
-from streamapp import App
-from streamapp.runners.worker.agents.recovery import AgentTableManager
+from streamapp import App, BrokerError
+from streamapp.runners.worker.agents.flow import FlowControl
+from streamapp.runners.worker.agents.recovery import AgentTableManager, _ChangelogQueue
 
 
 class AssignedConsumer:
@@ -39,3 +44,47 @@ async def test_partitions_that_a_rebalance_has_just_brought_are_not_sought() -> 
         AIOKafkaConsumer.seek(consumer, new, offsets[new])  # type: ignore[arg-type]
     await recovery._seek_offsets(consumer, {old, new}, offsets, "standby")
     assert consumer.sought == {old: 0}
+
+
+async def test_the_end_of_a_recovery_does_not_end_the_next_one() -> None:
+    app = App("told", datadir="unused")
+    recovery = AgentTableManager(app).recovery
+    partition = TP("told-numbers-changelog", 0)
+
+    class Consumer:
+        async def wait_until_settled(self) -> None:
+            """No transaction is open."""
+
+        async def highwaters(self, *partitions: TP) -> dict[TP, int]:
+            return dict.fromkeys(partitions, 7)
+
+    recovery.signal_recovery_end.set()  # Faust takes it back when the next record of a changelog comes
+    await recovery._build_highwaters(Consumer(), {partition}, recovery.active_highwaters, "active")
+    assert not recovery.signal_recovery_end.is_set()
+    assert recovery.active_highwaters == {partition: 6}
+
+
+async def test_changelog_records_of_an_earlier_assignment_are_dropped() -> None:
+    """Faust took the offset of such a record for the position of the table, and passed over all records before."""
+    app: Any = SimpleNamespace(
+        conf=SimpleNamespace(stream_buffer_maxsize=10),
+        flow_control=FlowControl(),
+        consumer=SimpleNamespace(has=lambda message: message.generation_id == 8),
+    )
+    queue = _ChangelogQueue(app)
+    app.flow_control.resume()
+    for generation, offset in [(7, 700), (8, 613), (7, 701), (8, 614)]:
+        message = SimpleNamespace(generation_id=generation, offset=offset)
+        await queue.put(SimpleNamespace(message=message))
+    found = [await asyncio.wait_for(queue.get(), 1) for _ in range(2)]
+    assert [event.message.offset for event in found] == [613, 614]
+
+
+async def test_a_recovery_that_brokers_do_not_answer_ends_the_worker() -> None:
+    """Faust took the time-out for its own end: agents got no records any more, and the worker was healthy."""
+    recovery = AgentTableManager(App("told", datadir="unused")).recovery
+    with pytest.raises(BrokerError, match="no answer within 0.01 s"):
+        await recovery._wait(asyncio.sleep(60), 0.01)
+    recovery._stopped.set()
+    with pytest.raises(ServiceStopped):
+        await recovery._wait(asyncio.sleep(60), 0.01)

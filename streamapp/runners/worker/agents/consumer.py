@@ -11,11 +11,11 @@ import asyncio
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Set
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from aiokafka.errors import KafkaError
+from aiokafka.errors import IllegalStateError, KafkaError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, EventT
 from mode import Service
@@ -24,9 +24,9 @@ from streamapp.engine.runner_ports import Position
 from streamapp.errors import StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.agents.finished import Progress
-from streamapp.runners.worker.agents.group_answers import refuse_failed_offsets
 from streamapp.runners.worker.agents.sends import AgentProducer
 from streamapp.runners.worker.agents.transaction import AgentTransactions
+from streamapp.runners.worker.clients import PATIENCE_SECONDS, find_committed
 from streamapp.runners.worker.membership import FaustMembership, Member, StaleMemberError
 
 __all__ = ["AgentConsumer", "AgentConsumerThread", "AgentTransport"]
@@ -43,7 +43,6 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     def _create_consumer(self, loop: asyncio.AbstractEventLoop) -> Any:
         consumer = super()._create_consumer(loop)
         consumer._isolation_level = "read_committed"
-        refuse_failed_offsets(consumer._client)
         return consumer
 
     def verify_event_path(self, now: float, tp: TP) -> None:
@@ -157,20 +156,40 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             return await super().highwaters(*partitions)  # type: ignore[no-any-return]
         return await self._transactions.ends([TopicPartition(*tp) for tp in partitions])
 
+    def topic_partitions(self, topic: str) -> int | None:
+        """The number of partitions. None: aiokafka's metadata does not have the topic, and aiokafka itself gives 0."""
+        return super().topic_partitions(topic) or None
+
     async def perform_seek(self) -> None:
-        """Sets all partitions to the group's positions. Records that Faust fetches meanwhile are dropped."""
-        await self.wait_until_settled()  # aiokafka does not wait
+        """Sets the agents' partitions to the group's positions. Records that Faust fetches meanwhile are dropped.
+
+        librdkafka reads the positions. aiokafka takes several errors of a coordinator for a group without positions.
+        """
+        member = self._member
+        plain = [TopicPartition(*tp) for tp in self.assignment() if self._is_plain(tp)]
+        found = await asyncio.to_thread(find_committed, self.app.config, plain, PATIENCE_SECONDS)
+        committed = {TP(*tp): offset for tp, (offset, _) in found.items() if offset >= 0}
+        new = {TP(*tp) for tp in plain} - committed.keys()
         async with self._fetching:
-            await super().perform_seek()
-            new = [tp for tp in self.assignment() if self._is_plain(tp) and not self._committed_offset[tp]]
-            if new and self.app.conf.consumer_auto_offset_reset == "earliest":
-                await self._thread.seek_to_beginning(*map(driver.ensure_aiokafka_TP, new))
-            else:
-                for tp in self._too_early.keys() & set(new):
-                    await self.seek(tp, self._too_early[tp])
+            if self._member is not member:
+                return  # the next assignment has a seek of its own
+            try:
+                await self._place(committed, new)
+            except IllegalStateError:
+                return  # a partition is about to be revoked
+            self._committed_offset.update(committed)
             self._too_early.clear()
             self._placed.update(self.assignment())
             self._turn += 1
+
+    async def _place(self, committed: Mapping[TP, int], new: Set[TP]) -> None:
+        for tp, offset in committed.items():
+            await self.seek(tp, offset)
+        if new and self.app.conf.consumer_auto_offset_reset == "earliest":
+            await self._thread.seek_to_beginning(*map(driver.ensure_aiokafka_TP, new))
+        else:
+            for tp in self._too_early.keys() & new:
+                await self.seek(tp, self._too_early[tp])
 
     # Commits.
 

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import faust
+from faust.exceptions import PartitionsMismatch
 from faust.streams import current_event
 
 from streamapp.config import ErrorContext, ExceptionHandler
@@ -17,7 +18,7 @@ __all__ = ["WatchedAgent", "WatchedTopic"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-_NO_FAULT_OF_THE_RECORD = (BrokerError, ProcessorStateError)
+_NO_FAULT_OF_THE_RECORD = (BrokerError, ProcessorStateError, PartitionsMismatch)
 
 
 class WatchedAgent(faust.Agent):  # type: ignore[misc]
@@ -102,8 +103,9 @@ async def _decide(
     if decision == "skip":
         letters = None
     if decision not in ("continue", "skip") and not (decision == "dead_letter" and letters is not None):
-        remedy = f'set {setting} to "continue" to drop such records (to the dead-letter topic, if one is set)'
-        await app.consumer.fail(ProcessingFailed(f"{failure}; {remedy}"), record if known else None)
+        if not isinstance(exc, _NO_FAULT_OF_THE_RECORD):
+            failure += f'; set {setting} to "continue" to drop such records (to the dead-letter topic, if one is set)'
+        await app.consumer.fail(ProcessingFailed(failure), record if known else None)
         return
     if letters is not None and known:
         await _send_dead_letter(app, letters, record, exc)

@@ -5,13 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from aiokafka.errors import IllegalStateError
 from faust.tables.manager import TableManager
-from faust.tables.recovery import Recovery
+from faust.tables.recovery import Recovery, ServiceStopped
 from mode import Service
+from mode.utils.queues import ThrowableQueue
+
+from streamapp.errors import BrokerError
 
 __all__ = ["AgentTableManager"]
 
 _LOOK_SECONDS = 0.2
+
+
+class _ChangelogQueue(ThrowableQueue):  # type: ignore[misc]
+    """Changelog records on their way to the tables, without records of an earlier assignment.
+
+    Faust takes the offset of the last record for the position of the table. A late record of an earlier assignment
+    would hide all records between the table and the late record.
+    """
+
+    def __init__(self, app: Any) -> None:
+        super().__init__(
+            maxsize=app.conf.stream_buffer_maxsize, flow_control=app.flow_control, clear_on_resume=True
+        )
+        self._app = app
+
+    async def get(self) -> Any:
+        while True:
+            event = await super().get()
+            if self._app.consumer.has(event.message):
+                return event
 
 
 class _Recovery(Recovery):  # type: ignore[misc]
@@ -20,24 +44,51 @@ class _Recovery(Recovery):  # type: ignore[misc]
     Faust waits for a record at the last offset. A transaction has its marker there, and compaction may leave nothing.
     """
 
+    _reading: object | None = None
+    """The present reading of the active changelogs, from the seek to the end. None: no reading is under way."""
+
     @Service.task  # type: ignore[untyped-decorator]
     async def _look_for_the_end(self) -> None:
-        read_at: int | None = None
+        seen: tuple[object, int] | None = None
         async for _ in self.itertimer(_LOOK_SECONDS, name="recovery"):
-            if not (self.in_recovery and self.need_recovery() and await self._at_the_end()):
-                read_at = None
-            elif read_at is None:
-                read_at = self.app.consumer.fetches
-            elif self.app.consumer.fetches > read_at and self.tables.changelog_queue.empty():
+            reading = self._reading
+            if reading is None:
+                continue
+            if self.need_recovery():
+                at_the_end = await self._at_the_end()
+                if self._reading is not reading or not at_the_end:
+                    seen = None
+                    continue
+                if seen is None or seen[0] is not reading:
+                    seen = reading, self.app.consumer.fetches
+                    continue
+                if self.app.consumer.fetches == seen[1] or not self.tables.changelog_queue.empty():
+                    continue
                 # A later fetch has begun, so the records of the last fetch have been handed on.
                 for tp, end in self.active_highwaters.items():  # `Counter.update` would add the ends
                     self.active_offsets[tp] = end
                 self.flush_buffers()
-                self._set_recovery_ended()
-                self.signal_recovery_end.set()
-                read_at = None
+            self.signal_recovery_end.set()
+
+    async def _wait(self, coro: Any, timeout: float | None = None) -> None:
+        try:
+            await super()._wait(coro, timeout)
+        except ServiceStopped:
+            if self.should_stop:
+                raise
+            # Faust takes a step that exceeds its time-out for its own end, and leaves agents without records for good.
+            raise BrokerError(
+                f"tables of agents could not be restored: no answer within {timeout} s"
+            ) from None
+
+    async def on_rebalance(self, *args: Any, **kwargs: Any) -> None:
+        self._reading = None
+        await super().on_rebalance(*args, **kwargs)
 
     async def _build_highwaters(self, consumer: Any, *args: Any) -> None:
+        self._reading = None
+        # The end of an earlier recovery is not the end of this one.
+        self.signal_recovery_end.clear()
         # Readers do not see a committed change at once. The ends are taken after earlier owners' transactions have
         # ended, and include records of open transactions.
         await consumer.wait_until_settled()
@@ -48,11 +99,15 @@ class _Recovery(Recovery):  # type: ignore[misc]
         # once.
         known = {tp for tp in tps if offsets[tp] is not None}
         await super()._seek_offsets(consumer, known, offsets, title)
+        self._reading = object() if title == "active" else None
 
     async def _at_the_end(self) -> bool:
         for tp, remaining in self.active_remaining().items():
             if remaining > 0:
-                position = await self.app.consumer.position(tp)
+                try:
+                    position = await self.app.consumer.position(tp)
+                except IllegalStateError:  # the partition was revoked
+                    return False
                 if position is None or position <= self.active_highwaters[tp]:
                     return False
         return True
@@ -62,12 +117,19 @@ class AgentTableManager(TableManager):  # type: ignore[misc]
     """Faust's tables, restored up to the end of their changelogs."""
 
     _recovery: Recovery | None
+    _changelog_queue: ThrowableQueue | None
 
     @property
     def recovery(self) -> Recovery:
         if self._recovery is None:
             self._recovery = _Recovery(self.app, self, beacon=self.beacon, loop=self.loop)
         return self._recovery
+
+    @property
+    def changelog_queue(self) -> ThrowableQueue:
+        if self._changelog_queue is None:
+            self._changelog_queue = _ChangelogQueue(self.app)
+        return self._changelog_queue
 
     def restore_anew(self, changelogs: Iterable[str]) -> None:
         """Empties tables that are ahead of the commit. The next rebalance restores these tables."""
