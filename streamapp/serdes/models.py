@@ -10,6 +10,7 @@ import operator
 import types
 import typing
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import msgspec
@@ -90,7 +91,7 @@ def _kept(default: Any) -> Any:
     return (
         default
         if not default or not isinstance(default, list | dict | set)
-        else msgspec.field(default_factory=lambda: default)
+        else msgspec.field(default_factory=lambda: deepcopy(default))
     )
 
 

@@ -103,9 +103,11 @@ def _field(field: FieldDescriptorProto, maps: dict[str, DescriptorProto], syntax
             label = "optional "
     if field.HasField("default_value"):
         value = field.default_value
-        options.append(
-            f"default = {_quoted(value) if field.type in (field.TYPE_STRING, field.TYPE_BYTES) else value}"
-        )
+        if field.type == field.TYPE_STRING:
+            value = _quoted(value)
+        elif field.type == field.TYPE_BYTES:
+            value = f'"{value}"'  # descriptors have the defaults of bytes escaped
+        options.append(f"default = {value}")
     if field.options.HasField("packed"):
         options.append(f"packed = {str(field.options.packed).lower()}")
     if field.options.deprecated:
@@ -136,8 +138,10 @@ def _enum(enum: EnumDescriptorProto, indent: str) -> Iterator[str]:
 
 def _quoted(text: str) -> str:
     escaped = "".join(
-        character if character.isprintable() and character not in '"' else f"\\{ord(character):03o}"
-        for character in text.replace('"', "\\042")
+        character
+        if character.isprintable() and character not in '"\\'
+        else "".join(f"\\{byte:03o}" for byte in character.encode())
+        for character in text
     )
     return f'"{escaped}"'
 
