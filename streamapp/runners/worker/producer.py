@@ -249,7 +249,7 @@ class RecordProducer:
         return waiting * size // max(1, records)
 
     def committed(self) -> None:
-        """A commit is done. Refused results that have met their handler are forgotten, and the client may be a new one."""
+        """Notes a commit. Refused results that have met their handler are forgotten. The client may be a new one."""
         if not self._transactional:
             self.follow_files()
         if self._knows_refusals:
