@@ -56,7 +56,7 @@ def test_the_level_of_the_subject_decides(
     """The check and the registration agree."""
     checked, registered = set(), set()
     for name, schema in CHANGES.items():
-        subject = f"{topic}-{name}"
+        subject = f"{topic}-{name.replace(' ', '-')}"
         for each in (FIRST, SECOND):
             registry.id_of(subject, each)
         registry.client.ask("PUT", path_of("config", subject), {"compatibility": level})
