@@ -78,13 +78,13 @@ def diff(subject: str, old: str | None, new: str) -> None:
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Read so many of the last records of each topic, too.",
+    help="Also read so many of the last records of each partition.",
 )
 def check(application: str, records: int) -> None:
     """Compare the schemas of APPLICATION with the registry, and exit with 1 if a worker could not write or read.
 
     The compatibility is the one that the registry demands of each subject. With --records the schemas also read the
-    last records of the topics.
+    last records of each partition.
     """
     app = load(application)
     failed = False

@@ -435,9 +435,9 @@ def test_a_commit_covers_what_was_read_without_being_a_record_and_is_not_repeate
     committed: list[dict[TopicPartition, int]] = []
     commit_of = plane._committer.commit
 
-    def commit(tasks: Any, member: Member, works_on: Any) -> None:
+    def commit(tasks: Any, *arguments: Any) -> None:
         committed.append({tp: at for live in tasks for tp, (at, _) in live.commit_positions().items()})
-        commit_of(tasks, member, works_on)
+        commit_of(tasks, *arguments)
 
     monkeypatch.setattr(plane._committer, "commit", commit)
     inputs = {id: plane.tasks[id].inputs[0] for id in (ONE, TWO)}
