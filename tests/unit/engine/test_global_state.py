@@ -20,8 +20,8 @@ from streamapp import (
     StreamsConfig,
     StreamsError,
     StringSerde,
-    Topology,
     TopicPartition,
+    Topology,
     TopologyTestDriver,
 )
 from streamapp.engine.global_letters import GlobalLetters
