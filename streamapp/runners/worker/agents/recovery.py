@@ -113,7 +113,7 @@ class AgentTableManager(TableManager):  # type: ignore[misc]
     """Faust's tables, restored up to the end of their changelogs."""
 
     _recovery: Recovery | None
-    _changelog_queue: ThrowableQueue | None
+    _changelog_queue: Any
 
     @property
     def recovery(self) -> Recovery:
@@ -122,7 +122,7 @@ class AgentTableManager(TableManager):  # type: ignore[misc]
         return self._recovery
 
     @property
-    def changelog_queue(self) -> ThrowableQueue:
+    def changelog_queue(self) -> Any:
         if self._changelog_queue is None:
             self._changelog_queue = _ChangelogQueue(self.app)
         return self._changelog_queue
