@@ -21,9 +21,9 @@ TEXT = StringSerde()
 
 
 def test_a_letter_and_its_position_are_one_commit(cluster: Cluster) -> None:
-    names = [f"{cluster.prefix}-{name}" for name in ("flights", "planes", "known", "dead")]
-    flights, planes, known, dead = names
-    KafkaAdmin(cluster.settings).ensure_topics([(name, 2 if name == flights else 1, {}) for name in names])
+    names = [f"{cluster.prefix}-{name}" for name in ("trips", "planes", "known", "dead")]
+    trips, planes, known, dead = names
+    KafkaAdmin(cluster.settings).ensure_topics([(name, 2 if name == trips else 1, {}) for name in names])
     producer = Producer({"bootstrap.servers": cluster.servers})
     config = StreamsConfig(
         f"{cluster.prefix}-letters",
@@ -34,7 +34,7 @@ def test_a_letter_and_its_position_are_one_commit(cluster: Cluster) -> None:
     )
     builder = StreamsBuilder(config)
     table = builder.global_table(planes, key_serde=TEXT, value_serde=TEXT)
-    stream = builder.stream(flights, key_serde=TEXT, value_serde=TEXT)
+    stream = builder.stream(trips, key_serde=TEXT, value_serde=TEXT)
     joined = stream.join(
         table, lambda flight, plane: f"{flight} {plane}", key_selector=lambda key, value: key
     )
@@ -46,7 +46,7 @@ def test_a_letter_and_its_position_are_one_commit(cluster: Cluster) -> None:
         producer.produce(planes, f"plane{run}", "N1", 0)
         producer.flush(60)
         for partition in (0, 1):
-            producer.produce(flights, f"UA{run}", "N1", partition)
+            producer.produce(trips, f"UA{run}", "N1", partition)
         producer.flush(60)
         checkpoint = str(cluster.folder / "checkpoint")
         with SparkStream(topology, config, cluster.spark, checkpoint=checkpoint, interval_ms=100) as running:
