@@ -13,6 +13,7 @@ from streamapp.records import Headers, OutputRecord, TopicPartition
 __all__ = ["GlobalLetters", "LetterCollector", "TakeLetter", "makes_letters"]
 
 MAX_BYTES = 16 * 1024 * 1024
+"""The bound of the letters that wait in a process: keys, values and headers."""
 
 TakeLetter = Callable[[TopicPartition, int, OutputRecord], None]
 """Takes a letter of the record at an offset of a global topic."""

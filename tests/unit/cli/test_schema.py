@@ -10,4 +10,4 @@ from streamapp.cli import main
 def test_the_number_of_records_is_for_each_partition() -> None:
     """`last_records` reads so many of each partition."""
     text = " ".join(CliRunner().invoke(main, ["schema", "check", "--help"]).output.split())
-    assert "Also read so many of the last records of each partition." in text
+    assert "number of the last records of each partition" in text
