@@ -39,6 +39,8 @@ class ConsumerMetrics(NamedTuple):
     call_seconds: float = 0.0
     retries: int = 0
     commits: int = 0
+    outputs: int = 0
+    """Records of handlers that Kafka has committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class Account:
     call_seconds: float = 0.0
     retries: int = 0
     commits: int = 0
+    outputs: int = 0
 
     def metrics(self, in_work: int, waiting: int, parked: int) -> ConsumerMetrics:
         """All numbers at one moment."""
@@ -97,6 +100,7 @@ class Account:
             self.call_seconds,
             self.retries,
             self.commits,
+            self.outputs,
         )
 
 
@@ -114,6 +118,7 @@ _TEXTS = (
     ("call_seconds", "counter", "Seconds in the handler."),
     ("retries", "counter", "Attempts that failed and are made again."),
     ("commits", "counter", "Commits."),
+    ("outputs", "counter", "Records of handlers that Kafka has committed."),
 )
 
 
