@@ -194,9 +194,9 @@ class ConsumeOptions:
     def _check_guarantee(self) -> None:
         if (self.guarantee == "exactly_once") != ((self.offsets is None) != (self.output is None)):
             raise ConfigError(
-                "guarantee='exactly_once' goes together with one of output=KafkaOutput(...), for records that the handler "
-                "sends, and offsets=..., for a database, such as PostgresOffsets(...): it takes the offsets into the "
-                "handler's transaction"
+                "guarantee='exactly_once' needs one of output=KafkaOutput(...) and offsets=..., and these need the "
+                "guarantee. The handler sends records to a KafkaOutput; offsets is a database, such as "
+                "PostgresOffsets(...). Either takes the offsets into the handler's transaction"
             )
         if self.output is not None and not isinstance(self.output, KafkaOutput):
             raise ConfigError(f"output is a KafkaOutput, not {self.output!r}")

@@ -28,8 +28,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 _FINAL = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Grant this client READ on the group",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client READ on the topic",
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Grant this client WRITE on the transactional ids that begin with "
-    "the name of the consumer (streamapp acls)",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Grant this client WRITE on the transactional ids that begin "
+    "with the name of the consumer (streamapp acls)",
     KafkaError.INVALID_TRANSACTION_TIMEOUT: "Make transaction_timeout_ms smaller than transaction.max.timeout.ms of "
     "the brokers",
     KafkaError.OFFSET_METADATA_TOO_LARGE: "Raise offset.metadata.max.bytes of the brokers to 4096, their default",

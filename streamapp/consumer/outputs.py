@@ -89,7 +89,7 @@ class OutputTransaction(TransactionFace[K, V]):
 
 
 class HandlerOutputs:
-    """Makes the transactions of one consumer's calls, and has the settings of the producer. Safe to use from threads."""
+    """Makes the transactions of one consumer's calls, and has the producer's settings. Safe to use from threads."""
 
     def __init__(self, name: str, output: KafkaOutput, config: StreamsConfig) -> None:
         options = ProducerOptions(

@@ -1,9 +1,9 @@
 """Transactions of one name, each with offsets, so that nobody is in doubt about what was committed.
 
-The offsets are those of a consumer, or a bookmark. A bookmark is a number and a note. The bookmark is a committed offset, and a part of the transaction. Its group has the
-name of the transactions, its partition is 0 of the first record's topic. A connection that breaks during a commit
-leaves the outcome open. The next session of the name ends the open transaction first (`init_transactions`), then reads
-the bookmark, and so knows the outcome.
+The offsets are those of a consumer, or a bookmark. A bookmark is a number and a note. The bookmark is a committed
+offset, and a part of the transaction. Its group has the name of the transactions, its partition is 0 of the first
+record's topic. A connection that breaks during a commit leaves the outcome open. The next session of the name ends
+the open transaction first (`init_transactions`), then reads the bookmark, and so knows the outcome.
 """
 
 from __future__ import annotations
