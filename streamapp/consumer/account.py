@@ -62,6 +62,8 @@ class ConsumerStatus:
     oldest_seconds: float
     paused: tuple[str, ...]
     """Partitions of which no more is fetched until there is room."""
+    transactions: bool = False
+    """Kafka transactions have the outputs of the handler, and the offsets."""
 
     def as_json(self) -> dict[str, Any]:
         """The same, as ``/status`` shows it."""

@@ -143,6 +143,7 @@ class Consuming:
             None if oldest is None else f"{oldest.partition.source} at {oldest.items[0].offset}",
             round(seconds, 3),
             paused,
+            self.options.output is not None,
         )
 
     def wait(self, seconds: float | None = None) -> bool:
