@@ -270,7 +270,10 @@ class BookmarkedSession(TransactionSession):
         try:
             found = committed(consumer, [TopicPartition(topic, 0) for topic in set(topics)], seconds=seconds)
         except KafkaException as exc:
-            raise BrokerError(f"the bookmarks of {self.name} are not known: {exc.args[0].str()}") from exc
+            # librdkafka looks for a group that it may not see until the time is over, and says no more.
+            hint = "brokers do not answer, or this client has no READ on the group"
+            told = hint if exc.args[0].code() == KafkaError._TIMED_OUT else exc.args[0].str()
+            raise BrokerError(f"the bookmarks of {self.name} are not known: {told}") from exc
         finally:
             consumer.close()
         return [Bookmark(each.offset, each.metadata or "") for each in found if each.offset >= 0]

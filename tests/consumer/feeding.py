@@ -11,7 +11,9 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.broker import KafkaAdmin, KafkaSettings, TopicSpec
 from streamapp.broker.consumer import committed_metadata
+from streamapp.broker.requests import committed
 from streamapp.consumer.done_offsets import decode_done
+from streamapp.records import TopicPartition
 
 __all__ = ["Feed"]
 
@@ -52,8 +54,8 @@ class Feed:
     def committed(self) -> dict[int, tuple[int, list[int]]]:
         """Position, and the offsets behind it that are done, by partition."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group})
-        asked = [KafkaPartition(self.topic, number) for number in range(self.partitions)]
-        found = consumer.committed(asked, timeout=30)
+        asked = [TopicPartition(self.topic, number) for number in range(self.partitions)]
+        found = committed(consumer, asked, seconds=30)
         consumer.close()
         return {
             each.partition: (each.offset, decode_done(each.offset, committed_metadata(each)))

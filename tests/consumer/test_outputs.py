@@ -28,7 +28,7 @@ from streamapp.producer.session import TransactionSession, Unsettled
 
 from ..processes import until
 from .feeding import Feed
-from .test_promises import COUNT, SECONDS, Processes, check_exactly_once, feed_all, finish, killed_at
+from .test_promises import COUNT, KEYS, SECONDS, Processes, check_exactly_once, feed_all, finish, killed_at
 
 Transaction = OutputTransaction[str, str]
 Record = ConsumerRecord[str, str]
@@ -61,19 +61,23 @@ def consumer(feed: Feed, handler: Any, **settings: Any) -> SyncReliableConsumer:
 
 
 def test_exactly_once_with_a_kafka_output(feed: Feed, tmp_path: Path, made: list[Processes]) -> None:
-    feed_all(feed)
+    feed.create()
+    rows = [(f"k{number % KEYS}", str(number)) for number in range(COUNT)]
     processes = Processes(feed, "exactly_once", f"topic={feed.out}", tmp_path, "static")
     made.append(processes)
-    killed_at(
-        processes,
+    points = (
         "consumer-handing-out",
         "consumer-handled",
-        "producer-sent:2",
-        "producer-bookmarked:2",
-        "producer-committed:2",
-        "consumer-committed:2",
+        "producer-sent:1",
+        "producer-bookmarked:1",
+        "producer-committed:1",
+        "consumer-committed:1",
     )
-    assert 0 < len(feed.written()) < COUNT, "the kills come in the middle"
+    for number, point in enumerate(points):  # each has something to commit
+        feed.send(rows[40 * number : 40 * (number + 1)])
+        killed_at(processes, point)
+    assert 0 < len(feed.written()) <= 40 * len(points), "the kills come in the middle"
+    feed.send(rows[40 * len(points) :])
     finish(processes, lambda: feed.position() == COUNT)
     check_exactly_once(feed.written())
 
@@ -88,7 +92,7 @@ def test_a_consumer_that_sleeps_while_another_takes_over_commits_nothing(
     feed_all(feed)
     processes = Processes(feed, "exactly_once", f"topic={feed.out}", tmp_path, mode)
     made.append(processes)
-    sleeper = processes.start(f"{point}:stop:3")
+    sleeper = processes.start(f"{point}:stop")
     log = tmp_path / "log-0"
     until(lambda: "State:\tT" in Path(f"/proc/{sleeper.pid}/status").read_text(), SECONDS, processes.logs)
     other = processes.start()
@@ -257,7 +261,7 @@ def test_a_transaction_takes_no_record_after_its_call(feed: Feed) -> None:
     assert feed.written() == []
 
 
-def test_a_right_that_is_missing_is_told(feed: Feed) -> None:
+def test_a_transaction_timeout_that_brokers_do_not_allow_is_told(feed: Feed) -> None:
     config = StreamsConfig("g", transaction_timeout_ms=100_000_000)  # brokers allow 15 minutes
     feed.create(partitions=1)
     feed.send([("k", "0")])

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -76,24 +77,7 @@ class Reference:
         self.cluster.producer.flush()
 
     def command(self, *more: str) -> str:
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                "from streamapp.cli import main; main()",
-                "acls",
-                "tests.operations.reference_app",
-                "--principal",
-                f"User:{USER}",
-                *more,
-            ],
-            capture_output=True,
-            text=True,
-            env={**os.environ, **self.environment},
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return acls_command("tests.operations.reference_app", self.environment, *more)
 
     def allow(self, acls: list[dict[str, str]]) -> None:
         allow(self.cluster.bootstrap, acls)
@@ -134,6 +118,20 @@ class Reference:
         """Counting has come to the end of the input, or to an error."""
         counted = self.cluster.totals()[1] == self.cluster.produced
         return counted or not worker.alive or bool(_REFUSED.search(worker.text()))
+
+
+def acls_command(application: str, environment: dict[str, str], *more: str) -> str:
+    """``streamapp acls`` in a process of its own."""
+    command = [sys.executable, "-c", "from streamapp.cli import main; main()", "acls", application]
+    done = subprocess.run(
+        [*command, "--principal", f"User:{USER}", *more],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def allow(bootstrap: str, acls: list[dict[str, str]]) -> None:
@@ -225,7 +223,8 @@ def grant(feed: Feed, acls: set[Acl], missing: str | None) -> None:
     granted = [acl.as_dict(f"User:{USER}") for acl in acls]
     left = [acl for acl in granted if label(acl, feed.group) != missing]
     assert len(left) == len(granted) - (missing is not None)
-    allow(feed.bootstrap, left)
+    if left:
+        allow(feed.bootstrap, left)
 
 
 CONSUMER_RIGHTS = ("Read group ", "Read topic -in", "Write topic -dead")
@@ -298,7 +297,7 @@ def test_a_producer_needs_each_of_its_rights_and_no_other(
 
     def is_refused() -> bool:
         told = caplog.messages + ([str(sent.exception())] if sent.done() and sent.exception() else [])
-        refused[:] = [text for text in told if re.search("authorization", text, re.IGNORECASE)]
+        refused[:] = [text for text in told if re.search("authorization|no READ on the group", text, re.I)]
         return bool(refused)
 
     with suppress(UnsentRecords), producer:
@@ -306,3 +305,82 @@ def test_a_producer_needs_each_of_its_rights_and_no_other(
         until(lambda: is_refused() or sent.done(), 90, lambda: caplog.messages)
     assert bool(refused) == (missing is not None), caplog.messages
     assert feed.written(feed.topic) == ([("k", 1)] if missing is None else [])
+
+
+AGENT_RIGHTS = (
+    "Read group ",
+    "Read topic -asked",
+    "Write topic -answers",
+    "Write topic -dead",
+    "Read topic -seen-changelog",
+    "Write topic -seen-changelog",
+    "Create topic -seen-changelog",
+    "Read topic -__assignor-__leader",
+    "Create topic -__assignor-__leader",
+    "Write transactional-id -agents-",
+)
+
+
+class Agents:
+    """An application of agents under an id of its own, exactly once, with a table."""
+
+    def __init__(self, guarded: Guarded, folder: Path) -> None:
+        folder.mkdir()
+        self.cluster = Cluster(guarded.bootstrap_servers, folder)
+        self.id = self.cluster.id
+        self.asked, self.answers, self.dead = (f"{self.id}-{name}" for name in ("asked", "answers", "dead"))
+        self.cluster.create(self.asked, self.answers, self.dead)
+        self.cluster.feed(20, topic=self.asked)
+        self.cluster.producer.produce(self.asked, b"poison", b"k0")
+        self.cluster.producer.flush()
+        login = guarded.environment("PLAIN")
+        self.environment = login | {
+            "APP_ID": self.id,
+            "BOOTSTRAP": login["STREAMAPP_BOOTSTRAP_SERVERS"],
+            "AGENT_IN": self.asked,
+            "AGENT_OUT": self.answers,
+            "DEAD_LETTERS": self.dead,
+            "ON_ERROR": "continue",
+            "TABLE": "yes",
+            "DATADIR": str(folder / "data"),
+            "WEB_PORT": str(free_port()),
+        }
+
+    def command(self) -> list[dict[str, str]]:
+        text = acls_command("tests.worker.agents_app", self.environment, "--write", self.answers, "--json")
+        return json.loads(text)  # type: ignore[no-any-return]
+
+    def lives(self) -> bool:
+        """False once it is refused."""
+        worker = start_worker("tests.worker.agents_app", self.cluster.folder / "a.log", self.environment)
+        self.cluster.workers.append(worker)
+        try:
+            until(lambda: self._works() or self._refused(worker), 90, worker.text)
+            return not self._refused(worker)
+        finally:
+            self.cluster.close()
+
+    def _refused(self, worker: Worker) -> bool:
+        return not worker.alive or bool(_REFUSED.search(worker.text()))
+
+    def _works(self) -> bool:
+        return len(self.cluster.read(self.answers)) == 40 and len(self.cluster.read(self.dead)) == 1
+
+
+def test_agents_need_each_of_their_rights_and_no_other(guarded: Guarded, tmp_path: Path) -> None:
+    first = Agents(guarded, tmp_path / "all")
+    acls = first.command()
+    assert sorted(label(acl, first.id) for acl in acls) == sorted(AGENT_RIGHTS)
+    allow(guarded.bootstrap_servers, acls)
+    assert first.lives(), first.cluster.workers[0].text()
+
+    def lives(missing: str) -> bool:
+        agents = Agents(guarded, tmp_path / missing.replace(" ", "_"))
+        own = [acl | {"name": acl["name"].replace(first.id, agents.id)} for acl in acls]
+        allow(guarded.bootstrap_servers, [acl for acl in own if label(acl, agents.id) != missing])
+        return agents.lives()
+
+    with ThreadPoolExecutor(3) as threads:
+        assert dict(zip(AGENT_RIGHTS, threads.map(lives, AGENT_RIGHTS), strict=True)) == dict.fromkeys(
+            AGENT_RIGHTS, False
+        )
