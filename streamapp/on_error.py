@@ -1,7 +1,7 @@
 """Answers to a failure: ``on_error=`` of an operator, and the exception handlers of `StreamsConfig`.
 
 A function raises an *error* because of the record, or a *failure* because a service does not answer. An answer decides
-about errors. A failure is nobody's fault among the records: `Retry` waits until the service is back.
+about the record of an error. After a failure, `Retry` waits until the service is back.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ __all__ = [
 ]
 
 Answer = Literal["fail", "continue", "skip", "dead_letter"]
-"""``fail`` ends the worker. ``skip`` drops the record and counts the drop. ``dead_letter`` sends the record to the dead-letter
-topic. ``continue``, Kafka Streams' word, is ``dead_letter`` where a dead-letter topic is set, else ``skip``."""
+"""``fail`` ends the worker. ``skip`` drops the record and counts the drop. ``dead_letter`` sends the record to the
+dead-letter topic. ``continue``, Kafka Streams' word, is ``dead_letter`` where a dead-letter topic is set, else
+``skip``."""
 
 ANSWERS = ("fail", "continue", "skip", "dead_letter")
 
@@ -46,15 +47,18 @@ DROPS = (
     "superseded",
     "negative_timestamp",
 )
-"""Reasons for which operators drop a record that is no error, as ``drops`` counts them."""
+"""Reasons for which operators drop records without an error; ``drops`` counts the records by reason."""
 
 FAILURES: tuple[type[Exception], ...] = (ConnectionError, TimeoutError, ServiceDown)
-"""Exceptions that blame a service and not the record."""
+"""Exceptions that mean: a service fails, and the record is not the cause."""
 
 
 @dataclass(frozen=True)
 class ErrorContext:
-    """Where a record failed, for exception handlers; key and value are the source record's bytes. ``attempt`` counts from 1."""
+    """The place where a record failed, for exception handlers.
+
+    ``timestamp`` is in ms. ``key`` and ``value`` are the bytes of the source record. ``attempt`` counts from 1.
+    """
 
     topic: str
     partition: int
@@ -70,7 +74,7 @@ class ErrorContext:
 
 @dataclass(frozen=True)
 class Response:
-    """An answer with dead letters of the handler's own making. No other letter is sent.
+    """An answer with dead letters that the handler has made. No other letter is sent.
 
     Source: KIP-1034, ``ProcessingExceptionHandler.Response``.
 
@@ -99,8 +103,8 @@ Chooser = Callable[[ErrorContext, Exception], "Answer | Response"]
 class Backoff:
     """The wait between two attempts: ``first``, then ``factor`` times as long each time, up to ``limit``.
 
-    ``jitter`` shortens each wait by up to this share, so that keys do not try all at once. The share comes from the key and
-    the attempt. Durations are timedelta or ms. Raises `ConfigError`.
+    ``jitter`` shortens each wait by up to this share, so that the attempts of many keys do not come at once. The share
+    follows from the key and the attempt. Durations are timedelta or ms. Raises `ConfigError` for values out of range.
 
     >>> [Backoff(100, limit=500, jitter=0).delay_ms(attempt) for attempt in (1, 2, 3, 4)]
     [100, 200, 400, 500]
@@ -115,11 +119,13 @@ class Backoff:
         first, limit = to_ms(self.first, "first wait of Backoff"), to_ms(self.limit, "limit of Backoff")
         if first < 1 or limit < first:
             raise ConfigError(
-                f"Backoff waits at least 1 ms, and its limit is no shorter than the first wait: first={first} ms, limit={limit} ms"
+                f"Backoff waits at least 1 ms, and its limit is no shorter than the first wait: first={first} ms, "
+                f"limit={limit} ms"
             )
         if not 1 <= self.factor <= 1_000 or not 0 <= self.jitter < 1:
             raise ConfigError(
-                f"factor of Backoff is between 1 and 1000, jitter at least 0 and below 1, not {self.factor} and {self.jitter}"
+                f"factor of Backoff is between 1 and 1000, jitter at least 0 and below 1, not {self.factor} and "
+                f"{self.jitter}"
             )
 
     def delay_ms(self, attempt: int, key: bytes = b"") -> int:
@@ -132,19 +138,25 @@ class Backoff:
 
 @dataclass(frozen=True, kw_only=True)
 class Retry:
-    """Tries a record again later; made by `Retry.by_key`, `Retry.in_place` and `Retry.topics`, which say what waits meanwhile.
+    """Tries a failed record again later.
 
-    The record waits in a store with a changelog, so that an attempt is counted once and survives a crash. After ``times``
-    attempts again, or once the record has waited for ``max_age``, ``then`` answers. ``times=None`` goes on for ever.
+    `Retry.by_key`, `Retry.in_place` and `Retry.topics` make the three kinds. The kinds differ in the records that wait
+    meanwhile. A record waits in a store with a changelog, so that an attempt is counted once and the count survives a
+    crash.
 
-    ``failures`` are exceptions that blame a service. They use up no attempt: the operator's task takes no further record
-    until the service answers, and ``/status`` shows the open circuit. ``choose(context, exception)`` may answer for an
-    error: "retry", or one of `Answer`.
+    ``then`` answers after ``times`` more attempts, or when the record has waited for ``max_age``. With ``times=None``
+    the number of attempts has no limit. ``choose(context, exception)`` may answer for an error: "retry", or one of
+    `Answer`.
 
-    At ``max_records`` or ``max_bytes`` (each for one task) ``when_full`` decides. ``wait``: the task takes no further record
-    until there is room. The other answers are for the record that finds no room. ``key_serde`` and ``value_serde`` write the
-    records that wait; default: those of the stream, then those of the configuration. On Spark nothing waits: the attempts follow
-    each other at once. Raises `ConfigError`.
+    ``failures`` are exceptions that mean: a service fails. A failure uses up no attempt. The operator's task takes no
+    further record until the service answers, and ``/status`` shows the open circuit.
+
+    ``max_records`` and ``max_bytes`` limit the waiting records of one task. At a limit ``when_full`` decides. With
+    ``wait`` the task takes no further record until there is room. The other answers are for the record that finds no
+    room.
+
+    ``key_serde`` and ``value_serde`` write the records that wait. The default is the stream's serde, then the
+    configuration's. On Spark nothing waits: the attempts follow each other at once. Raises `ConfigError`.
 
     >>> Retry.by_key(times=3).then
     'dead_letter'
@@ -190,7 +202,7 @@ class Retry:
 
     @classmethod
     def by_key(cls, **options: Any) -> Retry:
-        """The failed key waits, and later records of the key wait behind in order. All other keys go on.
+        """The failed record waits, and later records of its key wait behind it in order. All other keys go on.
 
         A record without a key waits alone. Options are the fields of `Retry`.
         """
@@ -198,16 +210,16 @@ class Retry:
 
     @classmethod
     def in_place(cls, **options: Any) -> Retry:
-        """The task takes no further record until this one is done, so that the order of the partition stays."""
+        """The task takes no further record until the failed record is done, so that the partition's order is kept."""
         return cls(by="partition", **options)
 
     @classmethod
     def topics(cls, *delays: Duration, **options: Any) -> Retry:
-        """The failed record goes to an internal topic for each delay, and comes back; all other records go on.
+        """The failed record waits in an internal topic, one topic for each delay; all other records go on.
 
-        The order of the key is given up. There is one attempt behind each delay, then ``then`` answers. A failure of a service
-        uses up no attempt: the record waits for the same delay again. Durations are timedelta or ms. Options are ``then``,
-        ``failures``, ``choose``, ``key_serde`` and ``value_serde``. Raises `ConfigError`.
+        Records of one key may change their order. There is one attempt after each delay, then ``then`` answers. A
+        failure of a service uses up no attempt: the record waits for the same delay again. Durations are timedelta or
+        ms. Options are ``then``, ``failures``, ``choose``, ``key_serde`` and ``value_serde``. Raises `ConfigError`.
 
         >>> Retry.topics(5_000, 60_000, 600_000).times
         3
@@ -222,7 +234,8 @@ class Retry:
         unknown = options.keys() - {"then", "failures", "choose", "key_serde", "value_serde"}
         if unknown:
             raise ConfigError(
-                f"Retry.topics() takes no {', '.join(sorted(unknown))}: the delays say how often and when, and topics have no bound"
+                f"Retry.topics() takes no {', '.join(sorted(unknown))}: the delays say how often and when, and topics "
+                "have no bound"
             )
         return cls(by="topic", delays=delays, times=len(delays), **options)
 
@@ -238,30 +251,30 @@ class Retry:
 
     @property
     def answers(self) -> frozenset[str]:
-        """The answers that the operator may come to, as far as they are known before a failure."""
+        """The answers of ``then`` and ``when_full``, which are known before a record fails."""
         return frozenset((self.then, self.when_full)) - {"wait"}
 
 
 OnError = Answer | Retry | Chooser
-"""What an operator does with a record whose function raises. A function chooses by exception and record."""
+"""The ``on_error=`` of an operator: an answer, a `Retry`, or a function that chooses by record and exception."""
 
 
 def check_on_error(on_error: object, where: str) -> None:
-    """Raises `ConfigError` for what is no `OnError`.
+    """Raises `ConfigError` if ``on_error`` is no `OnError`.
 
     >>> check_on_error("ignore", "map_values()")
     Traceback (most recent call last):
     ...
-    streamapp.errors.ConfigError: on_error of map_values() is "fail", "skip", "dead_letter", "continue", a Retry or a function of \
-an ErrorContext and an exception, not 'ignore'
+    streamapp.errors.ConfigError: on_error of map_values() is "fail", "skip", "dead_letter", "continue", a Retry or \
+a function of an ErrorContext and an exception, not 'ignore'
     """
     if isinstance(on_error, str) and on_error in ANSWERS:
         return
     if isinstance(on_error, Retry) or (not isinstance(on_error, type) and accepts(on_error, 2)):
         return
     raise ConfigError(
-        f'on_error of {where} is "fail", "skip", "dead_letter", "continue", a Retry or a function of an ErrorContext and '
-        f"an exception, not {on_error!r}"
+        f'on_error of {where} is "fail", "skip", "dead_letter", "continue", a Retry or a function of an ErrorContext '
+        f"and an exception, not {on_error!r}"
     )
 
 

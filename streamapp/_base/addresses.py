@@ -1,4 +1,4 @@
-"""How the brokers of a cluster are named: ``host:port``, joined by commas."""
+"""The check of ``bootstrap_servers``: addresses of brokers as ``host:port``, joined by commas."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _SCHEME = re.compile(r"[A-Za-z_]+://(.*)")
 
 
 def check_addresses(servers: Any) -> None:
-    """Raises `ConfigError` for what are no ``bootstrap_servers``. A port is required: librdkafka would take 9092 without a word.
+    """Raises `ConfigError` if an address in ``bootstrap_servers`` is not ``host:port``.
+
+    A port is required, because librdkafka silently takes 9092 for a missing port.
 
     >>> check_addresses("kafka-1:9092,[::1]:9092")
     >>> check_addresses("kafka://localhost:9092")
@@ -36,7 +38,8 @@ def check_addresses(servers: Any) -> None:
             raise ConfigError(
                 f"bootstrap_servers has {without_user(server)!r}; it takes host:port, joined by commas{hint}."
                 if server
-                else f"bootstrap_servers is {servers!r}, with nothing beside a comma; it takes host:port, joined by commas."
+                else f"bootstrap_servers is {servers!r}, with nothing beside a comma; "
+                "it takes host:port, joined by commas."
             )
 
 

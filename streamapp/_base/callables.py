@@ -1,4 +1,4 @@
-"""What can be known of a function before it is called."""
+"""Checks of functions and suppliers when the topology is built, before any of them is called for a record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ __all__ = ["accepts", "check_supplier", "require_function", "stores_of"]
 
 
 def accepts(function: Any, arguments: int) -> bool:
-    """Whether it can be called with so many positional arguments. What does not tell, as some functions in C, counts as if it could.
+    """True if a function can be called with this number of positional arguments.
+
+    Some functions in C do not tell their signature. `accepts` is true for these functions.
 
     >>> accepts(lambda key, value: value, 2), accepts(lambda value: value, 2), accepts(None, 0)
     (True, False, False)
@@ -38,21 +40,23 @@ def require_function(
     coroutine: bool = False,
     key_option: str | None = None,
 ) -> None:
-    """Raises `TopologyError` for what cannot be called, or not with so many arguments.
+    """Raises `TopologyError` if ``function`` cannot be called with ``takes`` positional arguments.
 
-    ``key_option`` names the option that would give the function the key as well, as its first argument.
+    Coroutine functions are refused, unless ``coroutine`` is true. ``key_option`` names the option with which the
+    operator passes the key as first argument. The error names this option if ``function`` takes one argument more.
 
     >>> require_function(lambda value: value, "filter() of flights", "a predicate of key and value", 2)
     Traceback (most recent call last):
     ...
-    streamapp.errors.TopologyError: filter() of flights needs a predicate of key and value: it is called with 2 arguments, but <lambda> takes (value)
+    streamapp.errors.TopologyError: filter() of flights needs a predicate of key and value: it is called with \
+2 arguments, but <lambda> takes (value)
     """
     if not callable(function):
         raise TopologyError(f"{operator} needs {what}, got {function!r}")
     if inspect.iscoroutinefunction(function) and not coroutine:
         raise TopologyError(
-            f"{operator} needs {what}, and {function.__name__} is a coroutine function, whose result it would not wait for: await in "
-            "map_async() or map_values_async(), and use a plain function here"
+            f"{operator} needs {what}, but {function.__name__} is a coroutine function, and the operator awaits "
+            "no result. Give a plain function, or use map_async() or map_values_async()"
         )
     if takes is not None and not accepts(function, takes):
         name = getattr(function, "__name__", type(function).__name__)
@@ -66,25 +70,27 @@ def require_function(
 
 
 def check_supplier(supplier: Any, operator: str, method: str, takes: int) -> None:
-    """Raises `TopologyError` unless the supplier gives a new object with the method each time it is called."""
+    """Raises `TopologyError` unless each call of the supplier returns a new object that has the method."""
     if not callable(supplier):
         hint = f"; give {type(supplier).__name__} itself" if hasattr(supplier, method) else ""
         raise TopologyError(
-            f"{operator} needs a supplier, a function or class that returns a new object for each task, got {supplier!r}{hint}"
+            f"{operator} needs a supplier, a function or class that returns a new object for each task, "
+            f"got {supplier!r}{hint}"
         )
     require_function(supplier, operator, "a supplier without arguments", 0)
     if isinstance(supplier, type):
         given: Any = supplier
-        takes += 1  # itself
+        takes += 1  # self
     else:
         given = supplier()
         if given is supplier():
             raise TopologyError(
-                f"the supplier of {operator} gives the same object each time; tasks must not share one: return a new {type(given).__name__}"
+                f"the supplier of {operator} gives the same object each time; tasks must not share one: "
+                f"return a new {type(given).__name__}"
             )
     function = getattr(given, method, None)
     if getattr(function, "__qualname__", "").startswith("Processor."):
-        function = None  # the base's, which is there to be overridden
+        function = None  # the base class has the method only to be overridden
     if not callable(function):
         name = supplier.__name__ if isinstance(supplier, type) else repr(given)
         raise TopologyError(f"the supplier of {operator} gives {name}, which has no {method}() of its own")
@@ -94,12 +100,13 @@ def check_supplier(supplier: Any, operator: str, method: str, takes: int) -> Non
             base = "ValueTransformer" if method == "transform" else "Processor"
             name = given.__name__ if isinstance(given, type) else type(given).__name__
             raise TopologyError(
-                f"{name}, which the supplier of {operator} gives, has no {needed}(); derive the class from {base}, which has one"
+                f"{name}, which the supplier of {operator} gives, has no {needed}(); "
+                f"derive the class from {base}, which has one"
             )
 
 
 def stores_of(supplier: Any) -> tuple[Any, ...]:
-    """The stores that come with a supplier: its own, or else those of the processor that it gives.
+    """The stores that come with a supplier: its attribute ``stores``, or the same attribute of its processor.
 
     >>> from streamapp import Processor, Stores, StringSerde
     >>> class Remember(Processor):

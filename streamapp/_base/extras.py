@@ -1,4 +1,4 @@
-"""What of streamapp needs packages that a plain installation does not bring."""
+"""Checks that the packages of the extras ``spark`` and ``schemas`` are installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from streamapp.errors import MissingExtraError
 __all__ = ["missing_for_spark", "require_schemas", "require_spark"]
 
 _SPARK = ("pyspark", "pyarrow", "pandas", "numpy")
-"""Of the extra; packaging comes with aiokafka, too."""
+"""Packages of the extra ``spark``. Its package ``packaging`` is left out, because aiokafka installs it, too."""
 
 
 def missing_for_spark() -> list[str]:
@@ -18,10 +18,10 @@ def missing_for_spark() -> list[str]:
 
 
 def require_schemas(package: str) -> None:
-    """Raises `MissingExtraError` unless a package of the extra ``schemas`` is there."""
+    """Raises `MissingExtraError` unless this package of the extra ``schemas`` is installed."""
     try:
         there = find_spec(package) is not None
-    except (ImportError, ValueError):  # the package around it is not there either
+    except (ImportError, ValueError):  # find_spec raises if the parent package is missing
         there = False
     if not there:
         raise MissingExtraError(
@@ -31,10 +31,10 @@ def require_schemas(package: str) -> None:
 
 
 def require_spark() -> None:
-    """Raises `MissingExtraError`, which says what to install, unless the extra ``spark`` is there."""
+    """Raises `MissingExtraError`, which says what to install, unless the extra ``spark`` is installed."""
     missing = missing_for_spark()
     if missing:
         raise MissingExtraError(
-            f"this needs the extra spark, and {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed: "
-            "pip install 'streamapp[spark]' (in a checkout: pip install '.[spark]')"
+            f"this needs the extra spark, and {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} "
+            "not installed: pip install 'streamapp[spark]' (in a checkout: pip install '.[spark]')"
         )

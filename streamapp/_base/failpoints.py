@@ -1,13 +1,13 @@
-"""Named places in the runners where a test can make them fail: at each step of a commit, a restore, a hand-over.
+"""Failpoints: named places in the code where a test can make a process fail, for example at each step of a commit.
 
 A failpoint does nothing unless the environment arms it::
 
-    STREAMAPP_FAILPOINT=offsets-committed:kill      # at the first time it is reached
-    STREAMAPP_FAILPOINT=restore-batch:sleep=30:5    # at the fifth time
+    STREAMAPP_FAILPOINT=offsets-committed:kill      # the first time the code gets there
+    STREAMAPP_FAILPOINT=restore-batch:sleep=30:5    # the fifth time
     STREAMAPP_FAILPOINT=state-flushed:raise,...     # several, separated by commas
 
-Actions: ``raise`` a `FailpointError`; ``sleep[=seconds]`` (10 by default); ``kill`` the process as ``kill
--9`` does; ``stop`` it as ``kill -STOP`` does.
+Actions: ``raise`` raises a `FailpointError`. ``sleep[=seconds]`` sleeps for 10 seconds by default. ``kill`` ends the
+process as ``kill -9`` does. ``stop`` stops the process as ``kill -STOP`` does.
 """
 
 from __future__ import annotations
@@ -24,46 +24,46 @@ __all__ = ["POINTS", "FailpointError", "arm", "hit"]
 
 POINTS = (
     "batch-polled",  # records were fetched, nothing has been done with them
-    "records-processed",  # they ran through the topology; state is buffered, outputs are on their way
+    "records-processed",  # records ran through the topology; state is buffered, outputs are on their way
     "state-flushed",  # caches have emitted, changelog records were handed to the producer
     "outputs-acknowledged",  # the brokers have every output and changelog record
     "offsets-sent",  # the offsets are part of the transaction, which is still open
     "offsets-committed",  # the transaction is committed
     "state-persisted",  # local state and its changelog offset are written
     "tasks-revoked",  # a rebalance took tasks away; their last commit is done
-    "agents-sent",  # the brokers have everything that agents have sent for the records of a commit; the transaction is open
-    "agents-offsets-sent",  # the offsets of the agents are part of that transaction, too
-    "agents-committed",  # that transaction is committed
+    "agents-sent",  # the brokers have all records that agents sent for a commit; the transaction is open
+    "agents-offsets-sent",  # the offsets of the agents are part of the transaction, too
+    "agents-committed",  # the transaction of the agents is committed
     "producer-sent",  # brokers have the records of a producer's transaction; its bookmark is not sent
-    "producer-bookmarked",  # the bookmark is part of that transaction, which is still open
-    "producer-committed",  # that transaction is committed; the log, or the outbox, still has its records
+    "producer-bookmarked",  # the bookmark is part of the producer's transaction, which is still open
+    "producer-committed",  # the producer's transaction is committed; the log, or the outbox, still has its records
     "desk-written",  # letters of a replay and their marks are in a transaction, which is still open
-    "desk-committed",  # that transaction is committed; the desk has not said so
-    "spill-written",  # records of a producer are in the local log; nobody was told
-    "spill-removed",  # the local log no longer has the records of a committed transaction; nobody was told
+    "desk-committed",  # the desk's transaction is committed; the desk has not said so
+    "spill-written",  # records of a producer are in the local log; the callers do not know yet
+    "spill-removed",  # the records of a committed transaction left the local log; the callers do not know yet
     "outbox-deleted",  # the outbox no longer has the rows of a committed transaction
     "consumer-handing-out",  # a consumer is about to call the handler for a record
     "consumer-handled",  # the handler has come back; nothing is committed
     "consumer-saved",  # a database's transaction has the handler's work and the position, and is still open
-    "consumer-sink-committed",  # that transaction is committed; the consumer does not know yet
+    "consumer-sink-committed",  # the database's transaction is committed; the consumer does not know yet
     "consumer-committed",  # a consumer's positions are committed to Kafka
     "restore-batch",  # a batch of changelog records was applied
     "batch-stage",  # Spark is about to compute a sub-topology; nothing is written
     "backfill-begun",  # the consumer group says that a backfill is under way; nothing is written
     "backfill-computed",  # Spark has computed every stage; nothing is written
     "backfill-rows-sent",  # records of a task and its progress are part of a transaction, which is still open
-    "backfill-rows-committed",  # that transaction is committed
+    "backfill-rows-committed",  # the transaction of these records is committed
     "backfill-written",  # everything is written, the group's offsets are not committed
     "backfill-ended",  # the group's offsets are committed
     "stream-state-flushed",  # a micro-batch: records of a task were handed to the producer
-    "stream-offsets-sent",  # they and the task's offsets are part of a transaction, which is still open
-    "stream-committed",  # that transaction is committed; local state is as it was
+    "stream-offsets-sent",  # the task's records and offsets are part of a transaction, which is still open
+    "stream-committed",  # the task's transaction is committed; local state is as it was
     "stream-batch-done",  # all tasks of the micro-batch are done; Spark does not know yet
 )
 
 
 class FailpointError(StreamsError):
-    """Raised by a failpoint that was armed with ``raise``."""
+    """The error that a failpoint with the action ``raise`` raises."""
 
 
 def _raise(name: str) -> None:
@@ -84,7 +84,10 @@ _armed: dict[str, tuple[int, Callable[[str], None]]] = {}
 
 
 def arm(setting: str) -> None:
-    """Arms failpoints as ``STREAMAPP_FAILPOINT`` would; an empty string disarms all. Raises `ConfigError`."""
+    """Arms the failpoints of a setting in the form of ``STREAMAPP_FAILPOINT``, and disarms all others.
+
+    An empty string disarms all. Raises `ConfigError` for unknown names and actions.
+    """
     _armed.clear()
     for part in filter(None, setting.split(",")):
         name, _, rest = part.partition(":")
@@ -105,7 +108,7 @@ def arm(setting: str) -> None:
 
 
 def hit(name: str) -> None:
-    """Called where a runner may be made to fail. Acts once, at the time that was asked for."""
+    """Marks the failpoint ``name`` in the code. An armed failpoint acts once, when its count is reached."""
     if not _armed:
         return
     entry = _armed.get(name)

@@ -1,4 +1,4 @@
-"""Names: names that Kafka allows for topics, guesses for misspelt names, names that outlast a rename of a class."""
+"""Names that Kafka allows for topics, guesses for misspelt names, and names that outlast a rename of a class."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ check_topic_name = check_name
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """What to add to the message about a name that is not known: the known one that is like it, if there is one.
+    """The end of a message about an unknown name: the most similar known name, or nothing.
 
     >>> did_you_mean("web_prt", ["web_port", "web_host"])
     '; did you mean web_port?'
@@ -45,7 +45,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def unknown_attribute(owner: object, name: str, hints: Mapping[str, str]) -> AttributeError:
-    """The error for an attribute that an object or a class does not have, with what may be meant.
+    """The error for an attribute that an object or a class does not have, with a guess at the right name.
 
     ``hints`` has advice for names that users of other libraries try. A name in Java's spelling leads to Python's.
 
@@ -64,8 +64,9 @@ def unknown_attribute(owner: object, name: str, hints: Mapping[str, str]) -> Att
 def persistent_name(part: object) -> str:
     """The name under which snapshots and state folders remember an operator or a serde.
 
-    A class states the name itself, as ``persistent_name``, so that renaming the class changes nothing that lasts. Other
-    classes, such as a user's own serde, are remembered by the name of the class. A subclass has a name of its own.
+    A class may state ``persistent_name``, so that a rename of the class does not change the name in state folders.
+    Other classes, such as a user's own serde, are remembered by the name of the class. Subclasses do not inherit
+    ``persistent_name``.
 
     >>> class Prices:
     ...     persistent_name = "prices"

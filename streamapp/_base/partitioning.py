@@ -1,8 +1,8 @@
-"""Kafka's default partitioner: which partition a key belongs to.
+"""Kafka's default partitioner: the partition of a key.
 
-Every client that routes by key (producers, readers of tables, a backfill) must agree on this bit for bit, or
-the same key lives in two places. librdkafka computes it in C for records that workers write
-(``partitioner=murmur2_random``); this module is for everybody else.
+All clients that route by key must compute the same partition, or one key has rows in two partitions. Such clients are
+producers, readers of tables, and a backfill. For records that workers write, librdkafka computes the partition in C
+(``partitioner=murmur2_random``).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def murmur2(data: bytes) -> int:
 def partition_for(key: bytes, partitions: int) -> int:
     """The partition that Kafka's producers choose for a key, out of ``partitions``.
 
-    Keys without bytes have no partition of their own (producers spread them), so they are refused.
+    There must be a key: producers spread records without a key over all partitions.
 
     >>> partition_for(b"UA", 4)
     2

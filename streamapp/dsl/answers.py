@@ -38,7 +38,7 @@ def answered(
     key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
 ) -> Fixed:
-    """The step of a stream's operator; the serdes are those of the records that come to it."""
+    """The step of a stream's operator with its ``on_error``; the serdes are those of the operator's input."""
     if on_error is None:
         return Fixed(operator)
     check_on_error(on_error, name)
@@ -47,13 +47,14 @@ def answered(
         return Fixed(Guarded(operator, on_error, holds=not is_processor))
     if is_processor:
         raise TopologyError(
-            f"{name} is a processor, and what it has written and forwarded before it raises cannot be taken back: it cannot have "
-            'on_error=Retry. Put the call that may fail into map_values(on_error=Retry...) in front of it, or use "skip" or "dead_letter"'
+            f"{name} is a processor, and cannot have on_error=Retry: what a processor has written and forwarded before "
+            "an error cannot be taken back. Put the call that may fail into map_values(on_error=Retry...) in front of "
+            'the processor, or use "skip" or "dead_letter"'
         )
     if on_error.by == "topic":
         raise TopologyError(
-            f"{name} looks rows up and cannot have retry topics: use Retry.by_key(), or put a map_values(on_error=Retry.topics(...)) "
-            "behind it"
+            f"{name} looks rows up and cannot have retry topics: use Retry.by_key(), or put a "
+            "map_values(on_error=Retry.topics(...)) behind it"
         )
     keys, values = _serdes_of(on_error, context, name, key_serde, value_serde)
     store = f"{name}-parked"
@@ -75,7 +76,7 @@ def staged(
     key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
 ) -> Staged | None:
-    """The operator with retry topics, if the answer is that."""
+    """The operator with retry topics; None if ``on_error`` asks for none."""
     if not isinstance(on_error, Retry) or on_error.by != "topic" or isinstance(operator, ProcessorOperator):
         return None
     keys, values = _serdes_of(on_error, context, name, key_serde, value_serde)
@@ -91,8 +92,8 @@ def _serdes_of(
     for part, serde in (("key", keys), ("value", values)):
         if serde is None:
             raise TopologyError(
-                f"records of {name} wait for their retry, and there is no serde for their {part}s: give the Retry a {part}_serde, "
-                f"or set default_{part}_serde in the StreamsConfig that StreamsBuilder gets"
+                f"records of {name} wait for their retry, and there is no serde for their {part}s. Give the Retry "
+                f"a {part}_serde, or set default_{part}_serde in the StreamsConfig that StreamsBuilder gets"
             )
     assert keys is not None
     assert values is not None
@@ -100,7 +101,7 @@ def _serdes_of(
 
 
 def answer_of_edge(on_error: OnError | None, where: str, what: str) -> Answer | Chooser | None:
-    """The answer of a source or sink, where there is nothing to try again."""
+    """The answer of a source or sink. Raises `TopologyError` for a `Retry`: a new attempt reads the same bytes."""
     if on_error is None:
         return None
     check_on_error(on_error, where)
@@ -142,9 +143,12 @@ def answer_of_aggregation(on_error: OnError | None, where: str) -> Answer | Choo
 
 
 def refuse_answers(on_error: OnError | None, where: str) -> None:
-    """Raises `TopologyError` for an answer of an aggregation of a table, which takes old values back."""
+    """Raises `TopologyError` if an aggregation of a table has ``on_error``.
+
+    Such an aggregation subtracts the old value of a row later, also if the value was left out.
+    """
     if on_error is not None:
         raise TopologyError(
-            f"{where} cannot have on_error: a change that is left out would be taken back later, though it never went in. "
-            "Check the rows in front of it: group_by(on_error=...) leaves out the row for which it raises"
+            f"{where} cannot have on_error: a change that is left out would be taken back later, though it never went "
+            "in. Check the rows before: group_by(on_error=...) leaves out a row for which its function raises"
         )

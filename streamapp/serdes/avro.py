@@ -32,7 +32,7 @@ __all__ = ["AvroSerde", "unresolvable"]
 
 T = TypeVar("T")
 
-_BUILTIN = (bytes, date, datetime, time, Decimal, UUID)  # what Avro has by itself
+_BUILTIN = (bytes, date, datetime, time, Decimal, UUID)  # Avro has a type for each of these
 _FAILED = (
     ArithmeticError,
     AttributeError,
@@ -52,22 +52,23 @@ _IMMUTABLE = ("null", "boolean", "int", "long", "float", "double", "string", "by
 class AvroSerde(Serde[T]):
     """Avro of one schema: a byte 0, the schema's id in 4 bytes big endian, the value in Avro's binary format.
 
-    Bytes that were written with another schema are resolved to this one as Avro says (defaults, aliases,
-    promotions); the registry knows the writer's schema by its id.
+    The registry gives the writer's schema for an id. Avro's rules of schema resolution (defaults, aliases, promotions)
+    convert a value of another schema to this schema.
 
-    Records are dicts, or with ``type`` a ``msgspec.Struct`` or dataclass, whose fields are those of the
-    schema that it wants; a pydantic model or Faust Record is made of the dict. Without ``schema`` the schema follows from the type. ``fields`` names the fields to read; others are stepped over undecoded, which is
-    cheaper. Timestamps and dates are datetimes in UTC and dates; where a field of ``type`` is an int they
-    stay the number that Avro has. A record to be written has every field that the schema has no default for,
-    and no field that the schema lacks.
+    Records are dicts. With ``type`` records are objects of a ``msgspec.Struct``, dataclass, pydantic model or Faust
+    Record. The type may have fewer fields than the schema. Without ``schema`` the schema follows from the type.
+    ``fields`` names the fields to read. All other fields are stepped over undecoded, which is cheaper.
 
-    ``registry`` gives the ids; without one it is the application's (``schema_registry_url``). ``version`` pins the
-    schema that is written: a version of the subject, or ``"latest"``; nothing is registered then.
-    ``subject_strategy`` names the subject: ``topic``, ``record`` or ``topic-record``. ``references`` are schemas of other
-    subjects whose types the schema names. ``schema_id_in="header"`` writes the schema's GUID into a header of the record
-    in place of the id in front of the bytes. Both are read.
+    Timestamps are datetimes in UTC, and dates are dates. If a field of ``type`` is an int, the value is Avro's number.
+    A record to be written has every field that has no default in the schema, and no field that the schema lacks.
 
-    Raises `ConfigError` for what is not a schema and for a ``type`` that it does not fill.
+    ``registry`` gives the ids. The default is the application's registry (``schema_registry_url``). ``version`` pins
+    the schema to write: a version of the subject, or ``"latest"``. A serde with a pinned version registers nothing.
+    ``subject_strategy`` names the subject: ``topic``, ``record`` or ``topic-record``. ``references`` are schemas of
+    other subjects whose types the schema names. ``schema_id_in="header"`` writes the schema's GUID into a header of the
+    record, and no id in front of the bytes. Both forms are read.
+
+    Raises `ConfigError` if the schema is not valid, or if a required field of ``type`` is not read from the schema.
 
     >>> schema = {"type": "record", "name": "Flight", "fields": [
     ...     {"name": "carrier", "type": "string"},
@@ -155,7 +156,7 @@ class AvroSerde(Serde[T]):
         return self.registered.subject
 
     def bind(self, topic: str, is_key: bool) -> AvroSerde[T]:
-        """This serde with the topic's subject: ``<topic>-key`` or ``<topic>-value``, or what the strategy says."""
+        """A copy with the topic's subject: ``<topic>-key``, ``<topic>-value``, or the subject of the strategy."""
         subject = self.registered.subject_for(topic, is_key)
         return _rebuilt(self.registered.schema, self.type, self.fields, self.registered.arguments(subject))
 
@@ -165,7 +166,7 @@ class AvroSerde(Serde[T]):
             return self._write(value, header)
         except (*_FAILED, msgspec.MsgspecError):
             pass
-        # It fills in defaults, and says which part does not fit.
+        # The general writer fills in defaults, and its error names the part that does not fit.
         try:
             return self._write_any(self._plain(value), header)
         except (*_FAILED, msgspec.MsgspecError) as error:
@@ -185,7 +186,7 @@ class AvroSerde(Serde[T]):
         return _rebuilt, (self.registered.schema, self.type, self.fields, self.registered.arguments())
 
     def _kept_fields(self) -> list[str]:
-        """The names of the fields to read, in the order of the schema; none if it is not a record's."""
+        """The names of the fields to read, in the order of the schema; none if the schema is no record's."""
         if not isinstance(self._own, dict) or self._own.get("type") != "record":
             if self.fields is not None:
                 raise ConfigError(f"fields={list(self.fields)} needs the schema of a record")
@@ -208,7 +209,7 @@ class AvroSerde(Serde[T]):
         return kept
 
     def _first_header(self) -> bytes:
-        """The first five bytes of what this serde writes. A pinned version is written by its own schema."""
+        """The bytes in front of each written value. With a pinned version the writer is made for the pinned schema."""
         self._header, schema = self.registered.written()
         if schema != self.schema:
             own = _without_logical(schema, self._ints)
@@ -237,13 +238,13 @@ class AvroSerde(Serde[T]):
         return msgspec.to_builtins(value, builtin_types=_BUILTIN)
 
     def _reader(self, data: bytes) -> Callable[[bytes], Any]:
-        """The function for bytes that begin as these do; kept for the next ones."""
+        """The function that reads bytes with this frame (the schema's id or GUID); kept for later bytes."""
         end = frame_end(data)
         if not end:
             raise self._unreadable(
                 data,
-                "they do not begin with a byte 0 and a schema id of 4 bytes, or a byte 1 and a GUID of 16 "
-                "(is the topic Avro at all?)",
+                "they do not begin with a schema id (byte 0, 4 bytes) or GUID (byte 1, 16 bytes). "
+                "Is the topic Avro at all?",
             )
         frame = data[:end]
         known = self._readers.get(frame)
@@ -278,14 +279,18 @@ class AvroSerde(Serde[T]):
 
 
 def unresolvable(written: Schema, own: Schema) -> str | None:
-    """The reason why values of one Avro schema cannot be read by another; None: they can.
+    """The reason why values written with one Avro schema cannot be read with another; None if they can.
 
     >>> unresolvable("int", "long"), unresolvable("string", "int") is None
     (None, False)
     """
     try:
         parsed = parse(own)
-        names = [field["name"] for field in own["fields"]] if kind_of(parsed.root) == "record" else None  # type: ignore[call-overload,index]
+        names = (
+            [field["name"] for field in own["fields"]]  # type: ignore[call-overload,index]
+            if kind_of(parsed.root) == "record"
+            else None
+        )
         make_reader(parse(written), parsed, names)
     except (*_FAILED, MemoryError) as error:
         return excerpt(str(error), size=300)
@@ -293,11 +298,11 @@ def unresolvable(written: Schema, own: Schema) -> str | None:
 
 
 def _exact(schema: Any, struct: Any, attributes: Collection[str] | None) -> type | None:
-    """The class whose values are read back from Avro as they were written; None if there is none."""
+    """``struct`` if its values equal what their Avro is read back as; None otherwise (see `Serde.exact`)."""
     if attributes is None or not is_exact(struct) or not is_flat(schema):
         return None
     kinds = {field["name"]: unnulled(field["type"])[0] for field in schema["fields"]}
-    # A double makes a float of an int.
+    # A double is not exact: an int in such a field is read back as a float.
     same = all(isinstance(kind, str) and kind in _EXACT for kind in kinds.values())
     exact: type = struct
     return exact if same and kinds.keys() == set(attributes) else None
@@ -318,7 +323,7 @@ def _full_name(schema: Any) -> str | None:
 
 
 def _as_json(schema: Schema) -> Any:
-    """A copy of the schema; its text is taken too."""
+    """A copy of a schema that is given as JSON values or as text. Raises `ConfigError` if the schema is not JSON."""
     try:
         if isinstance(schema, str) and schema.lstrip()[:1] in ("{", "[", '"'):
             return json.loads(schema)
@@ -336,7 +341,7 @@ def _parsed(schema: Any, ints: Collection[str]) -> Parsed:
 
 
 def _behind_guid(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """The function for bytes behind a GUID, of one that reads behind an id."""
+    """Makes a reader of values behind a GUID from a reader of values behind an id."""
     return lambda data: read(data[GUID_BYTES - ID_BYTES :])
 
 
@@ -348,7 +353,7 @@ def _refusing(why: str) -> Callable[[bytes], Any]:
 
 
 def _without_logical(schema: Any, names: Collection[str]) -> Any:
-    """The schema of a record, with plain numbers for the fields of these names."""
+    """The schema of a record, without the logical types of the fields with these names: they stay numbers."""
     if not names or not isinstance(schema, dict) or schema.get("type") != "record":
         return schema
     fields = [

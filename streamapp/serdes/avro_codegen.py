@@ -1,7 +1,8 @@
 """Writers of flat Avro records, generated for one schema.
 
-The walk over the schema is done once, and its result is a Python function without a loop. `avro_writer` writes all that is not flat
-(see `is_flat`). The format is that of the Avro 1.11 specification, "Binary Encoding"; values are those that fastavro takes.
+One walk over the schema gives a Python function without a loop. `avro_writer` writes records that are not flat (see
+`is_flat`). The format is "Binary Encoding" of the Avro 1.11 specification. The functions take the values that fastavro
+takes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _LOGICAL = {("long", "timestamp-millis"), ("long", "timestamp-micros"), ("int", 
 
 
 def is_flat(schema: Any) -> bool:
-    """A record of primitives, enums, timestamps and dates, each of them perhaps in a union with null."""
+    """True for a record whose fields are primitives, enums, timestamps or dates, also in a union with null."""
     return (
         isinstance(schema, dict)
         and schema.get("type") == "record"
@@ -36,7 +37,11 @@ def is_flat(schema: Any) -> bool:
 def make_writer(
     schema: dict[str, Any], attributes: Mapping[str, str] | None
 ) -> Callable[[Any, bytes], bytes]:
-    """A function (record, header) -> header and Avro; the record is a dict, or has the ``attributes``."""
+    """A function (record, header) -> header and Avro.
+
+    The record is a dict; with ``attributes`` (field to attribute) an object. The function raises an exception if the
+    record has other fields than the schema, or a value does not fit.
+    """
     lines = ["def write(r, header):"]
     if attributes is None:
         lines.append(f" if len(r) != {len(schema['fields'])}: raise KeyError")
@@ -50,7 +55,7 @@ def make_writer(
         if null is None:
             lines += [f" {line}" for line in code]
         else:
-            # The branch's number is glued to the value only where there is one.
+            # b<n> is the branch's number; a<n> is the value, and is empty for null.
             lines += [f" if x is None: b{n} = {bytes([2 * null])!r}; a{n} = b''", " else:"]
             lines += [f"  b{n} = {bytes([2 * (1 - null)])!r}", *(f"  {line}" for line in code)]
             parts.append(f"b{n}")
@@ -65,7 +70,7 @@ def make_writer(
 
 
 def _kind(schema: Any) -> str | None:
-    """The primitive or logical type or 'enum', None if the schema is of another kind."""
+    """The primitive type, the logical type or 'enum'; None if a schema of this kind is not flat."""
     if isinstance(schema, str):
         return schema if schema in _PRIMITIVES else None
     if not isinstance(schema, dict):
@@ -77,7 +82,7 @@ def _kind(schema: Any) -> str | None:
 
 
 def _write_value(schema: Any, n: int, names: dict[str, Any]) -> list[str]:
-    """Lines that turn ``x`` into ``a<n>``, and for text and bytes its length into ``l<n>``."""
+    """Lines that put the Avro of ``x`` into ``a<n>``, and the length of text and bytes into ``l<n>``."""
     match _kind(schema):
         case "boolean":
             return [f"a{n} = b'\\x01' if x else b'\\x00'"]
@@ -119,7 +124,7 @@ _MORE = tuple(bytes((z & 127 | 128, z >> 7 | 128)) for z in range(1 << 14))
 
 
 def encode_long(x: int) -> bytes:
-    """A number as a varint of its zigzag form; OverflowError beyond 64 bits."""
+    """A number as a varint of its zigzag form. Raises OverflowError beyond 64 bits."""
     z = x << 1 if x >= 0 else ~(x << 1)
     if z < 16384:
         return _SMALL[z]
@@ -133,7 +138,7 @@ def encode_long(x: int) -> bytes:
 
 
 def encode_int(x: int) -> bytes:
-    """As `encode_long`; OverflowError beyond 32 bits."""
+    """The same as `encode_long`, but raises OverflowError beyond 32 bits."""
     if not -0x80000000 <= x <= 0x7FFFFFFF:
         raise OverflowError(f"{x} has more than 32 bits")
     return encode_long(x)

@@ -1,10 +1,11 @@
-"""Readers of Avro, generated for one pair of schemas: the one of the bytes and the one that is wanted.
+"""Readers of Avro, generated for one pair of schemas: the written schema of the bytes, and the wanted schema.
 
-The walk over both schemas is done once, and its result is Python functions: one without a loop for each record, one for each array, map
-and larger union. The format and the resolution are those of the Avro 1.11 specification; values are those that fastavro gives.
+One walk over both schemas gives Python functions: one function for each record, array, map and larger union. A record's
+function has no loop. Format and schema resolution are those of the Avro 1.11 specification. The functions return the
+values that fastavro returns.
 
-The bytes decide about nothing but values. Containers are at most `VALUE_DEPTH` deep; items and fields that take no bytes are at most
-`FREE_VALUES`, so that time and memory are bounded by the length of the bytes. Names out of a schema never become names in the code.
+The length of the bytes bounds time and memory. Containers are at most `VALUE_DEPTH` deep. A value has at most
+`FREE_VALUES` items and fields that take no bytes. Names in a schema never become names in the generated code.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from streamapp.serdes.types import excerpt
 __all__ = ["FREE_VALUES", "VALUE_DEPTH", "make_reader"]
 
 VALUE_DEPTH = 200
-"""Records, arrays and maps within each other. A recursive type has no limit of its own."""
+"""The most records, arrays and maps within each other. A recursive type sets no limit itself."""
 FREE_VALUES = 1_000_000
-"""Items and fields of one value that take no bytes: nulls of an array, fields with their default."""
+"""The most items and fields of one value that take no bytes: nulls of an array, fields with their default."""
 _MAX_STEPS = 20_000
-"""Fields, items and branches that are resolved for one reader."""
+"""The most fields, items and branches that are resolved for one reader."""
 
 _PROMOTED: dict[tuple[str, str], str] = {
     ("int", "long"): "v{n}",
@@ -48,7 +49,7 @@ _PROMOTED: dict[tuple[str, str], str] = {
     ("bytes", "string"): "v{n}.decode()",
 }
 
-# The first byte, the second, and a function for the rest: most numbers have one or two.
+# Most numbers have one byte or two: these are read inline, longer numbers by a function.
 _VARINT = (
     "n = d[p]; p += 1",
     "if n > 127:",
@@ -81,11 +82,12 @@ def make_reader(
 ) -> Callable[[bytes], Any]:
     """A function from Confluent-framed bytes of the schema ``written`` to values of the schema ``wanted``.
 
-    With ``fields`` a record has only these, or ``cls`` is made of them with ``attributes`` as keywords; other fields are stepped over
-    without being decoded, and what follows the last one is not looked at. Otherwise the value has to be all of the bytes.
+    With ``fields`` a record has only these fields. All other fields are stepped over undecoded, and bytes behind the
+    last of ``fields`` are not looked at. Otherwise bytes that follow the value are an error. With ``cls`` and
+    ``attributes`` (field to keyword) the function returns an object of ``cls`` instead of a dict.
 
-    Raises `SchemaRefused` if no bytes of the one could be read as the other. The function raises ValueError, LookupError, OverflowError
-    or struct.error for bytes that cannot.
+    Raises `SchemaRefused` if no bytes of ``written`` can be read as ``wanted``. The function raises ValueError,
+    LookupError, OverflowError or struct.error for bytes that it cannot read.
     """
     return _Compiler(written, wanted).reader(fields, cls, attributes)
 
@@ -124,7 +126,7 @@ class _Compiler:
         return self._names["read"]  # type: ignore[no-any-return]
 
     def _value(self, w: Any, r: Any, n: int) -> list[str]:
-        """Lines that read a value of ``w`` as ``r`` into ``v<n>``; r None: they step over it."""
+        """Lines that read a value of ``w`` as ``r`` into ``v<n>``. If ``r`` is None, the lines step over the value."""
         self._steps += 1
         if self._steps > _MAX_STEPS:
             raise SchemaRefused(f"to resolve the schemas takes more than {_MAX_STEPS:,} steps")
@@ -167,10 +169,10 @@ class _Compiler:
         ]
 
     def _matching(self, w: Any, r: Any) -> Any:
-        """The schema for reading a value of ``w``: ``r``, or the first branch that takes ``w`` if ``r`` is a union."""
+        """The schema that reads a value of ``w``: ``r``, or the first branch of the union ``r`` that takes ``w``."""
         r = self._wanted.follow(r)
         if kind_of(w) == "union":
-            return r  # each of its branches finds its own
+            return r  # each branch of w finds a branch of r
         for branch in r if isinstance(r, list) else [r]:
             branch = self._wanted.follow(branch)
             if self._takes(w, branch):
@@ -200,7 +202,11 @@ class _Compiler:
             raise SchemaRefused(f"{_named(w)} is written and {_named(r)} is wanted")
 
     def _function(self, kind: str, w: Any, r: Any) -> str:
-        """The name of a function ``(d, p, k, s) -> value, p``, or ``-> p`` that steps over. It may call itself."""
+        """The name of a function ``(d, p, k, s) -> value, p``, or ``-> p`` if the function steps over a value.
+
+        ``d`` are the bytes, ``p`` is the position, ``k`` the depth that is left, ``s`` a list with the rest of
+        `FREE_VALUES`. The function of a recursive type calls itself.
+        """
         key = (id(w), None if r is None else id(r))
         known = self._functions.get(key)
         if known is not None:
@@ -216,7 +222,8 @@ class _Compiler:
             else:
                 lines += self._items(kind, w, r)
         except _Unresolvable as error:
-            lines = [self._refuse(error)]  # others may call it already: perhaps no value ever gets here
+            # Generated code may already call this function. The error comes only if a value gets here.
+            lines = [self._refuse(error)]
         self._sources.append("\n".join([f"def {name}(d, p, k, s):", *(f" {line}" for line in lines)]))
         return name
 
@@ -228,7 +235,7 @@ class _Compiler:
         cls: Callable[..., Any] | None,
         attributes: Mapping[str, str] | None,
     ) -> list[str]:
-        """Lines that read a record into ``made``: the written fields in order, then the defaults of all others."""
+        """Lines that read a record into ``made``: the written fields in order, then defaults for missing fields."""
         wanted = {field["name"]: field for field in r["fields"] if kept is None or field["name"] in kept}
         aliases = {alias: field for field in wanted.values() for alias in field.get("aliases") or ()}
         found: dict[str, int] = {}
@@ -292,7 +299,7 @@ class _Compiler:
         return [*_LENGTH, f"if n >= {2 * len(w)}: no_branch(n)", f"return {later}[n >> 1](d, p, k, s)"]
 
     def _late_table(self, functions: list[str]) -> str:
-        """The name of a tuple of functions that are defined before it is read."""
+        """The name of a tuple of functions. The tuple's source comes behind the sources of the functions."""
         name = f"t{len(self._sources)}"
         self._sources.append(f"{name} = ({''.join(f'{function}, ' for function in functions)})")
         return name
@@ -330,7 +337,7 @@ class _Compiler:
         ]
 
     def _is_free(self, schema: Any) -> bool:
-        """True if a value may take no bytes at all, also for a type that contains itself and has no way out."""
+        """True if a value may take no bytes at all. A type that always contains itself counts as free, too."""
         schema = self._written.follow(schema)
         kind = kind_of(schema)
         if kind == "null":
@@ -384,7 +391,7 @@ class _Compiler:
         return list(_SKIP_VARINT)
 
     def _symbols(self, w: Any, r: Any, n: int) -> list[str]:
-        """Lines that keep the writer's symbols that the reader has. The reader's default replaces all others."""
+        """Lines that keep symbols that the reader's enum has, and replace all others by the reader's default."""
         if set(w["symbols"]) <= set(r["symbols"]):
             return []
         known = {symbol: symbol for symbol in r["symbols"]}
@@ -402,7 +409,7 @@ class _Compiler:
 
 
 class _Unresolvable(SchemaRefused):
-    """A value of one type cannot be read as another. In a union that says something about one branch only."""
+    """A value of one type cannot be read as another. In a union the error refuses a single branch."""
 
 
 def _named(schema: Any) -> str:
@@ -411,7 +418,7 @@ def _named(schema: Any) -> str:
 
 def _varint(d: bytes, p: int, n: int, b: int) -> tuple[int, int]:
     """A varint whose first two bytes were ``n`` and ``b``, and the position after it."""
-    n += (b << 7) - 0x4080  # without the two bits that say that more follows
+    n += (b << 7) - 0x4080  # removes the two bits that mean: another byte follows
     shift = 14
     while True:
         b = d[p]

@@ -29,11 +29,11 @@ __all__ = [
 ]
 
 MAX_DEPTH = 200
-"""Levels of JSON in a schema; a record in a record is three of them."""
+"""The most levels of JSON in a schema. A record in a record takes three levels."""
 MAX_VALUES = 20_000
-"""JSON values in a schema; a field is about four of them."""
+"""The most JSON values in a schema. A field takes about four values."""
 MAX_PRECISION = 4_000
-"""Digits of a decimal. The time to convert one grows with their square."""
+"""The most digits of a decimal. The time to convert a decimal grows with the square of its digits."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH_DAY = date(1970, 1, 1).toordinal()
@@ -52,15 +52,15 @@ _LOGICAL = {
     ("fixed", "decimal"),
 }
 _RESERVED = {"__fastavro_parsed", "__named_schemas"}
-"""Marks of a schema that fastavro has parsed: with them it checks nothing."""
+"""Keys of a schema that fastavro has parsed. fastavro does not check a schema with these keys."""
 
 
 class SchemaRefused(ValueError):
-    """A schema is none, or too deep or large to be read in bounded time."""
+    """The schema is not valid Avro, or too deep or too large for a bounded time."""
 
 
 class Parsed(NamedTuple):
-    """A schema with full names, and its named types by them."""
+    """A schema with full names, and its named types by full name."""
 
     root: Any
     names: dict[str, Any]
@@ -73,7 +73,7 @@ class Parsed(NamedTuple):
 
 
 def parse(schema: Any) -> Parsed:
-    """Checks a schema, and completes its names; raises `SchemaRefused`. The time is bounded for any JSON.
+    """Checks a schema, and completes its names. The time is bounded for any JSON. Raises `SchemaRefused`.
 
     >>> parse({"type": "array", "items": "int"}).root["items"]
     'int'
@@ -90,7 +90,7 @@ def parse(schema: Any) -> Parsed:
 
 
 def kind_of(schema: Any) -> str:
-    """The logical type if it is one that is converted, else the type: 'union', 'record', 'int' ..."""
+    """The logical type if streamapp converts its values, else the type: 'union', 'record', 'int' ..."""
     if isinstance(schema, str):
         return schema
     if isinstance(schema, list):
@@ -105,7 +105,10 @@ def kind_of(schema: Any) -> str:
 
 
 def unnulled(schema: Any) -> tuple[Any, int | None]:
-    """The schema without its null, and which branch null is (None: it is no union of null and one other)."""
+    """The schema without null, and the index of the null branch.
+
+    The index is None if the schema is not a union of null and one other type.
+    """
     if isinstance(schema, list) and len(schema) == 2 and "null" in schema:
         null = schema.index("null")
         return schema[1 - null], null
@@ -113,7 +116,10 @@ def unnulled(schema: Any) -> tuple[Any, int | None]:
 
 
 def decimal_reader(schema: dict[str, Any]) -> Callable[[bytes], Decimal]:
-    """A function from a decimal's bytes to the decimal; ValueError for more digits than the schema's precision."""
+    """A function from a decimal's bytes to the decimal.
+
+    The function raises ValueError for more digits than the schema's precision.
+    """
     digits, scale = min(schema["precision"], MAX_PRECISION), schema.get("scale") or 0
     limit = 10**digits
 
@@ -128,9 +134,9 @@ def decimal_reader(schema: dict[str, Any]) -> Callable[[bytes], Decimal]:
 
 
 def default_of(parsed: Parsed, schema: Any, default: Any) -> Any:
-    """A field's default, JSON in the schema, as the value that bytes of the type are read as.
+    """The value of a field's default, which is JSON in the schema (Avro 1.11, "Complex Types", "Records").
 
-    Raises ValueError, TypeError or KeyError if it is none. (Avro 1.11, "Complex Types", "Records")
+    Raises ValueError, TypeError or KeyError if the default does not fit the type.
     """
     schema = parsed.follow(schema)
     kind = kind_of(schema)
@@ -199,7 +205,10 @@ def _is(kind: Any, value: Any) -> Any:
 
 
 def check_size(schema: Any) -> None:
-    """Raises `SchemaRefused` for JSON that is too deep or large for a schema. Nothing may recurse into one before this."""
+    """Raises `SchemaRefused` for JSON that is too deep or too large for a schema.
+
+    Call `check_size` before any function that recurses into a schema.
+    """
     waiting, count = [(schema, 1)], 1
     while waiting:
         value, depth = waiting.pop()
@@ -214,7 +223,7 @@ def check_size(schema: Any) -> None:
 
 
 def _check(schema: Any) -> None:
-    """Refuses schemas that fastavro takes and Avro does not."""
+    """Refuses schemas that fastavro accepts although they are not valid Avro."""
     if isinstance(schema, str):
         return
     if isinstance(schema, list):

@@ -27,10 +27,11 @@ _SCALARS: dict[type, Any] = {
 
 
 def avro_schema_of(type_: Any) -> Any:
-    """The Avro schema of a Struct or dataclass; a field with None in its type is a union with null in front.
+    """The Avro schema of a Struct or dataclass.
 
-    An int is a long, a float a double, a datetime a timestamp in microseconds. Raises `ConfigError` for types without
-    one schema: decimals (their precision is not known), several types in a union, values of any type.
+    A field with None in its type is a union with null in front. An int is a long, a float a double, a datetime a
+    timestamp in microseconds. Raises `ConfigError` for types without a single schema: decimals (their precision is not
+    known), several types in a union, values of any type.
 
     >>> import msgspec
     >>> class Flight(msgspec.Struct):
@@ -76,11 +77,12 @@ class _Types:
         if type(info) in _SCALARS:
             return _SCALARS[type(info)]
         raise ConfigError(
-            f"no Avro schema follows from {where}: {type(info).__name__} stands for none, or for several; give the serde a schema"
+            f"no Avro schema follows from {where}: {type(info).__name__} stands for none, or for several; "
+            "give the serde a schema"
         )
 
     def _named(self, cls: type) -> str | None:
-        """The name of a type that was defined before; None: this is its first place."""
+        """The name of a type that the schema has already defined; None at the type's first place."""
         known = self._known.setdefault(cls.__name__, cls)
         if known is not cls:
             raise ConfigError(f"two types have the name {cls.__name__}: give the serde a schema")
@@ -98,7 +100,7 @@ class _Types:
             if default is NODEFAULT and field.default_factory in (list, dict):
                 default = field.default_factory()
             if isinstance(schema, list) and default not in (None, NODEFAULT):
-                each["type"] = [*reversed(schema)]  # a default is of the first branch
+                each["type"] = [*reversed(schema)]  # Avro takes a default for the first branch
             if default is not NODEFAULT:
                 each["default"] = _default(default, f"{cls.__name__}.{field.name}")
             made.append(each)

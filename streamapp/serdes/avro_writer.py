@@ -1,8 +1,12 @@
-"""Writers of Avro for any schema, and for a flat record's defaults and errors; `avro_codegen` writes what is flat and whole.
+"""Writers of Avro for any schema.
 
-A union takes the first branch that can be written, of records the one with the most fields of the value, and of float and double the
-double (as fastavro chooses). Each value is tried once for each branch, so that no value takes more time than its size times the schema's.
-Containers are at most `VALUE_DEPTH` deep, which also ends a value that contains itself.
+`avro_codegen` writes flat records that have all fields. These writers write all other values, fill in defaults, and
+name the part of a value that does not fit.
+
+A union takes the first branch that can be written. Among records a union takes the branch with the most fields of the
+value, and double comes before float (as fastavro chooses). A value is tried once for each branch. The time is therefore
+at most the size of the value times the size of the schema. Containers are at most `VALUE_DEPTH` deep. This limit also
+refuses a value that contains itself.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ __all__ = ["make_any_writer"]
 Put = Callable[[bytes], None]
 Write = Callable[[Any, Put, int, "Tried"], None]
 Tried = dict[tuple[int, int], "bytes | str"]
-"""Attempts to write a value (its id) as a branch (its writer's id) in one call: bytes, or the reason of a misfit."""
+"""Attempts of one call, by the id of the value and the id of the branch's writer: bytes, or the reason of a misfit."""
 
 _FAILED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error)
 _CONTAINERS = ("record", "array", "map")
@@ -34,11 +38,11 @@ _LOCAL = EPOCH.replace(tzinfo=None)
 _FLOAT, _DOUBLE = struct.Struct("<f").pack, struct.Struct("<d").pack
 _NOTHING = object()
 _REASON = 300
-"""Characters of a reason to which no more are added."""
+"""The length in characters from which a reason no longer gets the names of outer parts."""
 
 
 class _TooDeep(Exception):
-    """No other branch is tried."""
+    """The value is too deep. A union does not try another branch after this error."""
 
 
 def make_any_writer(parsed: Parsed) -> Callable[[Any, bytes], bytes]:
@@ -86,7 +90,7 @@ class _Compiler:
     def _record(self, schema: Any) -> Write:
         known = self._records.get(schema["name"])
         if known is not None:
-            return known[0] if known else lambda *args: known[0](*args)  # of a type that contains itself
+            return known[0] if known else lambda *args: known[0](*args)  # for a type that contains itself
         made = self._records[schema["name"]] = []
         fields: list[tuple[str, Write, Any]] = []
         for field in schema["fields"]:
@@ -96,7 +100,7 @@ class _Compiler:
                 try:
                     default = default_of(self._parsed, field["type"], field["default"])
                 except _FAILED:
-                    default = field["default"]  # writing says what is wrong
+                    default = field["default"]  # the error comes when a record needs this default
             fields.append((field["name"], write_field, default))
         names = frozenset(name for name, _, _ in fields)
         required = frozenset(name for name, _, default in fields if default is _NOTHING)
@@ -200,13 +204,13 @@ def _reason(error: Exception) -> str:
 
 
 def _at(part: str, error: Exception) -> ValueError:
-    """The error of a part; of deep values the outer parts are not named."""
+    """The error of a part of a value, with the part's name in front unless the reason is already long."""
     why = _reason(error)
     return ValueError(f"{part}: {why}" if len(why) < _REASON else why)
 
 
 def _quickly(write_flat: Callable[[Any, bytes], bytes], write: Write) -> Write:
-    """``write`` for a flat record, where it is whole by a function without a loop."""
+    """A writer of flat records that tries ``write_flat``, a function without a loop, and falls back to ``write``."""
 
     def write_record(value: Any, put: Put, k: int, tried: Tried) -> None:
         if k == 0:
@@ -232,7 +236,7 @@ def _array(write_item: Write, encode: Callable[[Any], bytes] | None) -> Write:
                     put(b"".join([encode(item) for item in value]) + b"\0")
                     return
                 except _FAILED:
-                    pass  # the loop says which item
+                    pass  # the loop below names the item
             for n, item in enumerate(value):
                 try:
                     write_item(item, put, k - 1, tried)
@@ -273,7 +277,7 @@ def _is_list(value: Any) -> bool:
 
 
 def _could_be(kind: str, schema: Any) -> Callable[[Any], bool]:
-    """A function that is True if a value may be of this branch, as far as one look says."""
+    """A function that is True if a value may be of this branch, judged without a look at its parts."""
     classes: dict[str, Any] = {
         "boolean": bool,
         "string": str,
@@ -311,7 +315,7 @@ def _could_be(kind: str, schema: Any) -> Callable[[Any], bool]:
 
 
 def _encoder(kind: str, schema: Any) -> Callable[[Any], bytes]:
-    """A function from a value of a type without parts to its bytes."""
+    """A function from values to bytes, for a type that is no record, union, array or map."""
     match kind:
         case "null":
             return _null
@@ -382,7 +386,7 @@ def _fixed(data: bytes, schema: Any) -> bytes:
 
 def _decimal(value: Any, schema: Any) -> bytes:
     if not isinstance(value, Decimal):
-        return _bytes(value)  # the number without its point, as Avro has it
+        return _bytes(value)  # bytes are the unscaled number, as Avro writes it
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise ValueError(f"Avro has no decimal {value}")

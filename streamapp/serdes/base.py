@@ -1,4 +1,4 @@
-"""The port that turns values into bytes and back."""
+"""The port of serdes, which turn values into bytes and back."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ T = TypeVar("T")
 
 
 class Serde(Generic[T]):
-    """Bytes from values and values from bytes.
+    """A pair of functions: values to bytes, and bytes to values.
 
-    ``serialize`` and ``deserialize`` are never called with None: a null key or value has no bytes. Either may
-    be a plain function set on the instance (a C function is fastest: the engine calls them once a record).
-    Both raise `SerializationError` for what they cannot convert.
+    ``serialize`` and ``deserialize`` are never called with None, because a null key or value has no bytes. Both raise
+    `SerializationError` for an argument that they cannot convert. Each may be a plain function that is set on the
+    instance. A C function is fastest: the engine calls both once a record.
 
-    ``immutable`` says that a deserialized value cannot change in place and is hashable. The engine keeps such
-    values as objects between commits; all others it keeps as bytes, so that an aggregator may change its argument.
+    ``immutable`` means: a deserialized value cannot change in place and is hashable. The engine keeps such values as
+    objects between commits. All other values are kept as bytes, so that an aggregator may change its argument.
 
-    ``exact`` is a class whose instances equal what their bytes are read back as, to the type of each field (None: there is none, or it is not
-    known). An aggregation goes on with such a result itself instead of reading it back.
+    ``exact`` is a class whose objects are equal after they were written and read back, to the type of each field. None
+    means that no such class is known. An aggregation uses an ``exact`` result directly, and does not read it back.
 
-    State folders remember a serde by the name of its class; a serde with another name is refused for state that is there. A class that is
-    renamed keeps its state with ``persistent_name = "OldName"`` in its body.
+    State folders remember a serde by the name of its class. A state folder refuses a serde with another name. A
+    renamed class keeps its state with ``persistent_name = "OldName"`` in its body.
 
-    ``framed`` says that the bytes begin with the id of their schema. Records may then have the id in a header instead
-    (Confluent's ``__key_schema_id``, ``__value_schema_id``): whoever reads the record puts the id in front of the bytes.
-    ``header_bytes`` is the number of bytes in front that go into such a header when a record is written.
+    ``framed`` means: the bytes begin with the id of their schema. A record may have the id in a header instead
+    (Confluent's ``__key_schema_id``, ``__value_schema_id``). The reader of the record puts the id in front of the
+    bytes. ``header_bytes`` is the number of leading bytes that go into such a header when a record is written.
 
-    A serde has to survive pickling: Spark ships topologies to its executors.
+    A serde has to survive pickling, because Spark sends topologies to its executors.
     """
 
     immutable: bool = False
@@ -43,17 +43,19 @@ class Serde(Generic[T]):
     deserialize: Callable[[bytes], T]
 
     def decoder(self) -> Callable[[bytes], T]:
-        """``deserialize``, or a function in C that gives the same for all bytes that can be read, and raises anything for others: who gets
-        an error from it asks ``deserialize`` for the one to show."""
+        """``deserialize``, or a function in C that returns the same values.
+
+        The function may raise any exception. The caller then calls ``deserialize``, which raises the error for users.
+        """
         return self.deserialize
 
     def bind(self, topic: str, is_key: bool) -> Serde[T]:
-        """This serde for one topic; a serde that asks a schema registry returns one with its subject set."""
+        """This serde for one topic. A serde with a schema registry returns a copy with the topic's subject."""
         return self
 
 
 def check_serde(serde: Any, what: str) -> None:
-    """Raises `ConfigError` for what is not a serde; a forgotten pair of brackets is what it is mostly.
+    """Raises `ConfigError` if ``serde`` is no serde, for example a class without brackets.
 
     >>> from streamapp import StringSerde
     >>> check_serde(StringSerde, "key_serde of table flights")

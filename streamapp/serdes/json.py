@@ -1,4 +1,4 @@
-"""JSON, of plain values or of types."""
+"""A serde for JSON, of plain values or of typed objects."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 class JsonSerde(Serde[T]):
     """JSON in UTF-8, without spaces and with non-ASCII characters as they are.
 
-    Without a ``type`` values are dicts, lists, strings, numbers, booleans and None. With one (a
-    ``msgspec.Struct``, dataclass, TypedDict, NamedTuple, or builtins such as ``dict[str, int]``) they are
-    checked against it and made of it when they are read.
+    Without ``type`` values are dicts, lists, strings, numbers, booleans and None. With ``type`` the reader checks the
+    JSON and makes an object of the type. The type is a ``msgspec.Struct``, dataclass, TypedDict, NamedTuple, or a
+    builtin such as ``dict[str, int]``.
 
-    Equal values have equal bytes, so they can be keys: the keys of dicts are sorted, the fields of types
-    are in the order of their definition. JSON has no NaN and no infinity; they become null.
+    Equal values have equal bytes, so that values can be keys. The keys of dicts are sorted. The fields of types are in
+    the order of their definition. JSON has no NaN and no infinity: both become null.
 
     >>> serde = JsonSerde()
     >>> serde.serialize({"dest": "ZÜR", "delay": [2, 0.5]}).decode()
@@ -68,11 +68,11 @@ class JsonSerde(Serde[T]):
     def deserialize(self, data: bytes) -> T:
         try:
             return self._decode(data)  # type: ignore[no-any-return]
-        except Exception as error:  # a type of the application's may raise anything
+        except Exception as error:  # a type of the application may raise any exception
             raise self._unreadable(data, error) from error
 
     def decoder(self) -> Callable[[bytes], T]:
-        # A subclass, or somebody who sets it on an instance, may have another.
+        # A subclass or an instance may have a deserialize of its own.
         own = getattr(self.deserialize, "__func__", None) is JsonSerde.deserialize
         return self._decode if own else self.deserialize
 

@@ -1,4 +1,4 @@
-"""JSON in Confluent's framing, checked against a JSON Schema."""
+"""A serde for JSON in Confluent's framing, checked against a JSON Schema."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ __all__ = ["JsonSchemaSerde"]
 T = TypeVar("T")
 
 _NO_BASE = "http://streamapp.invalid/"
-"""The address that a schema without ``$id`` has."""
+"""The ``$id`` of a schema that has none, against which relative names of references are resolved."""
 
 
 class JsonSchemaSerde(Serde[T]):
     """JSON of one schema: a byte 0, the schema's id in 4 bytes big endian, the value as UTF-8.
 
-    Values are what `JsonSerde` reads and writes: plain ones, or with ``type`` a ``msgspec.Struct``, dataclass,
+    Values are those of `JsonSerde`: plain values, or with ``type`` objects of a ``msgspec.Struct``, dataclass,
     TypedDict, NamedTuple, pydantic model or Faust Record. Without ``schema`` the schema follows from the type.
 
-    Values are checked against the schema when they are written and read; ``validate=False`` leaves both checks out,
-    which is cheaper. Reading needs the serde's own schema only. ``registry``, ``subject_strategy``, ``version`` and
-    ``schema_id_in`` are those of `AvroSerde`. ``references`` are schemas of other subjects, by the name that a ``$ref`` has. Raises `ConfigError` for what is no JSON Schema. Needs the extra ``schemas`` to validate.
+    Values are checked against the schema when they are written and read. ``validate=False`` leaves both checks out,
+    which is cheaper. Reading needs the serde's own schema only, not the writer's. ``registry``, ``subject_strategy``,
+    ``version`` and ``schema_id_in`` are those of `AvroSerde`. ``references`` are schemas of other subjects, by the name
+    that a ``$ref`` has. Raises `ConfigError` if the schema is no JSON Schema. To validate needs the extra ``schemas``.
 
     >>> import msgspec
     >>> class Flight(msgspec.Struct):
@@ -107,7 +108,7 @@ class JsonSchemaSerde(Serde[T]):
         return self.registered.subject
 
     def bind(self, topic: str, is_key: bool) -> JsonSchemaSerde[T]:
-        """This serde with the topic's subject: ``<topic>-key`` or ``<topic>-value``, or what the strategy says."""
+        """A copy with the topic's subject: ``<topic>-key``, ``<topic>-value``, or the subject of the strategy."""
         subject = self.registered.subject_for(topic, is_key)
         return _rebuilt(self.schema, self.type, self.validate, self.registered.arguments(subject))
 
@@ -119,7 +120,8 @@ class JsonSchemaSerde(Serde[T]):
                 self._check(msgspec.json.decode(data))
             except Exception as error:
                 raise SerializationError(
-                    f"{excerpt(value)} does not fit {self._name} ({self.subject}): {excerpt(str(error), size=500)}"
+                    f"{excerpt(value)} does not fit {self._name} ({self.subject}): "
+                    f"{excerpt(str(error), size=500)}"
                 ) from error
         return header + data
 
@@ -127,8 +129,8 @@ class JsonSchemaSerde(Serde[T]):
         end = frame_end(data)
         if not end:
             raise SerializationError(
-                f"cannot read {self._name} from {len(data)} bytes {excerpt(data)}: they do not begin with a byte 0 and a "
-                "schema id of 4 bytes, or a byte 1 and a GUID of 16 (is the topic JSON without schema? then take JsonSerde)"
+                f"cannot read {self._name} from {len(data)} bytes {excerpt(data)}: they do not begin with a schema id "
+                "(byte 0, 4 bytes) or GUID (byte 1, 16 bytes). If the topic is JSON without schema, take JsonSerde"
             )
         try:
             body = data[end:]
@@ -142,7 +144,7 @@ class JsonSchemaSerde(Serde[T]):
         return _rebuilt, (self.schema, self.type, self.validate, self.registered.arguments())
 
     def _first_header(self) -> bytes:
-        """The first five bytes of what this serde writes. A pinned version is what values are checked against."""
+        """The bytes in front of each written value. With a pinned version values are checked against its schema."""
         self._header, schema = self.registered.written()
         if schema != self.schema and self.validate:
             self._check = _validator(schema, self._referenced)
@@ -155,7 +157,8 @@ class JsonSchemaSerde(Serde[T]):
         except StreamsError as unknown:
             why = f"; their schema is not known: {unknown}"
         return SerializationError(
-            f"cannot read {self._name} from {len(data)} bytes {excerpt(data)}: {excerpt(str(error), size=500)}{why}"
+            f"cannot read {self._name} from {len(data)} bytes {excerpt(data)}: "
+            f"{excerpt(str(error), size=500)}{why}"
         )
 
 
@@ -196,7 +199,7 @@ def _derived(type_: Any) -> Any:
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"no JSON Schema follows from {type_!r}: {error}") from error
     name = schema.get("$ref", "").rpartition("/")[2]
-    if name in parts:  # a record at the top, as other languages write it
+    if name in parts:  # other languages write a record at the top, not a $ref
         schema = parts[name] if _refers_to(parts, name) else parts.pop(name)
     return {**schema, "$defs": parts} if parts else schema
 
@@ -220,7 +223,7 @@ def _validator(schema: Any, referenced: Mapping[str, Any]) -> Callable[[Any], No
     import jsonschema_rs
 
     if referenced and isinstance(schema, dict):
-        schema = {"$id": _NO_BASE, **schema}  # relative names need a base
+        schema = {"$id": _NO_BASE, **schema}  # the validator resolves relative names against $id
     base = str(schema.get("$id", "")) if isinstance(schema, dict) else ""
 
     def retrieve(uri: str) -> Any:

@@ -30,7 +30,7 @@ _SIZES: dict[type[Serde[Any]], int] = {
     DoubleSerde: 8,
     UUIDSerde: 36,
 }
-"""Of the serdes whose bytes Kafka writes without their length."""
+"""The length of an item in bytes, for the serdes whose items Kafka writes without their length."""
 _CONSTANT, _VARIABLE = 0, 1
 _NULL = -1
 _INT = struct.Struct(">i")
@@ -38,10 +38,11 @@ _NULL_ITEM = _INT.pack(_NULL)
 
 
 class ListSerde(Serde[list[T | None]]):
-    """A list whose items the inner serde writes, as Kafka's ``ListSerializer``; an item may be None.
+    """A list whose items the inner serde writes, as Kafka's ``ListSerializer``. An item may be None.
 
-    A byte says whether all items are equally long. If so (numbers and UUIDs) the positions of the null ones follow, the number of
-    items, and the items that are not null; else the number of items, and each behind its length, -1 for null. Numbers take 4 bytes.
+    The first byte is 0 if all items have the same length (numbers and UUIDs), else 1. After 0 come the number and the
+    positions of null items, the number of items, and the items that are not null. After 1 come the number of items, and
+    each item behind its length (-1 for null). Lengths, numbers and positions take 4 bytes.
 
     >>> from streamapp import StringSerde
     >>> ListSerde(StringSerde()).serialize(["JFK", None])

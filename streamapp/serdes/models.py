@@ -1,4 +1,7 @@
-"""Classes of other libraries as values: pydantic's models, Faust's Records, messages of Protobuf. None of them is imported."""
+"""Classes of other libraries as values: pydantic's models, Faust's Records, messages of Protobuf.
+
+The module does not import pydantic or Faust. Attributes tell their classes.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import operator
 import types
 import typing
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import msgspec
@@ -19,7 +23,7 @@ __all__ = ["as_struct", "is_model", "is_pydantic", "maker_of", "plain_of", "reco
 
 
 def is_model(type_: Any) -> bool:
-    """Tells models of pydantic and Records of Faust."""
+    """True for models of pydantic and Records of Faust."""
     return is_pydantic(type_) or _is_faust(type_)
 
 
@@ -32,7 +36,7 @@ def _is_faust(type_: Any) -> bool:
 
 
 def plain_of(value: Any) -> Any:
-    """A message, model or Record as a dict, Records inside it too; every other value itself."""
+    """A message, model or Record as a dict, also with the Records inside; every other value unchanged."""
     kind = type(value)
     if hasattr(kind, "DESCRIPTOR") and hasattr(kind, "SerializeToString"):
         from google.protobuf.json_format import MessageToDict
@@ -54,15 +58,15 @@ def _without_records(value: Any) -> Any:
 
 
 def maker_of(model: Any) -> Callable[[Any], Any]:
-    """The function that makes a model or Record of a dict."""
+    """The function that makes a model or Record from a dict."""
     made: Callable[[Any], Any] = model.model_validate if is_pydantic(model) else model.from_data
     return made
 
 
 def as_struct(model: Any) -> Any:
-    """A Struct with the name, the fields and the defaults of a model or Record: a schema follows from it.
+    """A Struct with the name, the fields and the defaults of a model or Record, from which a schema follows.
 
-    A Record's default None makes the field optional, as Faust takes it.
+    A default of None makes the field of a Record optional, as in Faust.
     """
     if is_pydantic(model):
         fields = [
@@ -83,16 +87,16 @@ def as_struct(model: Any) -> Any:
 
 
 def _kept(default: Any) -> Any:
-    """A default that a Struct takes; one that can change is made anew for each."""
+    """A default in the form that a Struct takes: msgspec refuses a list, dict or set that is not empty as a value."""
     return (
         default
         if not default or not isinstance(default, list | dict | set)
-        else msgspec.field(default_factory=lambda: default)
+        else msgspec.field(default_factory=lambda: deepcopy(default))
     )
 
 
 def shape_of(type_: Any) -> Any:
-    """The Struct or dataclass that has the fields of a type: the type itself, or one made after a model or Record."""
+    """The Struct or dataclass with the fields of a type: the type itself, or a Struct for a model or Record."""
     if not is_model(type_):
         return type_
     try:
@@ -102,7 +106,7 @@ def shape_of(type_: Any) -> Any:
 
 
 def record_shape(type_: Any) -> Any:
-    """The Struct or dataclass with the fields of a type; None for other types, and for models that no Struct can follow."""
+    """The same as `shape_of`, but None for a type without fields and for a model that cannot become a Struct."""
     try:
         shape = shape_of(type_)
         return shape if record_fields(shape) is not None and mi.type_info(shape) else None

@@ -1,6 +1,7 @@
 """Serdes for strings, numbers, bytes and other single values, in the formats of Kafka's own serializers.
 
-All of them are plain functions on their class: the engine looks them up once and calls them once a record.
+``serialize`` and ``deserialize`` are plain functions on their class. The engine looks both up once, and calls them once
+a record.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def _cannot_deserialize(expected: str, data: Any) -> SerializationError:
 
 
 def _packed(format: str, value: str, data: str) -> tuple[Any, Any]:
-    """``serialize`` and ``deserialize`` of one number; ``value`` and ``data`` say what they expect."""
+    """``serialize`` and ``deserialize`` of one number; ``value`` and ``data`` name the expected input in errors."""
     packed = struct.Struct(format)
     pack, unpack = packed.pack, packed.unpack
 
@@ -140,7 +141,7 @@ class LongSerde(Serde[int]):
 class FloatSerde(Serde[float]):
     """An IEEE 754 single in 4 bytes, big endian, as Kafka's ``FloatSerializer``.
 
-    A float of Python's has twice the digits: what is read back is the nearest single. What is beyond all of them raises
+    A float of Python has 64 bits, so that the nearest single is read back. A float beyond the range of singles raises
     `SerializationError`.
 
     >>> FloatSerde().deserialize(FloatSerde().serialize(0.1))
@@ -227,7 +228,7 @@ class UUIDSerde(Serde[UUID]):
 
 
 class VoidSerde(Serde[None]):
-    """For a key or value that is always null, as Kafka's ``VoidSerializer``: anything else is an error.
+    """The serde of a key or value that is always null, as Kafka's ``VoidSerializer``; any other value is an error.
 
     >>> VoidSerde().serialize("something")
     Traceback (most recent call last):

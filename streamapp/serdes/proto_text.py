@@ -1,4 +1,4 @@
-"""Text of .proto files: written from a descriptor for registries, and looked through for the names of messages."""
+"""The text of .proto files: written from a descriptor for registries, and searched for the names of messages."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ __all__ = ["message_at", "proto_text"]
 
 _MOST_CHARACTERS = 2**20
 _DEEPEST = 64
-# Comments and texts need no end: to look for one that is not there, from each of their beginnings, takes quadratic time.
+# Comments and texts match without an end, too. A search for missing ends from each begin would take quadratic time.
 _TOKEN = re.compile(
     r'//[^\n]*|/\*(?:.*?\*/|.*)|"(?:[^"\\\n]|\\.)*"?|\'(?:[^\'\\\n]|\\.)*\'?|[\w.]+|[{};]|\S', re.DOTALL
 )
-_TYPES = "double float int64 uint64 int32 fixed64 fixed32 bool string group message bytes uint32 enum sfixed32 sfixed64 sint32 sint64"
+_TYPES = (
+    "double float int64 uint64 int32 fixed64 fixed32 bool string group message bytes uint32 enum "
+    "sfixed32 sfixed64 sint32 sint64"
+)
 
 
 def proto_text(described: Any) -> str:
-    """The .proto text of a file's descriptor. Services and options that do not touch the bytes are left out.
+    """The .proto text of a file's descriptor, without services and without options that do not change the bytes.
 
     Raises `ConfigError` for extensions, groups and editions.
     """
@@ -100,9 +103,11 @@ def _field(field: FieldDescriptorProto, maps: dict[str, DescriptorProto], syntax
             label = "optional "
     if field.HasField("default_value"):
         value = field.default_value
-        options.append(
-            f"default = {_quoted(value) if field.type in (field.TYPE_STRING, field.TYPE_BYTES) else value}"
-        )
+        if field.type == field.TYPE_STRING:
+            value = _quoted(value)
+        elif field.type == field.TYPE_BYTES:
+            value = f'"{value}"'  # descriptors have the defaults of bytes escaped
+        options.append(f"default = {value}")
     if field.options.HasField("packed"):
         options.append(f"packed = {str(field.options.packed).lower()}")
     if field.options.deprecated:
@@ -122,7 +127,7 @@ def _enum(enum: EnumDescriptorProto, indent: str) -> Iterator[str]:
     if enum.options.allow_alias:
         yield f"{indent}  option allow_alias = true;"
     for ranges in enum.reserved_range:
-        last = "max" if ranges.end == 2**31 - 1 else ranges.end  # inclusive, unlike that of messages
+        last = "max" if ranges.end == 2**31 - 1 else ranges.end  # inclusive, unlike the ranges of messages
         yield f"{indent}  reserved {ranges.start}" + (f" to {last};" if last != ranges.start else ";")
     for name in enum.reserved_name:
         yield f'{indent}  reserved "{name}";'
@@ -133,16 +138,18 @@ def _enum(enum: EnumDescriptorProto, indent: str) -> Iterator[str]:
 
 def _quoted(text: str) -> str:
     escaped = "".join(
-        character if character.isprintable() and character not in '"' else f"\\{ord(character):03o}"
-        for character in text.replace('"', "\\042")
+        character
+        if character.isprintable() and character not in '"\\'
+        else "".join(f"\\{byte:03o}" for byte in character.encode())
+        for character in text
     )
     return f'"{escaped}"'
 
 
 def message_at(schema: str, path: Sequence[int]) -> str:
-    """The full name of the message with these indexes in a schema: text, or a descriptor in base64.
+    """The full name of the message with these indexes in a schema, which is text or a descriptor in base64.
 
-    Raises ValueError if there is none. The text may come from anywhere.
+    Raises ValueError if there is no such message. The text may be untrusted: its size and depth are bounded.
 
     >>> message_at("package shop; message A { message B {} } message C {}", [0, 0]), message_at("message A {}", [0])
     ('shop.A.B', 'A')
@@ -159,7 +166,7 @@ def message_at(schema: str, path: Sequence[int]) -> str:
 
 
 def _of_descriptor(schema: str) -> tuple[str, list[Any]] | None:
-    """Confluent's Python serializer registers descriptors in base64."""
+    """The package and messages of a descriptor in base64, as Confluent's Python serializer registers; None for text."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
     from google.protobuf.message import DecodeError
 
@@ -188,7 +195,7 @@ def _of_text(schema: str) -> tuple[str, list[Any]]:
             if len(levels) > _DEEPEST:
                 raise ValueError(f"the schema is nested more than {_DEEPEST} levels deep")
             within = levels[-1]
-            # A map's entry is no message of the text, and has an index behind those that the text has.
+            # The entry of a map is no message in the text. Its index comes after the indexes of the text's messages.
             if within is not None and len(words) == 2 and words[0] == "message":
                 below: list[Any] | None = []
                 within.append((words[1], below))

@@ -1,4 +1,4 @@
-"""Protobuf in Confluent's framing: messages of generated classes."""
+"""A serde for Protobuf in Confluent's framing, for messages of generated classes."""
 
 from __future__ import annotations
 
@@ -32,14 +32,16 @@ _BUILTIN = (bytes, date, datetime, time, Decimal, UUID)
 class ProtobufSerde(Serde[T]):
     """Protobuf of one generated class: a byte 0, the schema's id in 4 bytes, the message's indexes, the message.
 
-    ``message`` is a class that ``protoc`` has generated. Values are messages. With ``type`` (``dict``, a
-    ``msgspec.Struct``, a dataclass, pydantic model or Faust Record) they are made of the message when they are read, field by field with the names of
-    the .proto file, and a message is made of them when they are written.
+    ``message`` is a class that ``protoc`` has generated. Values are messages of this class. With ``type`` values are
+    objects of the type: ``dict``, a ``msgspec.Struct``, dataclass, pydantic model or Faust Record. Their fields have
+    the names of the .proto file. A serde with ``type`` also writes messages.
 
-    The class reads what other versions of its message have written, as Protobuf does: fields that it lacks are passed
-    over, missing ones have their default. Bytes of another message are refused by its name. The file is registered as text, and each
-    file that it imports under the import's path as subject (``google/protobuf/*`` excepted). ``registry``,
-    ``subject_strategy``, ``version`` and ``schema_id_in`` are those of `AvroSerde`. Needs the extra ``schemas``.
+    The class reads bytes of other versions of its message, as Protobuf does: unknown fields are passed over, missing
+    fields have their default. Bytes of a message with another name are refused.
+
+    The serde registers the text of the .proto file. Each imported file is registered, too, with the import's path as
+    subject (except ``google/protobuf/*``, ``google/type/*`` and ``confluent/*``). ``registry``, ``subject_strategy``,
+    ``version`` and ``schema_id_in`` are those of `AvroSerde`. Needs the extra ``schemas``.
 
     >>> from google.protobuf.duration_pb2 import Duration
     >>> serde = ProtobufSerde(Duration, type=dict)
@@ -70,7 +72,8 @@ class ProtobufSerde(Serde[T]):
             check_message(descriptor, shape, type.__name__)
         elif type is not None and type is not dict:
             raise ConfigError(
-                f"type= of a ProtobufSerde is dict, a Struct, dataclass, pydantic model or Faust Record, not {type!r}"
+                "type= of a ProtobufSerde is dict, a Struct, dataclass, pydantic model or Faust Record, "
+                f"not {type!r}"
             )
         self.message: Any = message
         self.type: Any = type
@@ -109,7 +112,7 @@ class ProtobufSerde(Serde[T]):
         return self.registered.subject
 
     def bind(self, topic: str, is_key: bool) -> ProtobufSerde[T]:
-        """This serde with the topic's subject: ``<topic>-key`` or ``<topic>-value``, or what the strategy says."""
+        """A copy with the topic's subject: ``<topic>-key``, ``<topic>-value``, or the subject of the strategy."""
         subject = self.registered.subject_for(topic, is_key)
         return _rebuilt(self.message, self.type, self.registered.arguments(subject))
 
@@ -148,12 +151,12 @@ class ProtobufSerde(Serde[T]):
         return self._own
 
     def _body(self, data: bytes) -> int:
-        """The position behind the indexes, once they name this serde's message."""
+        """The position behind the indexes. Raises `SerializationError` if the indexes name another message."""
         start = frame_end(data)
         if not start or len(data) == start:
             raise self._unreadable(
                 data,
-                "they do not begin with a byte 0 and a schema id of 4 bytes, or a byte 1 and a GUID of 16, and message indexes",
+                "they do not begin with a schema id (byte 0, 4 bytes) or GUID (byte 1, 16 bytes), and message indexes",
             )
         end = start + 1
         path = [0]
@@ -183,7 +186,7 @@ class ProtobufSerde(Serde[T]):
         plain = plain_of(message)
         if self._shape is None:
             return plain
-        # JSON has numbers of 64 bits as text, bytes in base64 and enums by name: the shape says what they are.
+        # The dict has the forms of JSON: 64-bit numbers as text, bytes in base64. The shape converts these.
         typed = msgspec.convert(plain, self._shape, strict=False)
         if self._make is None:
             return typed
@@ -196,14 +199,14 @@ class ProtobufSerde(Serde[T]):
 
 
 def _rebuilt(message: Any, type_: Any, registered: dict[str, Any]) -> ProtobufSerde[Any]:
-    # The references follow from the descriptor.
+    # ProtobufSerde takes no references: they follow from the descriptor.
     return ProtobufSerde(
         message, type=type_, **{name: value for name, value in registered.items() if name != "references"}
     )
 
 
 def _imports(file: Any, known: dict[str, SchemaReference] | None = None) -> tuple[SchemaReference, ...]:
-    """The files that a file imports, each once. Registries and compilers have those of Google."""
+    """The files that a file imports, each once. Registries and compilers bring the files of Google and Confluent."""
     known = {} if known is None else known
     found = []
     for each in file.dependencies:
@@ -216,12 +219,12 @@ def _imports(file: Any, known: dict[str, SchemaReference] | None = None) -> tupl
 
 
 def _path(descriptor: Any) -> list[int]:
-    """The indexes of a message from its file down."""
+    """The indexes of a message: the outermost message's index in the file, then the index in each enclosing message."""
     path: list[int] = []
     while descriptor is not None:
         parent = descriptor.containing_type
         siblings = descriptor.file.message_types_by_name.values() if parent is None else parent.nested_types
-        # The entries of maps are messages of descriptors, but not of .proto files, which Java counts by.
+        # Java counts the messages of .proto files. Entries of maps are messages in descriptors only.
         names = [each.full_name for each in siblings if not each.GetOptions().map_entry]
         path.insert(0, names.index(descriptor.full_name))
         descriptor = parent
@@ -235,14 +238,14 @@ def _path_in(schema: str, name: str, own: list[int]) -> list[int]:
 
 
 def _indexes(path: list[int]) -> bytes:
-    """The indexes as Confluent writes them: zigzag varints after their count, and one byte 0 for the first message."""
+    """The indexes in Confluent's form: their count, then each index, as zigzag varints. ``[0]`` is a single byte 0."""
     if path == [0]:
         return b"\0"
     return b"".join(_varint(number) for number in (len(path), *path))
 
 
 def _varint(number: int) -> bytes:
-    number <<= 1  # zigzag of what is not negative
+    number <<= 1  # the zigzag form of a number that is not negative
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""A schema under its subject: the id that a serde writes in front of its bytes."""
+"""A serde's schema and its subject in a registry, which give the id in front of the serde's bytes."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _MOST_NAME = 100
 class Registered:
     """One schema of a serde in a registry.
 
-    ``version`` pins what is written: a version of the subject, or its latest. Nothing is registered then. ``whole`` is
-    the schema with all that it refers to. Raises `ConfigError` for a strategy without record name and for what is no
-    version.
+    ``version`` pins the schema to write: a version of the subject, or the latest version. A pinned schema is not
+    registered. ``whole`` is the schema with its references put in. Raises `ConfigError` for a wrong strategy or
+    version, and if the strategy needs a record name that the schema lacks.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Registered:
         return f"{topic}-{self.record}" if self.strategy == "topic-record" else str(self.record)
 
     def written(self) -> tuple[bytes, Schema]:
-        """The frame of what is written, and the schema that it stands for."""
+        """The frame in front of written values, and the schema that the frame stands for."""
         if self.version is None:
             return (self._guid_frame() if self.schema_id_in == "header" else self._id_frame()), self.whole
         found = self.registry.version_of(self.subject, self.version)
@@ -112,7 +112,7 @@ class Registered:
     def writer_of(self, data: bytes) -> Schema:
         """The schema of bytes that begin with a frame."""
         if isinstance(self.registry, LocalSchemaRegistry):
-            # A registry without a server knows only what it was told.
+            # A registry without a server learns the schema only when it is asked for the id.
             self._id_frame()
         if data[0] == 0:
             return self.registry.schema_of(int.from_bytes(data[1:ID_BYTES], "big"), *self._other_format)
@@ -127,18 +127,18 @@ class Registered:
         return guid_frame(_guids(self.registry).guid_of(subject, schema, self.format, references))
 
     def _asked(self) -> tuple[Any, ...]:
-        """The arguments of a question for the schema's id. A registry without a server is told the whole schema."""
+        """The arguments of ``id_of`` and ``guid_of``. A registry without a server gets the whole schema."""
         if self.references and not isinstance(self.registry, LocalSchemaRegistry):
             return self.subject, self.schema, self.format, self.references
         return self.subject, self.whole, *self._other_format
 
     @property
     def _other_format(self) -> tuple[SchemaFormat, ...]:
-        """The argument that a registry of an application, for Avro alone, need not have."""
+        """The format as an argument, left out for Avro: an application's registry for Avro need not take it."""
         return () if self.format == "AVRO" else (self.format,)
 
     def unlike(self, data: bytes, written: Any) -> str:
-        """The two schemas of bytes that cannot be read, and their difference, in a sentence."""
+        """The part of an error about unreadable bytes that names the two schemas and their difference."""
         changes = summary(written, self.whole)
         theirs = f"they were written with the schema of {shown_frame(data)}"
         if not changes:
@@ -146,8 +146,11 @@ class Registered:
         return f"{theirs}, and {(self.record or self.subject)[:_MOST_NAME]} here differs from it: {changes}"
 
     def arguments(self, subject: str | None = None) -> dict[str, Any]:
-        """The arguments of a serde that are about its schema, for a copy in another process, or with another subject: the
-        copy has the application's registry."""
+        """The arguments of a serde that are about its schema, for a copy with another subject or in another process.
+
+        The copy gets the application's registry if the serde has none, because another process does not know the
+        default.
+        """
         return {
             "registry": self._registry or default_registry(),
             "subject": subject or self._given_subject,
@@ -166,6 +169,6 @@ def _guids(registry: SchemaRegistry) -> SchemaGuids:
 
 def _no_guids(registry: SchemaRegistry) -> SchemaRegistryError:
     return SchemaRegistryError(
-        f'{registry!r} gives no GUIDs, which schema_id_in="header" needs: Confluent Schema Registry has them since 8.0. '
-        'Write with schema_id_in="payload"'
+        f'{registry!r} gives no GUIDs, which schema_id_in="header" needs: Confluent Schema Registry has them since '
+        '8.0. Write with schema_id_in="payload"'
     )

@@ -16,10 +16,11 @@ _MOST_SUMMARY = 1_000
 
 
 def difference(old: Any, new: Any) -> list[str]:
-    """Lines for people: what the new schema has, lacks and has otherwise. No line: they are equal.
+    """The added, missing and changed parts of the new schema, as readable lines. Equal schemas give no line.
 
     >>> old = {"type": "record", "name": "F", "fields": [{"name": "delay", "type": "int"}]}
-    >>> new = {"type": "record", "name": "F", "fields": [{"name": "delay", "type": "long"}, {"name": "dest", "type": "string"}]}
+    >>> fields = [{"name": "delay", "type": "long"}, {"name": "dest", "type": "string"}]
+    >>> new = {"type": "record", "name": "F", "fields": fields}
     >>> difference(old, new)
     ["fields.delay.type: 'int' becomes 'long'", "fields.dest: new, {'name': 'dest', 'type': 'string'}"]
     """
@@ -32,7 +33,7 @@ def difference(old: Any, new: Any) -> list[str]:
 
 
 def summary(old: Any, new: Any) -> str:
-    """The difference in one line that fits into a log; empty: they are equal.
+    """The difference in one line that fits into a log. Equal schemas give an empty line.
 
     >>> summary("int", "long")
     "the schema: 'int' becomes 'long'"
@@ -64,7 +65,7 @@ def _compare(old: Any, new: Any, path: str, found: list[str], depth: int = 0) ->
 
 
 def _named(part: Any) -> dict[str, Any] | None:
-    """The members of an object, or of a list of objects that have names."""
+    """The members of an object by name, or the objects of a list by their ``name``; None for other parts."""
     if isinstance(part, dict):
         return part
     if isinstance(part, list) and part and all(isinstance(item, dict) and "name" in item for item in part):

@@ -1,4 +1,4 @@
-"""The source of schema ids: the port, and a registry that needs no server."""
+"""The port of schema registries, and a registry that needs no server."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ __all__ = [
 ]
 
 Schema: TypeAlias = str | dict[str, Any] | list[Any]
-"""A schema as JSON has it (Avro and JSON Schema), or the text of a .proto file."""
+"""A schema as JSON values or text (Avro and JSON Schema), or the text of a .proto file."""
 
 SchemaFormat: TypeAlias = Literal["AVRO", "JSON", "PROTOBUF"]
 """The formats by the names that Confluent's registry gives them."""
 
 
 class SchemaReference(NamedTuple):
-    """A schema that another one refers to, with the subject under which a registry has it.
+    """A schema to which another schema refers, with its subject in the registry.
 
-    ``name`` is what the schema calls the other one: the full name of an Avro type, the path of a Protobuf import, the
-    ``$ref`` of a JSON Schema. Source: "References" in Confluent's documentation of the schema registry.
+    ``name`` stands in the referring schema: the full name of an Avro type, the path of a Protobuf import, the ``$ref``
+    of a JSON Schema. Source: "References" in Confluent's documentation of the schema registry.
 
     >>> SchemaReference("shop.Item", "shop-item", {"type": "enum", "name": "shop.Item", "symbols": ["CUP"]}).subject
     'shop-item'
@@ -57,17 +57,17 @@ class SchemaVersion(NamedTuple):
     schema: Schema
     format: SchemaFormat = "AVRO"
     guid: UUID | None = None
-    """None: the registry gives no GUIDs."""
+    """The GUID of the schema; None if the registry gives no GUIDs."""
 
 
 class SchemaRegistry(Protocol):
-    """Ids of schemas, as Confluent's registry gives them out. Implementations have to be picklable.
+    """A registry that gives ids to schemas, as Confluent's registry does. Implementations have to be picklable.
 
-    ``id_of`` gets a fourth argument, the references, for schemas that have some. `SchemaGuids` is the port of a registry
-    that has GUIDs.
+    For a schema with references, ``id_of`` gets the references as fourth argument. `SchemaGuids` is the port of a
+    registry that has GUIDs.
 
-    A registry that nobody can reach, and a schema that the registry refuses, are a `SchemaRegistryError`: records are
-    not to blame, so exception handlers are not asked.
+    The methods raise `SchemaRegistryError` if the registry does not answer or refuses the schema. The record is not the
+    cause of this error, so that no exception handler is asked.
     """
 
     def id_of(self, subject: str, schema: Schema, format: SchemaFormat = "AVRO") -> int:
@@ -75,17 +75,17 @@ class SchemaRegistry(Protocol):
         ...
 
     def schema_of(self, schema_id: int, format: SchemaFormat = "AVRO") -> Schema:
-        """The schema with that id; `SerializationError` if there is none, or one of another format."""
+        """The schema with this id. Raises `SerializationError` if there is none, or if its format is another."""
         ...
 
     def version_of(self, subject: str, version: int | Literal["latest"] = "latest") -> SchemaVersion:
-        """A version of a subject; `SchemaRegistryError` if there is none."""
+        """A version of a subject. Raises `SchemaRegistryError` if there is none."""
         ...
 
 
 @runtime_checkable
 class SchemaGuids(Protocol):
-    """A registry that gives schemas GUIDs, too: serdes with ``schema_id_in="header"`` write these."""
+    """A registry that also gives GUIDs to schemas; serdes with ``schema_id_in="header"`` write GUIDs."""
 
     def guid_of(
         self,
@@ -98,16 +98,16 @@ class SchemaGuids(Protocol):
         ...
 
     def schema_of_guid(self, guid: UUID, format: SchemaFormat = "AVRO") -> Schema:
-        """The schema with that GUID; `SerializationError` if there is none, or one of another format."""
+        """The schema with this GUID. Raises `SerializationError` if there is none, or if its format is another."""
         ...
 
 
 class LocalSchemaRegistry:
     """A registry without a server: the id of a schema is 31 bits of its own SHA-256.
 
-    So all processes give a schema the same id without having to talk. What was written with a schema that a
-    process does not have in its own code needs that schema to be read: with a ``path`` (a folder that all of
-    them see) every schema is a file there, written once, whole, and never changed. Subjects share the ids.
+    All processes compute the same id for a schema without communication. Subjects share the ids. To read a value, a
+    process needs the schema of its writer. ``path`` is a folder that all processes see. Each schema is a file in this
+    folder, written once, whole, and never changed. Without ``path`` a process has only the schemas that it registers.
 
     >>> registry = LocalSchemaRegistry()
     >>> registry.id_of("flights-value", "string") == LocalSchemaRegistry().id_of("other-key", "string")
@@ -129,8 +129,8 @@ class LocalSchemaRegistry:
             known = json.loads(text) if self._path is None else self._stored(self._path, schema_id, text)
         if known != schema:
             raise SerializationError(
-                f"The schema of {subject} and another one have the same id {schema_id} in this registry. "
-                'Add a "doc" to one of them: it changes the id.'
+                f"The schema of {subject} and another schema have the same id {schema_id} in this registry. "
+                'Add a "doc" to one of the two schemas, which changes the id.'
             )
         self._schemas[schema_id], self._formats[schema_id] = known, format
         return schema_id
@@ -172,7 +172,7 @@ class LocalSchemaRegistry:
         )
 
     def _stored(self, folder: Path, schema_id: int, text: str) -> Schema:
-        """The schema of the id's file, which is made from the text if there is none."""
+        """The schema in the file of the id. A missing file is made from the text."""
         stored = self._read(folder, schema_id)
         if stored is not None:
             return stored
@@ -181,7 +181,7 @@ class LocalSchemaRegistry:
         try:
             with os.fdopen(descriptor, "w") as file:
                 file.write(text)
-            # Linking fails if another process was first, and shows no other process a file half written.
+            # A link fails if another process was first. A reader never sees a half-written file.
             os.link(draft, folder / f"{schema_id}.avsc")
         except FileExistsError:
             pass
@@ -208,12 +208,12 @@ _default: SchemaRegistry | None = None
 
 
 def default_registry() -> SchemaRegistry | None:
-    """The registry of serdes that were given none; None: each has a `LocalSchemaRegistry` of its own."""
+    """The registry of serdes without ``registry=``. None means: each such serde has its own `LocalSchemaRegistry`."""
     return _default
 
 
 def set_default_registry(registry: SchemaRegistry) -> None:
-    """Names the registry of serdes that were given none. Raises `ConfigError` if the process has another one."""
+    """Sets the registry of serdes without ``registry=``. Raises `ConfigError` if the process has another registry."""
     global _default
     if _default is not None and _default != registry:
         raise ConfigError(

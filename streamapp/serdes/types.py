@@ -1,4 +1,4 @@
-"""What the serdes of typed values need to know about a type."""
+"""Properties of types that serdes need: fields, mutability, and excerpts of values for errors."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _EXACT = (mi.NoneType(), mi.BoolType(), mi.IntType(), mi.StrType(), mi.BytesType
 
 
 def is_immutable(type_: Any) -> bool:
-    """Whether no value of the type can change in place, nor anything inside it, and all have a hash."""
+    """True if values of the type are hashable, and neither they nor their parts can change in place."""
     return _immutable(mi.type_info(type_), set())
 
 
 def is_exact(type_: Any) -> bool:
-    """Whether values of the type, an immutable Struct or dataclass, are read back from JSON as they were written.
+    """True for an immutable Struct or dataclass whose values are equal after they were written to JSON and read back.
 
-    A float may have been an int before, a time may have had another zone, what has limits may be refused.
+    Floats are not exact (an int becomes a float), nor are times (a zone becomes another), nor are types with limits.
     """
     return (
         record_fields(type_) is not None
@@ -59,7 +59,7 @@ def is_exact(type_: Any) -> bool:
 
 
 def record_fields(type_: Any) -> dict[str, str] | None:
-    """Name in the data -> name of the attribute, of a Struct or dataclass; None for any other type."""
+    """The attributes of a Struct or dataclass by their names in the data; None for any other type."""
     if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
         return {field.encode_name: field.name for field in msgspec.structs.fields(type_)}
     if isinstance(type_, type) and dataclasses.is_dataclass(type_):
@@ -68,12 +68,12 @@ def record_fields(type_: Any) -> dict[str, str] | None:
 
 
 def required_fields(type_: Any) -> set[str]:
-    """Names in the data of the fields that have no default, of a Struct or dataclass."""
+    """The fields of a Struct or dataclass that have no default, by their names in the data."""
     return {field.encode_name for field in _fields(type_) if field.required}
 
 
 def int_fields(type_: Any) -> frozenset[str]:
-    """Names in the data of the fields that hold an int (or None), of a Struct or dataclass."""
+    """The fields of a Struct or dataclass that hold an int (or None), by their names in the data."""
     return frozenset(
         field.encode_name
         for field in _fields(type_)
@@ -85,7 +85,9 @@ def int_fields(type_: Any) -> frozenset[str]:
 
 
 def excerpt(data: Any, around: int = 0, size: int = 60) -> str:
-    """The bytes, or the value's repr, cut to ``size`` around a position. It never fails, and looks at little of a large value.
+    """The bytes, or the value's repr, cut to ``size`` around a position.
+
+    `excerpt` never raises, and reads only a part of a large value.
 
     >>> excerpt([10**5000, "JFK"])
     "[<int of more than 4300 digits>, 'JFK']"
@@ -121,7 +123,7 @@ def _shown(value: Any, size: int, depth: int) -> str:
         return f"{opening}{', '.join(parts)}{',' if kind is tuple and len(parts) == 1 else ''}{closing}"
     try:
         return repr(value)
-    except Exception as error:  # a class of the application's, or one with such values inside
+    except Exception as error:  # the repr of an application's class may raise any exception
         return f"<{kind.__name__} whose repr fails: {type(error).__name__}>"
 
 
@@ -153,5 +155,5 @@ def _immutable(info: mi.Type, seen: set[Any]) -> bool:
 
 
 def _all_immutable(cls: type, fields: tuple[mi.Field, ...], seen: set[Any]) -> bool:
-    seen.add(cls)  # a type that contains itself is as immutable as the rest of it
+    seen.add(cls)  # of a type that contains itself, the other fields decide
     return all(_immutable(field.type, seen) for field in fields)

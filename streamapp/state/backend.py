@@ -1,4 +1,4 @@
-"""Where a task keeps the bytes of its stores: the ports, and the implementation in memory."""
+"""The ports for the bytes of a task's stores, and the implementation in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["MemoryBackend", "OrderedBytes", "StateBackend", "StateDamagedError",
 
 
 class StateDamagedError(ProcessorStateError):
-    """What is on disk is not what was written there; restoring it from the changelogs puts that right."""
+    """The state on disk is damaged. A restore from the changelogs repairs the state."""
 
 
 class OrderedBytes(Protocol):
@@ -24,21 +24,24 @@ class OrderedBytes(Protocol):
     def range(
         self, start: bytes | None, end: bytes | None, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Keys from ``start`` to before ``end``; None is open. Valid until the next `StateBackend.write`."""
+        """Keys and values from ``start`` (inclusive) to ``end`` (exclusive); None means no bound.
+
+        The iterator is valid until the next `StateBackend.write`.
+        """
         ...
 
     def approximate_count(self) -> int:
-        """Roughly how many keys there are, without reading them."""
+        """An estimate of the number of keys, without reading the keys."""
         ...
 
 
 @dataclass(slots=True)
 class WriteSet:
-    """What one commit changes, of all stores of a task.
+    """The changes of one commit to all stores of a task.
 
-    ``puts`` has the new value per key, None deletes; a later entry of a key wins. ``range_deletes`` has
-    (start, end) pairs, end exclusive, which come before the puts of the same set. ``offsets`` has the next
-    changelog offset per store.
+    ``puts`` has (key, new value) pairs by store. The value None deletes a key, and the last entry of a key wins.
+    ``range_deletes`` has (start, end) pairs by store, end exclusive. Range deletes come before the puts of the same
+    set. ``offsets`` has the next changelog offset by store.
     """
 
     puts: dict[str, list[tuple[bytes, bytes | None]]] = field(default_factory=dict)
@@ -47,16 +50,16 @@ class WriteSet:
 
 
 class StateBackend(Protocol):
-    """The local state of one task: an `OrderedBytes` per store, changed only by `write`."""
+    """The local state of one task: an `OrderedBytes` for each store. Only `write` changes the state."""
 
     def table(self, store: str) -> OrderedBytes: ...
 
     def offsets(self) -> dict[str, int]:
-        """Store name -> next changelog offset, as of the last write that was told one."""
+        """Next changelog offset by store name, from the last write that had an offset for the store."""
         ...
 
     def write(self, batch: WriteSet) -> None:
-        """All of the batch or nothing of it, offsets included."""
+        """Writes all of the batch with its offsets, or nothing."""
         ...
 
     def close(self) -> None: ...
@@ -97,7 +100,7 @@ class MemoryBackend:
 
 
 class _MemoryTable:
-    """A dict, and beside it the sorted keys as of the last range scan with what changed since."""
+    """A dict, the keys in order as of the last range scan, and the keys that were added and removed since."""
 
     __slots__ = ("_added", "_data", "_keys", "_removed", "get")
 
@@ -145,11 +148,11 @@ class _MemoryTable:
                     self._removed.add(key)
 
     def _sorted(self) -> list[bytes]:
-        # Never changed in place: a scan that is under way goes on over the list it began with.
+        # The list is never changed in place, because a scan under way still reads the old list.
         if self._added or self._removed:
             keys = [key for key in self._keys if key not in self._removed] if self._removed else [*self._keys]
             keys += sorted(self._added)
-            keys.sort()  # two sorted runs: a merge
+            keys.sort()  # fast: the list is two sorted runs, which the sort merges
             self._keys = keys
             self._added.clear()
             self._removed.clear()

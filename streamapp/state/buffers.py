@@ -5,34 +5,35 @@
     append(timestamp, is_left, key, value, logged_at=None)
         adds a value to the list of (timestamp, is_left, key)
     delete(timestamp, is_left, key, logged_at=None)
-        deletes the list, and logs that in any case
+        deletes the list, and logs a tombstone also without a list
     delete_if_present(timestamp, is_left, key, logged_at=None)
-        the same, but does and logs nothing if there is none
+        deletes the list; without a list, logs nothing
     all() -> (timestamp, is_left, key, value), ...
-        each value, by timestamp, right side first, key bytes
+        all values in the order of timestamp, side (right first) and key bytes
 
-`TimeOrderedBuffer` (kind ``time_ordered_buffer``): stream records that wait for the grace period of a stream-table join.
+`TimeOrderedBuffer` (kind ``time_ordered_buffer``): stream records that wait for the grace period of a stream-table
+join.
 
     put(key, value, timestamp, headers) -> bool
-        False: it is later than the grace period and was not taken
+        adds a record; False if the record is late (older than the grace period) and was not added
     evict(callback)
-        hands out, by time, and deletes all that left the grace period: callback(key, value, context)
+        calls callback(key, value, context) for all records that left the grace period, by time, and deletes them
 
-`SuppressBuffer` (kind ``suppress_buffer``): the latest update per key, by the time for which the key
-was first buffered.
+`SuppressBuffer` (kind ``suppress_buffer``): the latest update of each key, ordered by the time at which the key was
+first buffered.
 
     put(time, key, new, old, timestamp, headers)
-        replaces the key's update; it keeps its place
+        adds the update of a key, or replaces a buffered update, which keeps its place in the order
     evict_while(predicate, callback)
-        while predicate(): hands out and deletes the first: callback(key, new, old, context)
+        while predicate() is true: calls callback(key, new, old, context) for the first update and deletes the update
     prior_value(key) -> (value,) | None
-        what readers still see of a buffered key; None: it is not buffered
+        the value that readers still see for a buffered key; None if the key is not buffered
     num_records, buffer_size, min_timestamp
         the size is in bytes as Kafka Streams counts them; the time is MAX_LONG when the buffer is empty
 
-``context`` is a `RecordContext`: timestamp and headers as they were put, topic, partition and offset of
-the record that the task was processing. The value serde of an outer-join store is a `LeftOrRightSerde`,
-whose values are ``(is_left, value)``.
+``context`` is a `RecordContext`. Its timestamp and headers are those of the put. Its topic, partition and offset are
+those of the record that the task was processing. The value serde of an outer-join store is a `LeftOrRightSerde`, whose
+values are ``(is_left, value)``.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _VERSION_3: Headers = (("v", b"\x03"),)
 
 
 class OuterJoinStore(Store):
-    """Unmatched records of outer stream-stream joins; see the module's table."""
+    """Unmatched records of outer and left stream-stream joins; the module's docstring has the methods."""
 
     def __init__(
         self, spec: StoreSpec, table: OrderedBytes, task: StoreContext, memory: RowMemory | None = None
@@ -118,9 +119,9 @@ class OuterJoinStore(Store):
 
 
 class TimeOrderedBuffer(Store):
-    """Stream records that wait for a stream-table join's grace period; see the module's table.
+    """Stream records that wait for a stream-table join's grace period; the module's docstring has the methods.
 
-    A row's key is 0, 8-byte timestamp, key, 4-byte sequence.
+    The key of a row is a byte 0, the timestamp (8 bytes), the key, and a sequence number (4 bytes).
     """
 
     def __init__(
@@ -135,14 +136,14 @@ class TimeOrderedBuffer(Store):
         super().__init__(spec, table, task)
         self._key_serde, self._value_serde = _serdes(spec)
         self._grace = grace_ms
-        # Logged here: the changelog's records have no timestamp.
+        # This class logs, not `_rows`: the records of this changelog have no timestamp.
         self._rows = _raw_store(spec, table, task, memory, logged=False)
         self._unlogged: dict[bytes, bytes | None] = {}
         self._observed, self._sequence = -1, 0
         self._counted = False
 
     def _count(self) -> None:
-        # Not at once: between opening and the first record the store may be restored.
+        # Counted at the first use, because a restore may come after the store is opened.
         self._counted = True
         self.num_records: int = 0
         self.min_timestamp: int = MAX_LONG
@@ -175,7 +176,7 @@ class TimeOrderedBuffer(Store):
         until = self._observed - self._grace
         if self.min_timestamp > until:
             return
-        # The rows of one eviction are read before the first is handed out: the callback may put others.
+        # All rows of an eviction are read before the first callback, which may put other rows.
         due = list(self._rows._merged(None, b"\0" + LONG.pack(until + 1)))
         self.min_timestamp = until + 1 if self.num_records > len(due) else MAX_LONG
         self.num_records -= len(due)
@@ -216,9 +217,9 @@ class TimeOrderedBuffer(Store):
 
 
 class SuppressBuffer(Store):
-    """What a suppression holds back, all of it in memory; see the module's table.
+    """The updates that a suppression holds back, all in memory; the module's docstring has the methods.
 
-    As in Kafka Streams, the changelog is written at the commit, also where other stores log each write.
+    As in Kafka Streams, the changelog is written at the commit, also if other stores log each write.
     """
 
     def __init__(

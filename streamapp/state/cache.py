@@ -1,14 +1,15 @@
-"""Record caches: downstream hears of the last update per key and commit only.
+"""Record caches: between two commits, the next operators get only the last update of each key.
 
-A cached store takes every write at once, so reads need no extra layer. The cache holds entries: rows that were written or
-read, and of each that changed since the last flush what it was before, and the record that changed it
-last. `Store.flush` tells the listener, in the order of the last updates, with the task's topic, offset,
-timestamp and headers set to those of that record. The limit is Kafka Streams'
-``statestore.cache.max.bytes``, which all stores of a process share. A store that finds it exceeded by its own write or read
-lets its own entries go, the one used longest ago first; if that one has changed, the whole store is flushed (Kafka Streams'
-ThreadCache and NamedCache; docs/decisions/record-cache.md).
+A cached store takes every write at once, so that reads need no extra layer. The cache holds an entry for each row that
+was written or read. The entry of a changed row also has the row as of the last flush, and the source of its last
+change. `Store.flush` calls the listener for each changed row, in the order of the last updates. During a call the
+task's topic, offset, timestamp and headers are those of the record that made the last change.
 
-Which kinds of stores have a cache: `cached_tables.py`, `cached_windows.py`.
+All stores of a process share one limit, Kafka Streams' ``statestore.cache.max.bytes``. A store whose write or read
+exceeds the limit drops its own entries, the entry used longest ago first. If this entry has changed, the whole store
+is flushed. Sources: Kafka Streams' ThreadCache and NamedCache; docs/decisions/record-cache.md.
+
+`cached_tables.py` and `cached_windows.py` have the stores with a cache.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = ["CachedStore", "RecordCache", "ShowingCachedStore"]
 
 
 class RecordCache:
-    """The bytes that the caches of a process hold together, and may hold."""
+    """The limit of all record caches of a process in bytes, and the bytes in use."""
 
     __slots__ = ("max_bytes", "used")
 
@@ -45,7 +46,7 @@ def _number(item: tuple[Any, CacheEntry]) -> int:
 
 
 class CachedStore(WriteBehindStore):
-    """The cache of a store; mixed in before the store's own class."""
+    """A store with a record cache; a base class in front of the store's own class."""
 
     cached = True
     _write: Write
@@ -55,35 +56,35 @@ class CachedStore(WriteBehindStore):
         """Gives the store its cache, before `open_writes`."""
         self._cache = cache
         self._held: dict[Any, CacheEntry] = {}
-        """All that the cache holds."""
+        """All entries of the cache."""
         self._news: dict[Any, CacheEntry] = {}
-        """The entries that have changed since they left for the store."""
+        """The entries that have changed since the last flush."""
         self._bytes = 0
         self._use = count(1).__next__
         self._by_use = LeastRecentlyUsed(self._held, self._use)
         self._telling = 0
-        """Flushes that are under way."""
+        """The number of flushes under way; a flush may cause another flush."""
         self._silent = False
-        """Nobody hears of updates: writes pass the cache by."""
+        """True if no listener needs updates: writes pass the cache by."""
         self._stored = super().row
         self._listener: FlushListener | None = None
         self._of_table = False
-        """A table's: what was not there and is not there now does not leave the cache, whether or not somebody listens."""
-        # Logged as it leaves the cache.
+        """True for a table: a row that was missing at the last flush and is deleted now is not flushed."""
+        # A write is logged when its entry leaves the cache.
         self._log_at_flush, self._log_each = self._log_each, False
         self._key_size, _ = size_of_kept(self._keys)
         self._value_size, self._equal_values = size_of_kept(self._values)
         self._beside_key, self._beside_value = self._beside()
 
     def _beside(self) -> tuple[int, int]:
-        """The bytes that an entry counts beside its key, and beside its value if it has one."""
+        """The bytes that an entry counts in addition to its key, and in addition to a value that is not None."""
         return ENTRY_BYTES, 8 * self._timestamped + self.spec.headers_format
 
     def set_flush_listener(self, listener: FlushListener) -> None:
         self._listener, self._of_table = listener, True
 
     def let_through(self) -> None:
-        """Nobody hears of updates: writes need no news, unless each of them is logged as it leaves the cache."""
+        """The store has no listener. Writes pass the cache by, unless they are logged when they leave the cache."""
         self._of_table = True
         self._silent = not self._log_at_flush and not self.spec.headers_format
         self.open_writes()
@@ -97,7 +98,7 @@ class CachedStore(WriteBehindStore):
         return self._put_news
 
     def row(self, row_key: Any) -> Row:
-        """A row that is read is used; one that was not in the cache comes into the cache."""
+        """The row of a key. A read counts as use, and puts a stored row into the cache."""
         entry = self._held.get(row_key)
         if entry is not None:
             entry.used = self._use()
@@ -132,7 +133,7 @@ class CachedStore(WriteBehindStore):
             self._note_deletion(row_key)
         grown = size - entry.size
         entry.size = size
-        # Kafka Streams looks at the limit with each write, also with one that adds nothing.
+        # As in Kafka Streams, each write checks the limit, also a write that adds no bytes.
         self._bytes += grown
         cache = self._cache
         cache.used = used = cache.used + grown
@@ -140,7 +141,7 @@ class CachedStore(WriteBehindStore):
             self._make_room()
 
     def _begin_news(self, row_key: Any) -> CacheEntry:
-        """The entry of a row that is going to change for the first time since the last flush."""
+        """The entry for the first change of a row since the last flush."""
         held = self._held.get(row_key)
         if held is not None and not self._telling:
             entry, entry.before = held, held.row
@@ -149,7 +150,7 @@ class CachedStore(WriteBehindStore):
             if held is None:
                 entry.before, entry.size = self._before(row_key), 0
                 entry.key_bytes = self._beside_key + self._key_size(self._key_of(row_key))
-            else:  # a flush that is under way may still have to tell of the other one
+            else:  # a flush under way may still need the old entry
                 entry.before, entry.size, entry.key_bytes = held.row, held.size, held.key_bytes
             entry.used = 0
             self._held[row_key] = entry
@@ -157,14 +158,14 @@ class CachedStore(WriteBehindStore):
         return entry
 
     def _note_deletion(self, row_key: Any) -> None:
-        """A row is deleted; until the next flush the deletion is an entry that reads use."""
+        """Called when a row is deleted. Until the next flush the deletion is an entry, which reads use."""
 
     def _before(self, row_key: Any) -> Row:
         """The row below the cache."""
         return self._stored(row_key)
 
     def _grow(self, size: int) -> None:
-        """Counts bytes of an entry."""
+        """Adds bytes of an entry to the count, and makes room if the limit is exceeded."""
         self._bytes += size
         cache = self._cache
         cache.used += size
@@ -172,7 +173,7 @@ class CachedStore(WriteBehindStore):
             self._make_room()
 
     def _rewriting(self) -> Write:
-        """Writes a row that is news already: steps that depend on the key alone have been done."""
+        """The write for a row that has already changed since the last flush: steps for a new key are left out."""
         return self._write
 
     def _folder(self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]) -> Fold:
@@ -226,12 +227,12 @@ class CachedStore(WriteBehindStore):
     def flush(self) -> None:
         if self._news:
             news = sorted(self._news.items(), key=_number)
-            # The listener may put again, which is then news of its own.
+            # The listener may put rows, which belong to the next flush.
             self._news.clear()
             self._flush(news)
 
     def _flush(self, told: list[tuple[Any, CacheEntry]]) -> None:
-        """Tells of entries that have changed. A deletion then leaves the cache."""
+        """Hands on changed entries. Entries of deleted rows then leave the cache."""
         self._telling += 1
         try:
             self._task.work_through(told, self._tell)
@@ -249,7 +250,7 @@ class CachedStore(WriteBehindStore):
             self._flush([(row_key, news)])
 
     def _tell(self, row_key: Any, news: CacheEntry) -> None:
-        """A row that has changed leaves for the store, its changelog and the listener."""
+        """Hands a changed row to the store, the changelog and the listener."""
         row, before, show = news.row, news.before, self._values.show
         news.before = MISSING
         old, new = self._leaves(row_key, before, row), row[0]
@@ -267,14 +268,17 @@ class CachedStore(WriteBehindStore):
             )
 
     def _leaves(self, row_key: Any, before: Row, row: Row) -> Any:
-        """A row leaves the cache for the store; returns the value that the store had."""
+        """Hands a row to the store. Returns the old value in the store."""
         return before[0]
 
     def _let_go(self, row_key: Any) -> None:
-        """A row is not in the cache any more."""
+        """Called when a row's entry has left the cache."""
 
     def _make_room(self) -> None:
-        """Lets entries go until the limit holds, or the store has none: others make room with writes of their own."""
+        """Drops entries of this store until the limit holds or no entry is left.
+
+        Other stores drop entries at their own writes.
+        """
         cache, entries, news = self._cache, self._held, self._news
         while entries and cache.used > cache.max_bytes:
             row_key, entry = self._by_use.find()
@@ -283,7 +287,8 @@ class CachedStore(WriteBehindStore):
                 others = sorted(news.items(), key=_number)
                 news.clear()
                 self._flush([(row_key, entry), *others])
-            # Only now, as in Kafka Streams: stores that hear of the flush find the limit exceeded and make room themselves.
+            # The count shrinks after the flush, as in Kafka Streams: stores that the flush writes to find the limit
+            # exceeded, and make room themselves.
             self._take_out(row_key, entry)
 
     def _take_out(self, row_key: Any, entry: CacheEntry) -> None:
@@ -299,7 +304,7 @@ class CachedStore(WriteBehindStore):
         return self._keys.show(row_key)
 
     def _row_key(self, key: Any) -> Any:
-        """The form in memory of a key that the listener hears."""
+        """The key in memory for a key in the form that listeners get."""
         return key if key.__class__ is self._key_class else self._keep_key(key)
 
     def _heard_timestamp(self, row_key: Any, row: Row) -> int:
@@ -307,12 +312,12 @@ class CachedStore(WriteBehindStore):
 
 
 class ShowingCachedStore(CachedStore):
-    """For stores that know less than their cache: rows that stay in the cache are seen there, until it must make room.
+    """A cached store whose reads also show rows that only the cache still has, until the cache makes room.
 
-    So it is in Kafka Streams, whose caches keep what they have handed on. For most stores that makes no difference; but windows
-    expire, a bounded store forgets rows, and one without timestamps forgets those.
+    As in Kafka Streams, a cache keeps rows after a flush. This shows in three kinds of stores: windows expire, a
+    bounded store evicts rows, and a plain table forgets timestamps.
     """
 
     def let_through(self) -> None:
-        """Here what the cache holds is also what reads see."""
+        """The store has no listener. Writes still go through the cache, because reads show its rows."""
         self._of_table = True

@@ -21,7 +21,7 @@ __all__ = [
 
 
 class _CachedKeys(CachedStore, KeyValueStore):
-    """Entries that are found by a range are used as those that are read."""
+    """A cached store by key, in which an entry that a range scan finds counts as used."""
 
     def attach(self, cache: RecordCache) -> None:
         super().attach(cache)
@@ -114,7 +114,7 @@ class CachedTimestampedStore(_CachedKeys, TimestampedKeyValueStore):
 
 
 class CachedPlainTableStore(ShowingCachedStore, _CachedKeys, PlainTableStore):
-    """The cache still knows the timestamps that the store forgets."""
+    """A plain table whose cache still has the timestamps that the store below forgets."""
 
     def attach(self, cache: RecordCache) -> None:
         super().attach(cache)
@@ -143,17 +143,20 @@ class _BelowPlainTable:
 
 
 class CachedLruStore(ShowingCachedStore, _CachedKeys, LruStore):
-    """The cache still knows rows that the bounded store below has forgotten, and reads that it answers are no use of those."""
+    """A bounded store whose cache still has rows that the store below has evicted.
+
+    A read that the cache answers does not count as use in the store below.
+    """
 
     def _caching(self, write: Write) -> Write:
         self._put_below = write
         return super()._caching(self._wait)
 
     def _wait(self, row_key: Any, row: Row) -> None:
-        """The bounded store takes a row, and forgets another one, when it leaves the cache."""
+        """Writes nothing: the bounded store gets a row, and may evict another row, when the row leaves the cache."""
 
     def _before(self, row_key: Any) -> Row:
-        return self._rows.get(row_key, MISSING)  # not a use of the bounded store
+        return self._rows.get(row_key, MISSING)  # does not count as use in the bounded store
 
     def _leaves(self, row_key: Any, before: Row, row: Row) -> Any:
         old = self._before(row_key)[0]
@@ -162,7 +165,7 @@ class CachedLruStore(ShowingCachedStore, _CachedKeys, LruStore):
         return old
 
     def _evicted(self, row_key: Any, row: Row) -> None:
-        # No news: downstream keeps what a bounded store forgets.
+        # No entry in the cache: the next operators do not get an update for an eviction.
         self._remember(row_key, row)
         if self._log_at_flush:
             self._log(row_key, row)

@@ -24,23 +24,23 @@ __all__ = ["CachedSessionStore", "CachedTimestampedWindowStore", "CachedWindowSt
 
 
 class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
-    """Windows and sessions: what the cache holds is seen though it has expired.
+    """Windows and sessions, whose reads also show expired rows that are still in the cache.
 
-    As in Kafka Streams the store's stream time advances, late rows are refused, and expired ones go out of
-    sight when rows leave the cache for the store; the cache itself knows no time. What it shows and the store does
-    not is looked up in `_held`, which leaves the reads of what is live as they are.
+    As in Kafka Streams the cache has no stream time. The store's stream time advances when rows leave the cache for the
+    store. Only then the store refuses late rows and hides expired rows. Expired rows in the cache are looked up in
+    `_held`. Reads of live rows are those of the store below.
     """
 
     def attach(self, cache: RecordCache) -> None:
         super().attach(cache)
         self._by_key: dict[Any, KeyImage] | None = None
-        """What is in the cache by key, once somebody asks for rows that expired."""
+        """The rows in the cache by key, from the first look-up of expired rows on."""
         self._deleted: dict[Any, list[Any]] = {}
-        """The rows of each key that were deleted since the last flush: a look-up uses these as well."""
+        """The rows of each key that were deleted since the last flush. A look-up counts as use of these, too."""
         self._latest = self._observed
 
     def _expiring(self, write: Write) -> Write:
-        """The cache takes every row. A row that is too late shows when the row leaves for the store."""
+        """The cache takes every row. The store refuses a late row when the row leaves the cache."""
         images, keep_in_image, time_of = self._images, self._keep_in_image, self._time
 
         def write_and_see(row_key: Any, row: Row) -> None:
@@ -71,11 +71,12 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
 
     def _beside(self) -> tuple[int, int]:
         beside_key, beside_value = super()._beside()
-        prefix = 8 + (self._by_time and not self._exact)  # of the cache's keys: segment, kind of key
+        # A cache key of Kafka Streams begins with the segment and, with time-ordered stores, the kind of key.
+        prefix = 8 + (self._by_time and not self._exact)
         return beside_key + prefix + self._suffix, beside_value
 
     def row(self, row_key: Any) -> Row:
-        """A row that is read is used, if it is in the cache; it does not come into the cache."""
+        """The row of a key. A read counts as use of an entry, but does not put a stored row into the cache."""
         entry = self._held.get(row_key)
         if entry is not None:
             entry.used = self._use()
@@ -93,7 +94,7 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
             self._deleted.clear()
 
     def _deleted_of(self, key: Any, time_from: int, time_to: int) -> list[Any]:
-        """The slots of a key's deletions in the cache, which no store and no image shows."""
+        """The slots of a key's deleted rows that are still in the cache; neither the store nor an image has these."""
         found = {
             self._slot(row_key)
             for row_key in self._deleted.get(key, ())
@@ -114,10 +115,10 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
             self._index(self._by_key, row_key, MISSING)
 
     def _newest(self) -> int:
-        return max(self._latest, self._observed)  # what is restored passes the cache by
+        return max(self._latest, self._observed)  # restored rows pass the cache by
 
     def _row_key_of(self, row_bytes: bytes) -> Any:
-        """A row's key in memory from its changelog key."""
+        """A row's key in memory, from its key in the changelog."""
         raise NotImplementedError
 
     def _index(self, by_key: dict[Any, KeyImage], row_key: Any, row: Row) -> None:
@@ -129,11 +130,11 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
             del by_key[row_key[0]]
 
     def _expired(self, key: Any, time_from: int, time_to: int) -> list[tuple[Any, Row]]:
-        """Slots and rows of a kept key that only the cache still shows."""
+        """Slots and rows of a key that have expired in the store and are still in the cache."""
         return self._in_cache_of(key, time_from, min(time_to, self._min_live() - 1))
 
     def _in_cache_of(self, key: Any, time_from: int, time_to: int) -> list[tuple[Any, Row]]:
-        """Slots and rows of a key that the cache holds, without deletions."""
+        """Slots and rows of a key in the cache, without deleted rows."""
         if time_from > time_to:
             return []
         if self._by_key is None:
@@ -150,10 +151,11 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
     def _passed(
         self, key: Any, shown: list[Any], time_from: int, time_to: int, reverse: bool
     ) -> Iterator[Any]:
-        """The rows that Kafka Streams' cache passes in a look-up of one key, some of which it may not hold.
+        """The rows that count as used when Kafka Streams' cache looks one key up; some may not be in the cache.
 
-        ``shown`` are the slots of what the look-up gives. A look-up backwards goes on to the begin of its first segment. A
-        look-up in memory passes all keys from the first to the last row; that walk is not made through more than `_WALKED` entries.
+        ``shown`` are the slots of the result. A backward look-up goes on to the begin of its first segment. The look-up
+        of a store in memory walks over all keys between the first and the last row. A cache with more than `_WALKED`
+        entries leaves this walk out.
         """
         if self._exact and len(self._held) <= _WALKED:
             yield from self._walked(self._keys.to_bytes(key), 0 if reverse else time_from, time_to, reverse)
@@ -170,11 +172,11 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
                 yield self._row_key_at(key, slot)
 
     def _row_key_at(self, key: Any, slot: Any) -> Any:
-        """A row's key in memory."""
+        """A row's key in memory, from its key and slot."""
         raise NotImplementedError
 
     def _walked(self, key: bytes, time_from: int, time_to: int, reverse: bool) -> list[Any]:
-        """The rows in the cache by time and key, from one key's at the first time to the same key's at the last."""
+        """The rows in the cache, ordered by time and key, from (``time_from``, ``key``) to (``time_to``, ``key``)."""
         suffix = self._suffix
         by_time = sorted(
             (self._time(row_key), self._row_bytes(row_key)[:-suffix], row_key) for row_key in self._held
@@ -185,7 +187,7 @@ class _CachedTimes(ShowingCachedStore, TimeBucketedStore):
         return within[::-1] if reverse else within
 
     def _in_cache(self) -> Iterator[tuple[Any, Row]]:
-        """All rows in the cache."""
+        """All rows in the cache, without deleted rows."""
         for row_key, entry in self._held.items():
             if entry.row[0] is not None:
                 yield row_key, entry.row
@@ -249,9 +251,9 @@ class CachedWindowStore(_CachedTimes, WindowStore):
     def _using_each(
         self, key: Any, rows: list[Any], time_from: int, time_to: int, reverse: bool
     ) -> Iterator[Any]:
-        """Gives rows, and uses the entry of each when its turn comes: between two rows the reader may write.
+        """Yields the rows, and marks each row's entry as used just before: between two rows the reader may write.
 
-        As in Kafka Streams the cache is one row ahead where the next row is the store's alone.
+        As in Kafka Streams the cache is one row ahead if the next row is only in the store.
         """
         passed = self._passed(key, [(row[0], 0) for row in rows], time_from, time_to, reverse)
         ahead = -1
@@ -265,7 +267,7 @@ class CachedWindowStore(_CachedTimes, WindowStore):
             self._use_next(key, passed, time_from)
 
     def _use_next(self, key: Any, passed: Iterator[Any], time_from: int) -> int:
-        """Uses entries up to the next one that the reader gets; the start of that one, or -1."""
+        """Marks entries as used, up to the next entry that the reader gets. Returns the start of this entry, or -1."""
         for row_key in passed:
             entry = self._held.get(row_key)
             if entry is not None:
@@ -293,7 +295,7 @@ class CachedTimestampedWindowStore(CachedWindowStore, TimestampedWindowStore):
 
 
 class _LiveWindows:
-    """What queries ask of windows, without those that have expired in the store."""
+    """The reads of queries by range and window, without windows that have expired in the store."""
 
     def __init__(self, store: CachedWindowStore) -> None:
         self._store = store
@@ -321,7 +323,7 @@ class CachedSessionStore(_CachedTimes, SessionStore):
             rows = self._expired(key, max(earliest_end, 0), MAX_LONG) + rows
         held = self._held
         if held:
-            # Also sessions that begin too late are used.
+            # Sessions that begin after latest_start count as used, too.
             if reverse or self._exact or key in self._deleted:
                 slots = [slot for slot, _ in (reversed(rows) if reverse else rows)]
                 for row_key in self._passed(key, slots, max(earliest_end, 0), MAX_LONG, reverse):
@@ -356,7 +358,7 @@ class CachedSessionStore(_CachedTimes, SessionStore):
 
 
 class _LiveSessions:
-    """What queries ask of sessions, without those that have expired in the store."""
+    """The reads of session queries, without sessions that have expired in the store."""
 
     def __init__(self, store: CachedSessionStore) -> None:
         self._store = store

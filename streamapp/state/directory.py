@@ -1,4 +1,4 @@
-"""The folder of an application's local state: who may use it, whether it fits, which tasks are in it."""
+"""The folder of an application's local state: its lock, the check that it fits the topology, and its tasks."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 1
-"""Version of the bytes in local state; raised whenever a release cannot read what an older one wrote."""
+"""The version of the bytes in local state. A release that cannot read older bytes raises the version."""
 
 _METADATA = "streamapp.json"
 _LOCK = ".lock"
 _WIPED = ".wiped-"
 _DAMAGE = ("Corruption", "CURRENT is missing", "No such file or directory")
-"""What RocksDB says of files that are missing or not as it wrote them."""
+"""The words of RocksDB's errors about missing or damaged files."""
 _NO_IDS: Mapping[str, str] = {}
 _TASK_ID = re.compile(r"\d+_\d+")
 _APPLICATION_ID = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]+")
@@ -43,10 +43,10 @@ class DiskFullError(ProcessorStateError):
 
 
 class StateDirectory:
-    """``root/application_id``, locked by one process, with a folder per task.
+    """``root/application_id``, locked by one process, with a folder for each task.
 
-    A task's folder has its id for a name (``0_3``: sub-topology 0, partition 3). Raises `LockError` when
-    another process has the lock; it ends with the process that holds it, however that ends.
+    The name of a task's folder is the task id (``0_3``: sub-topology 0, partition 3). The operating system releases the
+    lock when its process ends, also in a crash. Raises `LockError` if another process has the lock.
 
     >>> import tempfile
     >>> with StateDirectory(tempfile.mkdtemp(), "flights") as directory:
@@ -79,12 +79,14 @@ class StateDirectory:
         topology: Mapping[str, Any] | None = None,
         compare: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> None:
-        """Raise `ProcessorStateError` if the state is of another application, plan, partitioning or format, or if one of its changelogs was
-        deleted and created anew since: the state would be taken for the beginning of the new one.
+        """Raises `ProcessorStateError` if the state does not belong to these arguments, and remembers them otherwise.
 
-        ``changelog_ids`` are Kafka's ids of the topics. A folder without state is marked as belonging to what was asked for. Topics that
-        were not there before (a pattern subscription found them) are added. ``topology`` is kept as JSON; of a folder that is
-        refused ``compare`` gets the one that wrote it, and says what has changed.
+        State of another application, plan, partitioning or format is refused. State is also refused if a changelog was
+        deleted and created anew: the state does not match the new changelog's offsets. ``changelog_ids`` are Kafka's
+        ids of the topics. New topics, which a pattern subscription may find, are added.
+
+        ``topology`` is kept as JSON. If the plan differs, ``compare`` gets the topology that wrote the state, and
+        returns the changes for the error.
         """
         known = self._metadata()
         found = known.get("format", FORMAT_VERSION)
@@ -111,7 +113,8 @@ class StateDirectory:
         for topic, topic_id in changelog_ids.items():
             if ids.get(topic, topic_id) != topic_id:
                 raise self._refused(
-                    f"was written with a changelog {topic} that was deleted and created anew since (as `streamapp reset` does)"
+                    f"was written with a changelog {topic} that was deleted and created anew since "
+                    "(as `streamapp reset` does)"
                 )
         wanted: dict[str, Any] = {
             "application_id": self.application_id,
@@ -126,7 +129,7 @@ class StateDirectory:
             self._replace_metadata(wanted)
 
     def task_path(self, task_id: str) -> Path:
-        """The folder of a task, made if it was not there."""
+        """The folder of a task. A missing folder is made."""
         path = self._task_path(task_id)
         try:
             path.mkdir(exist_ok=True)
@@ -135,17 +138,17 @@ class StateDirectory:
         return path
 
     def task_ids(self) -> tuple[str, ...]:
-        """The tasks with state here, in order of sub-topology and partition."""
+        """The ids of the tasks with a folder, in the order of sub-topology and partition."""
         found = [path.name for path in self.path.iterdir() if _TASK_ID.fullmatch(path.name) and path.is_dir()]
         return tuple(sorted(found, key=lambda task_id: [int(part) for part in task_id.split("_")]))
 
     def wipe(self, task_id: str) -> None:
-        """Delete the state of a task, which has to be closed; it will be restored from its changelogs."""
+        """Deletes the state of a closed task. The task's next start restores the state from the changelogs."""
         path = self._task_path(task_id)
         wiped = self.path / f"{_WIPED}{task_id}"
         try:
             if path.exists():
-                # Moved away first: a process that dies half way leaves no folder that looks like a task's.
+                # Renamed first: a process that dies during the deletion leaves no folder that looks like a task's.
                 shutil.rmtree(wiped, ignore_errors=True)
                 path.rename(wiped)
                 shutil.rmtree(wiped)
@@ -153,7 +156,7 @@ class StateDirectory:
             raise state_error(path, error) from error
 
     def close(self) -> None:
-        """Release the lock; closing again does nothing."""
+        """Releases the lock. A second call does nothing."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -200,14 +203,14 @@ class StateDirectory:
 
     def _refused(self, why: str) -> ProcessorStateError:
         return ProcessorStateError(
-            f"The state folder {self.path} {why}. If the changelog topics still fit, delete the folder or set another state_dir: the "
-            "state is restored from them. If they do not (`streamapp compat` says what a change of the topology needs), set another "
-            "application_id, or begin anew with `streamapp reset`."
+            f"The state folder {self.path} {why}. If the changelog topics still fit, delete the folder or set another "
+            "state_dir: the state is restored from them. If they do not fit, set another application_id, or begin anew "
+            "with `streamapp reset`. `streamapp compat` says what a change of the topology needs."
         )
 
 
 def known_fingerprint(root: str | os.PathLike[str], application_id: str) -> str | None:
-    """The fingerprint of the plan whose state lies in ``root``; None if there is none. Locks nothing."""
+    """The fingerprint of the plan that wrote the state in ``root``; None without state. Takes no lock."""
     try:
         known = json.loads((Path(root) / application_id / _METADATA).read_bytes())
     except (OSError, ValueError):
@@ -216,7 +219,7 @@ def known_fingerprint(root: str | os.PathLike[str], application_id: str) -> str 
 
 
 def state_error(path: str | os.PathLike[str], error: BaseException) -> ProcessorStateError:
-    """The error of the disk or of RocksDB, as one that says what to do about it."""
+    """Turns an error of the disk or of RocksDB into an error that says what to do."""
     if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
         return DiskFullError(
             f"No space is left on the disk of {path} ({error}). Free some, or set state_dir to a larger "
@@ -224,7 +227,8 @@ def state_error(path: str | os.PathLike[str], error: BaseException) -> Processor
         )
     if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE) or "Too many open files" in str(error):
         return ProcessorStateError(
-            f"The local state in {path} is whole, but its files cannot be opened ({error}). {too_few_files(file_limit())}."
+            f"The local state in {path} is whole, but its files cannot be opened ({error}). "
+            f"{too_few_files(file_limit())}."
         )
     if isinstance(error, OSError):
         return ProcessorStateError(
@@ -239,7 +243,7 @@ def state_error(path: str | os.PathLike[str], error: BaseException) -> Processor
 
 
 def _locked(path: Path) -> int:
-    """A file descriptor that holds the lock; the file names the process."""
+    """Locks a file, and writes the process id into the file. Returns the descriptor that holds the lock."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

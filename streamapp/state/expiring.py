@@ -1,11 +1,12 @@
-"""A key-value store whose rows expire: the tables with a time to live.
+"""A key-value store whose rows expire, for tables with a time to live.
 
-Beside its rows the store keeps an index of them by time, in the same table of the backend and in the same commit:
+The store keeps an index of its rows by time. Rows and index are in the same table of the backend, and change in the
+same commit:
 
     0x00 key                    -> the row, as in every timestamped store
-    0x01 timestamp (8) key      -> nothing
+    0x01 timestamp (8) key      -> no bytes
 
-Only the part of the index that expires next is in memory, so the store may be larger than that.
+Only the part of the index that expires next is in memory, so that the store may be larger than the memory.
 """
 
 from __future__ import annotations
@@ -26,15 +27,14 @@ __all__ = ["ExpiringStore"]
 
 _ROWS, _INDEX = b"\0", b"\1"
 _LOOKAHEAD = 16
-"""How many steps it takes to read the index of one time to live."""
+"""The number of reads for the index of one time to live."""
 
 
 class ExpiringStore(TimestampedKeyValueStore):
     """A `TimestampedKeyValueStore` whose rows have a time to live of ``expires_after_ms``.
 
-    expire(expired)
-        deletes the rows whose timestamp + time to live is not after ``observed``, in the order of timestamp and key, and calls
-        ``expired(key, old value, timestamp + time to live)`` for each
+    ``expire(expired)`` deletes the rows with timestamp + time to live <= ``observed``, in the order of timestamp and
+    key. For each deleted row, ``expire`` calls ``expired(key, old value, timestamp + time to live)``.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class ExpiringStore(TimestampedKeyValueStore):
         self._step = max(1, expires_after_ms // _LOOKAHEAD)
         self._covered = 0
         self._next: list[tuple[int, bytes]] = []
-        """All rows with timestamps before `_covered`, by timestamp and key; what has changed since is passed over."""
+        """A heap of (timestamp, key bytes) of the rows before `_covered`; `expire` skips rows that have changed."""
         self._indexed: dict[Any, int] = {}
-        """Which timestamp the index has for a dirty row; -1: none."""
+        """The timestamp in the backend's index for each dirty row; -1 without an entry."""
         self._cleared = self._sealed_expired = self._expired = -1
 
     def expire(self, expired: Callable[[Any, Any, int], None]) -> None:
@@ -74,7 +74,7 @@ class ExpiringStore(TimestampedKeyValueStore):
         self._expired = max(self._expired, limit)
 
     def _cover(self, until: int) -> None:
-        """Reads the index on, up to timestamps before ``until``."""
+        """Reads the next part of the index, up to timestamps before ``until``."""
         begin, self._covered = self._covered, until
         for entry, _ in self._table.range(_INDEX + LONG.pack(begin), _INDEX + LONG.pack(until)):
             heappush(self._next, (int.from_bytes(entry[1:9], "big"), entry[9:]))
@@ -141,7 +141,7 @@ class ExpiringStore(TimestampedKeyValueStore):
         return encode
 
     def _stored_rows(self) -> int:
-        return self._table.approximate_count() // 2  # each row has its place in the index
+        return self._table.approximate_count() // 2  # each row has an entry in the index
 
     def _merged(
         self, start: bytes | None, end: bytes | None, reverse: bool = False

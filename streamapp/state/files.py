@@ -1,4 +1,4 @@
-"""The number of files that a process may have open: RocksDB keeps the files of its tables open."""
+"""The limit of open files of a process, because RocksDB keeps the files of its tables open."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = [
 ]
 
 FILES_OF_A_PROCESS = 128
-"""The files of connections, logs and the program itself, at most in an ordinary worker."""
+"""The most files that an ordinary worker needs for connections, logs and the program itself."""
 FILES_OF_A_TASK = 32
-"""The files of a task with state on disk; more where a store is many gigabytes large."""
+"""The files of a task with state on disk. A store of many gigabytes may need more."""
 
 
 def file_limit() -> int:
@@ -26,15 +26,15 @@ def file_limit() -> int:
 
 
 def raise_file_limit() -> None:
-    """Raises the limit as far as this process may, as Java does."""
+    """Raises the limit as far as the operating system allows, as Java does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with suppress(ValueError, OSError):  # macOS takes less than it says
+        with suppress(ValueError, OSError):  # macOS refuses its own hard limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def files_needed(tasks: int) -> int:
-    """The number of files that a worker of so many tasks with state may need.
+    """The number of files that a worker may need for ``tasks`` tasks with state.
 
     >>> files_needed(4)
     256
@@ -43,10 +43,10 @@ def files_needed(tasks: int) -> int:
 
 
 def too_few_files(limit: int) -> str:
-    """The way out of too small a limit."""
+    """The text about too small a limit, with the ways to raise the limit."""
     return (
-        f"This process may have {limit} files open. A worker needs about {FILES_OF_A_PROCESS}, and {FILES_OF_A_TASK} for "
-        f"each task with state: 4096 are enough for {(4096 - FILES_OF_A_PROCESS) // FILES_OF_A_TASK} tasks. Raise the limit "
-        "and start the worker again: `ulimit -n 4096` in its shell, LimitNOFILE=4096 in its systemd unit, or --ulimit "
-        "nofile=4096 of its container"
+        f"This process may have {limit} files open. A worker needs about {FILES_OF_A_PROCESS}, and {FILES_OF_A_TASK} "
+        f"for each task with state: 4096 are enough for {(4096 - FILES_OF_A_PROCESS) // FILES_OF_A_TASK} tasks. Raise "
+        "the limit and start the worker again: `ulimit -n 4096` in its shell, LimitNOFILE=4096 in its systemd unit, or "
+        "--ulimit nofile=4096 of its container"
     )

@@ -1,8 +1,12 @@
-"""Byte formats of changelogs, those of Kafka Streams, and how stores keep keys and values in memory.
+"""Kafka Streams' byte formats of changelogs, and the forms of keys and values in the memory of stores.
 
-Keys: of a window ``key | 8-byte start | 4-byte sequence``, of a session ``key | 8-byte end | 8-byte
-start``, of an outer join ``8-byte timestamp | 1-byte is-left | key``. Numbers are big endian: bytes are
-in the order of the times.
+| store | key in the changelog |
+| --- | --- |
+| windows | key, start (8 bytes), sequence number (4 bytes) |
+| sessions | key, end (8 bytes), start (8 bytes) |
+| outer join | timestamp (8 bytes), is-left (1 byte), key |
+
+Numbers are big endian, so that the order of the bytes is the order of the times.
 """
 
 from __future__ import annotations
@@ -43,10 +47,10 @@ MAX_LONG = 2**63 - 1
 LONG = struct.Struct(">q")
 _INT = struct.Struct(">i")
 
-# Serdes whose values may wait in memory as they are: one exact class, immutable, equal exactly if their bytes
-# are (floats are not: 0.0 == -0.0). With other values bytes wait, so that whoever gets one may change it, and
-# one that cannot be serialized fails where it is put and not at the commit.
-# The function says whether a value of that class surely has bytes; text that is not ASCII may have halves of pairs (surrogates) alone.
+# Serdes whose values wait in memory as objects, with the class of these values. The class is exact and immutable, and
+# two values are equal if and only if their bytes are equal. Floats do not qualify: 0.0 == -0.0. All other values wait
+# as bytes, so that a reader may change its copy, and a value without bytes fails at the put and not at the commit.
+# The function is true if a value of the class surely has bytes. A str beyond ASCII may have lone surrogates.
 _KEPT_CLASSES: dict[type, tuple[type, Callable[[Any], bool]]] = {
     StringSerde: (str, str.isascii),
     LongSerde: (int, lambda value: -(2**63) <= value < 2**63),
@@ -63,11 +67,11 @@ def _identity(value: Any) -> Any:
 
 
 class Codec:
-    """How one side of a store, keys or values, is kept in memory: as the objects or as their bytes.
+    """The kept form of a store's keys or values, which is their form in memory: objects or bytes.
 
-    ``kept_class`` is the class of objects that are kept as they are if they are ``sound`` (both None: bytes are kept). ``keep``
-    makes the kept form of a value, ``show`` the value of a kept form; ``to_bytes`` and ``from_bytes``
-    convert kept forms.
+    ``kept_class`` is the class of values that are kept as objects; ``sound`` says if an object surely has bytes. Both
+    are None if bytes are kept. ``keep`` makes the kept form of a value, and ``show`` the value of a kept form.
+    ``to_bytes`` and ``from_bytes`` convert between the kept form and bytes.
     """
 
     __slots__ = (
@@ -101,7 +105,8 @@ class Codec:
                 raise SerializationError(f"store {store!r}, {side}: {error}") from error
             if not isinstance(data, bytes):
                 raise SerializationError(
-                    f"store {store!r}: serialize of the {side} serde {type(serde).__name__} gave {type(data).__name__}, not bytes"
+                    f"store {store!r}: serialize of the {side} serde {type(serde).__name__} gave "
+                    f"{type(data).__name__}, not bytes"
                 )
             return data
 
@@ -119,7 +124,7 @@ class Codec:
 
 
 def prefix_end(prefix: bytes) -> bytes | None:
-    """The first key after all keys with this prefix; None if there is none.
+    """The first key after all keys with this prefix; None if no key comes after them.
 
     >>> prefix_end(b"ab"), prefix_end(b"a\\xff"), prefix_end(b"\\xff")
     (b'ac', b'b', None)
@@ -129,7 +134,7 @@ def prefix_end(prefix: bytes) -> bytes | None:
 
 
 class LeftOrRightSerde(Serde["tuple[bool, Any]"]):
-    """A value of either side of a join, as ``(is_left, value)``: 1 byte (1: left), then that side's bytes."""
+    """A value of either side of a join, as ``(is_left, value)``: 1 byte (1: left, 0: right), then the value's bytes."""
 
     persistent_name = "LeftOrRightSerde"
 
@@ -155,7 +160,7 @@ class LeftOrRightSerde(Serde["tuple[bool, Any]"]):
 
 
 def pack_list(entries: Iterable[bytes]) -> bytes:
-    """Kafka's list format: 1 byte strategy (1: sizes vary), 4 bytes count, then length and bytes of each.
+    """Kafka's list format: strategy (1 byte; 1: sizes vary), count (4 bytes), then length and bytes of each entry.
 
     >>> pack_list([b"x"])
     b'\\x01\\x00\\x00\\x00\\x01\\x00\\x00\\x00\\x01x'
@@ -171,12 +176,12 @@ def unpack_list(data: bytes) -> list[bytes]:
 
 
 def sized(data: bytes | None) -> bytes:
-    """4 bytes of length (-1 for None), then the bytes."""
+    """The length (4 bytes; -1 for None), then the bytes."""
     return b"\xff\xff\xff\xff" if data is None else _INT.pack(len(data)) + data
 
 
 def pack_headers(headers: Headers) -> bytes:
-    """4 bytes count, then name and value of each with their lengths.
+    """The count (4 bytes), then name and value of each header, each behind its length.
 
     >>> unpack_headers(pack_headers((("h", None),)) + b"value")
     ((('h', None),), b'value')
@@ -188,13 +193,13 @@ def pack_headers(headers: Headers) -> bytes:
 
 
 def unpack_headers(data: bytes) -> tuple[Headers, bytes]:
-    """The headers that `pack_headers` has put in front, and what follows them."""
+    """The headers of bytes that begin with the output of `pack_headers`, and the bytes that follow."""
     reader = _Reader(data, 0)
     return reader.headers(), reader.rest()
 
 
 def _context_size(context: RecordContext) -> int:
-    """The bytes that Kafka Streams counts for the context of a record in a buffer's limit."""
+    """The bytes of a record's context, as Kafka Streams counts them for the limit of a buffer."""
     size = 20 + len(context.topic or "")
     for name, value in context.headers:
         size += len(name) + len(value or b"")
@@ -202,7 +207,7 @@ def _context_size(context: RecordContext) -> int:
 
 
 def _pack_context(context: RecordContext) -> bytes:
-    """Timestamp, offset, topic, partition, headers; the raw bytes of the source record are not kept."""
+    """The bytes of timestamp, offset, topic, partition and headers, without the raw bytes of the source record."""
     topic = (context.topic or "").encode()
     parts = (
         LONG.pack(context.timestamp),
@@ -214,9 +219,9 @@ def _pack_context(context: RecordContext) -> bytes:
 
 
 class BufferedChange(NamedTuple):
-    """A buffered update, values as bytes; ``prior`` is the value that the buffer's readers still see.
+    """A buffered update with its values as bytes; ``prior`` is the value that readers of the buffer still see.
 
-    Timestamp and headers of ``context`` are those of the update, the rest belongs to the record that caused it.
+    ``context`` has the timestamp and headers of the update, and topic, partition and offset of the record behind it.
     """
 
     prior: bytes | None
@@ -226,12 +231,12 @@ class BufferedChange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The bytes Kafka Streams counts for it in a buffer's limit."""
+        """The bytes of the update, as Kafka Streams counts them for the limit of a buffer."""
         old = 0 if self.old == self.prior else len(self.old or b"")
         return len(self.prior or b"") + old + len(self.new or b"") + _context_size(self.context)
 
     def pack(self, time: int) -> bytes:
-        """The value in the changelog: context, prior, old (-2: same as prior), new value and buffer time."""
+        """The value in the changelog: context, prior, old (length -2: same as prior), new, and the buffer time."""
         same = self.old is not None and self.old == self.prior
         old = b"\xff\xff\xff\xfe" if same else sized(self.old)
         return _pack_context(self.context) + sized(self.prior) + old + sized(self.new) + LONG.pack(time)
@@ -266,7 +271,7 @@ class _Reader:
         return int.from_bytes(self._next(4), "big", signed=True)
 
     def count(self) -> int:
-        """A number of things that take at least 4 bytes each."""
+        """The number of entries that follow. Raises `SerializationError` if the rest has less than 4 bytes for each."""
         count = self.integer()
         if count < 0 or 4 * count > len(self._data) - self._at:
             raise SerializationError(f"expected {count} entries in {len(self._data) - self._at} bytes")

@@ -1,7 +1,7 @@
-"""Stores whose rows keep the headers of their records: joins in memory, and with ``dsl_store_format="headers"``.
+"""Stores whose rows keep the headers of their records, for joins in memory and ``dsl_store_format="headers"``.
 
-In memory and in the local backend headers are part of the value; in the changelog they are those of the record, as Kafka
-Streams has them.
+In memory and in the local backend, headers are part of the value. In the changelog, headers are those of the record, as
+in Kafka Streams.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["HeadersSubscriptionStore", "HeadersWindowStore"]
 
 
 class HeadersCodec(Codec):
-    """Keeps (value, headers); their bytes are the headers before those of the value."""
+    """A codec of (value, headers). The bytes of the headers stand in front of the bytes of the value."""
 
     __slots__ = ("show_value",)
 
@@ -80,7 +80,10 @@ class _HeadersStore(WriteBehindStore):
 
 
 class HeadersWindowStore(_HeadersStore, TimestampedWindowStore):
-    """As `TimestampedWindowStore`, but ``get`` gives ``(value, timestamp, headers)`` and all rows end with the headers."""
+    """A `TimestampedWindowStore` with headers.
+
+    ``get`` gives ``(value, timestamp, headers)``. The rows of all other reads end with the headers.
+    """
 
     def put(
         self,
@@ -109,7 +112,7 @@ class HeadersWindowStore(_HeadersStore, TimestampedWindowStore):
 
 
 class HeadersSubscriptionStore(_HeadersStore, SubscriptionStore):
-    """As `SubscriptionStore`, but where that one gives ``(value, timestamp)``, this one gives the headers as well."""
+    """A `SubscriptionStore` with headers: reads give ``(value, timestamp, headers)`` and not ``(value, timestamp)``."""
 
     def put(self, key: Any, value: Any, timestamp: int | None = None, headers: Headers = NO_HEADERS) -> None:
         if value is None:

@@ -1,4 +1,4 @@
-"""What one key has in a window or session store, in memory and in order."""
+"""The rows of one key of a window or session store, in memory and in order."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from streamapp.state.write_behind import MISSING, Row
 __all__ = ["IMAGE_BYTES", "KeyImage"]
 
 IMAGE_BYTES = 500
-"""The bytes of an image without rows."""
+"""The bytes of an image without rows, estimated."""
 _ROW_BYTES = 250
-"""The bytes of a row in an image, without the row's value."""
+"""The bytes of a row in an image without the row's value, estimated."""
 
 
 class KeyImage:
-    """All rows of one key from a time on, so that a lookup by time needs no iterator of the backend."""
+    """All rows of one key from ``complete_from`` (ms) on, so that a look-up by time needs no scan of the backend.
+
+    A slot is a row's place among the rows of its key: a tuple that begins with the row's time.
+    """
 
     __slots__ = ("complete_from", "rows", "size", "slots")
 
@@ -26,10 +29,10 @@ class KeyImage:
         self.slots: list[Any] = []
         self.rows: list[Row] = []
         self.size: int = IMAGE_BYTES
-        """Roughly its bytes."""
+        """The bytes of the image, estimated."""
 
     def put(self, slot: Any, row: Row) -> int:
-        """Takes a row, or removes it if it is a deletion; returns by how many bytes the image grows at most."""
+        """Adds, replaces or (value None) removes a row. Returns the bytes by which the image grows; 0 if it shrinks."""
         slots = self.slots
         if not slots or slots[-1] < slot:
             if row[0] is None:

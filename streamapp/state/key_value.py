@@ -1,4 +1,4 @@
-"""Key-value stores, plain and timestamped: the tables of the DSL, and what processors keep."""
+"""Key-value stores, plain and timestamped: the tables of the DSL, and stores of processors."""
 
 from __future__ import annotations
 
@@ -15,24 +15,21 @@ from streamapp.state.write_behind import Row, StoreContext, WriteBehindStore
 __all__ = ["KeyValueStore", "PlainTableStore", "SubscriptionStore", "TimestampedKeyValueStore"]
 
 _SHOWN_BYTES, _SHOWN_TIMES = 300, 3
-"""The rough size of a decoded row: so many bytes, and so many times the bytes of its value."""
+"""The estimated memory of a decoded row: a constant in bytes, and a multiple of the bytes of its value."""
 
 
 class KeyValueStore(WriteBehindStore):
     """Values by key.
 
-    get(key)
-        the value, or None
-    put(key, value, timestamp=None)
-        sets it, None deletes; the timestamp (default: of the record in process) goes to the changelog
-    put_if_absent(key, value, timestamp=None)
-        sets it if there is none; returns the value that was there
-    delete(key, timestamp=None)
-        deletes it; returns the value that was there
-    range(low=None, high=None, reverse=False), all(reverse=False)
-        (key, value) in the order of the key bytes; both ends inclusive, None is open
-    prefix_scan(prefix)
-        (key, value) of the keys whose bytes begin with the prefix, bytes or what the key serde takes
+    - ``get(key)``: the value, or None.
+    - ``put(key, value, timestamp=None)``: sets the value; None deletes the key. The timestamp goes to the changelog.
+      The default is the timestamp of the current record.
+    - ``put_if_absent(key, value, timestamp=None)``: sets the value of a key that has none. Returns the old value.
+    - ``delete(key, timestamp=None)``: deletes the key. Returns the old value.
+    - ``range(low=None, high=None, reverse=False)``, ``all(reverse=False)``: (key, value) in the order of the key bytes.
+      Bounds are inclusive, and None means no bound.
+    - ``prefix_scan(prefix)``: (key, value) of the keys whose bytes begin with the prefix. The prefix is bytes, or a key
+      for the key serde.
     """
 
     timestamped = False
@@ -93,7 +90,7 @@ class KeyValueStore(WriteBehindStore):
 class TimestampedKeyValueStore(KeyValueStore):
     """Values with the timestamp of their last update.
 
-    As `KeyValueStore`, but wherever that one gives a value, this one gives ``(value, timestamp in ms)``.
+    Reads are those of `KeyValueStore`, but give ``(value, timestamp in ms)`` in place of the value.
     """
 
     timestamped = True
@@ -118,8 +115,11 @@ class TimestampedKeyValueStore(KeyValueStore):
         return fold_value
 
     def reader(self) -> Callable[[Any], tuple[Any, int] | None]:
-        """``get`` for a join, which reads more than is written: rows whose values cannot change are decoded once."""
-        as_it_is = type(self).get is not TimestampedKeyValueStore.get  # a subclass does more than to read
+        """``get`` for a join, which reads a row more often than the row is written.
+
+        A row with an immutable value is decoded once, until the next write of the row.
+        """
+        as_it_is = type(self).get is not TimestampedKeyValueStore.get  # a subclass has a get of its own
         return self.get if as_it_is else self._decoding_once()
 
     def _decoding_once(self) -> Callable[[Any], tuple[Any, int] | None]:
@@ -149,7 +149,7 @@ class TimestampedKeyValueStore(KeyValueStore):
 
 
 class SubscriptionStore(TimestampedKeyValueStore):
-    """The subscriptions of a foreign-key join, which alone among stores by key are logged with headers."""
+    """The subscriptions of a foreign-key join, the only store by key whose changelog has the headers of puts."""
 
     def put(self, key: Any, value: Any, timestamp: int | None = None, headers: Headers = NO_HEADERS) -> None:
         if headers:
@@ -158,7 +158,7 @@ class SubscriptionStore(TimestampedKeyValueStore):
 
 
 class PlainTableStore(TimestampedKeyValueStore):
-    """A table without timestamps: read like any other, each is -1, unknown."""
+    """A table without timestamps. Reads are those of other tables, with the timestamp -1 (unknown)."""
 
     timestamped = False
 

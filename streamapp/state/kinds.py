@@ -1,4 +1,4 @@
-"""The kinds of stores that `Stores` and `Materialized` choose from. Operators have kinds of their own: `operator_kinds.py`.
+"""The kinds of stores for `Stores` and `Materialized`; `operator_kinds.py` has the kinds that only operators use.
 
 A kind's parameters are times in ms and numbers of entries.
 """
@@ -53,12 +53,15 @@ __all__ = [
 
 _VALUES_BY_KEY = "values by key"
 _CHANGELOG_RETENTION_MS = -1
-"""See docs/decisions/window-changelogs-keep-records.md: the broker judges age by the wall clock, windows by stream time."""
+"""No limit: brokers judge age by the wall clock, windows by stream time.
+
+See docs/decisions/window-changelogs-keep-records.md.
+"""
 _MIN_SEGMENT_MS = 60_000
 
 
 def same_changelog(one: str, other: str) -> bool:
-    """Whether the kinds of two persistent names restore from the changelogs of each other.
+    """True if the kinds with these persistent names can restore from each other's changelogs.
 
     >>> same_changelog("key_value", "versioned"), same_changelog("key_value", "session")
     (True, False)
@@ -85,7 +88,7 @@ class KeyValue(StoreKind):
 @register
 @dataclass(frozen=True, kw_only=True)
 class Lru(StoreKind):
-    """Plain values of the keys that were used last."""
+    """Plain values of the ``max_entries`` keys that were used last."""
 
     persistent_name = "lru"
     shape: ClassVar[RowShape | None] = row_shape.BY_KEY
@@ -112,7 +115,7 @@ class Table(StoreKind):
 
 @dataclass(frozen=True, kw_only=True)
 class PlainTable(Table):
-    """A table on disk that forgets the timestamps, and shows each row with -1, unknown."""
+    """A table on disk that keeps no timestamps, and shows each row with the timestamp -1 (unknown)."""
 
     store_class: ClassVar[Callable[..., Store]] = PlainTableStore
     cached_class: ClassVar[Callable[..., CachedStore] | None] = CachedPlainTableStore
@@ -125,7 +128,7 @@ class PlainTable(Table):
 
 @dataclass(frozen=True, kw_only=True)
 class LruTable(Table):
-    """A table of the keys that were used last."""
+    """A table of the ``max_entries`` keys that were used last."""
 
     store_class: ClassVar[Callable[..., Store]] = TimestampedLruStore
     cached_class: ClassVar[Callable[..., CachedStore] | None] = CachedTimestampedLruStore
@@ -137,7 +140,7 @@ class LruTable(Table):
 
 @dataclass(frozen=True, kw_only=True)
 class ExpiringTable(Table):
-    """A table whose rows expire once stream time has passed their timestamp by ``expires_after_ms``."""
+    """A table whose rows expire when stream time has passed their timestamp by ``expires_after_ms``."""
 
     store_class: ClassVar[Callable[..., Store]] = ExpiringStore
     cached_class: ClassVar[Callable[..., CachedStore] | None] = None
@@ -158,10 +161,10 @@ class ExpiringTable(Table):
 
 @dataclass(frozen=True, kw_only=True)
 class _ByTime(StoreKind):
-    """Rows that stream time ends: ``retention_ms`` after their start (windows) or end (sessions).
+    """Rows that expire when stream time has passed their start (windows) or end (sessions) by ``retention_ms``.
 
-    ``segment_interval_ms``: 0 stands for Kafka Streams' default. ``time_ordered``: the store of an aggregation with final
-    results, which scans by time.
+    The value 0 of ``segment_interval_ms`` stands for Kafka Streams' default. ``time_ordered`` is true for the store of
+    an aggregation with final results, which scans by time.
     """
 
     headers_format = True
@@ -195,8 +198,8 @@ class _ByTime(StoreKind):
 class Window(_ByTime):
     """Plain values by key and window start.
 
-    ``retain_duplicates``: a row for each put. ``indexed``: ranges of keys come from a time-ordered store on disk as from others,
-    because the store has an index by key in Kafka Streams.
+    With ``retain_duplicates`` each put adds a row. ``indexed`` means: the store has an index by key in Kafka Streams. A
+    time-ordered store on disk then gives ranges of keys in the order of other stores.
     """
 
     persistent_name = "window"
@@ -229,7 +232,7 @@ class Window(_ByTime):
 @register
 @dataclass(frozen=True, kw_only=True)
 class TimestampedWindow(Window):
-    """Values with the timestamp of their last update by key and window start: windowed tables of the DSL."""
+    """Values with the timestamp of their last update, by key and window start: windowed tables of the DSL."""
 
     persistent_name = "timestamped_window"
     shape: ClassVar[RowShape | None] = row_shape.WINDOWS_TIMESTAMPED
@@ -285,6 +288,6 @@ class Versioned(StoreKind):
 
     @property
     def topic_config(self) -> dict[str, str]:
-        # Every version is a record, and the broker judges the lag by its own clock: versions of history would
-        # be compacted away at once.
+        # Every version is a record. The broker judges the lag by its own clock, and would compact versions of old
+        # timestamps away at once.
         return super().topic_config | {"min.compaction.lag.ms": str(2**63 - 1)}

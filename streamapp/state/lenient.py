@@ -1,4 +1,4 @@
-"""Scans that show the rows whose bytes their serdes cannot read, instead of ending there: for views, which people look at."""
+"""Scans for views: a row that its serdes cannot read is shown as unreadable, and does not end the scan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Unreadable", "lenient"]
 
 @dataclass(frozen=True)
 class Unreadable:
-    """Stands for a key or value that its serde cannot read; ``why`` is what the serde says."""
+    """A key or value that its serde cannot read; ``why`` is the serde's error."""
 
     data: bytes
     why: str
@@ -20,19 +20,21 @@ class Unreadable:
 
 @contextmanager
 def lenient(store: Any) -> Iterator[None]:
-    """Scans of the store that begin and end within give an `Unreadable` for each unreadable key or value.
+    """Within the block, scans of the store give an `Unreadable` for each unreadable key or value.
 
-    Only scans: what is read by key is kept for the next record, which has to get an error.
+    A scan begins and ends within the block. Do not read by key within the block: the store keeps such a row for the
+    next record, which must get the error.
 
     >>> from streamapp.state.formats import Codec
     >>> from streamapp import LongSerde
-    >>> store = type("Store", (), {"_keys": Codec(LongSerde(), "s", "key"), "_values": Codec(LongSerde(), "s", "value")})()
+    >>> codecs = {"_keys": Codec(LongSerde(), "s", "key"), "_values": Codec(LongSerde(), "s", "value")}
+    >>> store = type("Store", (), codecs)()
     >>> with lenient(store):
     ...     store._values.from_bytes(b"no").data
     b'no'
     """
     changed: list[tuple[Any, str, Any]] = []
-    # A versioned store keeps what a scan reads.
+    # A versioned store may keep rows that a scan has read with from_bytes, therefore only show is replaced.
     parts = ("show",) if getattr(store, "versioned", False) else ("show", "from_bytes")
     for codec in (getattr(store, "_keys", None), getattr(store, "_values", None)):
         if codec is not None:

@@ -1,4 +1,4 @@
-"""A key-value store that is bounded by a number of entries: the least recently used one goes."""
+"""A key-value store with a limit of entries, which evicts the least recently used entry."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ __all__ = ["LruStore", "TimestampedLruStore"]
 
 
 class LruStore(KeyValueStore):
-    """A `KeyValueStore` with a limit.
+    """A `KeyValueStore` of the ``max_entries`` entries that were read or written last, all in memory.
 
-    It holds the ``max_entries`` entries that were read or written last, all in memory; what it evicts
-    gets a tombstone in the changelog. Iterating does not count as use.
+    An evicted entry gets a tombstone in the changelog. A scan does not count as use.
     """
 
     def __init__(
@@ -41,7 +40,7 @@ class LruStore(KeyValueStore):
             )
         self._most = max_entries
         self._rows: OrderedDict[Any, Row] = OrderedDict()
-        """Least recently used first."""
+        """All rows, the least recently used row first."""
         for key, data in table.range(None, None):
             self._rows[self._keys.from_bytes(key)] = self._unpack(data)
 
@@ -97,10 +96,10 @@ class LruStore(KeyValueStore):
 
 
 class TimestampedLruStore(LruStore, TimestampedKeyValueStore):
-    """The table of a DSL operator with a limit.
+    """The table of a DSL operator with a limit of entries.
 
-    What it evicts is deleted with the commit; where every write is logged, it leaves no record of its own (as in Kafka
-    Streams, whose DSL wraps the store so that nobody hears of evictions).
+    The next commit deletes and logs evicted rows. If every write is logged at once, an eviction leaves no record, as in
+    Kafka Streams: the wrappers of its DSL do not log evictions.
     """
 
     def _evicted(self, row_key: Any, row: Row) -> None:

@@ -1,4 +1,4 @@
-"""The kinds of stores that only operators of the DSL choose: no user names them, and most are internal to their operator."""
+"""The kinds of stores that only operators of the DSL choose. Most of these stores are internal to their operator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class HeadersWindow(TimestampedWindow):
-    """The records that a stream-stream join keeps with their headers."""
+    """The records of one side of a stream-stream join, with their headers."""
 
     store_class: ClassVar[Callable[..., Store]] = HeadersWindowStore
     keeps_headers = True
@@ -34,7 +34,7 @@ class HeadersWindow(TimestampedWindow):
 @register
 @dataclass(frozen=True, kw_only=True)
 class OuterJoin(StoreKind):
-    """Records of an outer or left stream-stream join that have no match yet, by time."""
+    """The records of an outer or left stream-stream join that have no match yet, by time."""
 
     persistent_name = "list"
     store_class: ClassVar[Callable[..., Store]] = OuterJoinStore
@@ -43,7 +43,7 @@ class OuterJoin(StoreKind):
 @register
 @dataclass(frozen=True, kw_only=True)
 class TimeOrdered(StoreKind):
-    """Stream records that wait ``grace_ms`` for a versioned table."""
+    """The stream records of a stream-table join that wait ``grace_ms`` for a versioned table."""
 
     persistent_name = "time_ordered_buffer"
     store_class: ClassVar[Callable[..., Store]] = TimeOrderedBuffer
@@ -76,7 +76,7 @@ class Subscriptions(StoreKind):
 
 @dataclass(frozen=True, kw_only=True)
 class HeadersSubscriptions(Subscriptions):
-    """The same with the headers of the records."""
+    """The subscriptions of a foreign-key join, with the headers of their records."""
 
     store_class: ClassVar[Callable[..., Store]] = HeadersSubscriptionStore
     keeps_headers = True

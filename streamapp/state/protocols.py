@@ -1,13 +1,13 @@
-"""The stores as users see them: typed by key and value, each with a half that only reads.
+"""The stores as users see them: protocols with the types of key and value, each with a read-only part.
 
-A processor names its store by the specification, and a type checker knows the rest:
+A processor gets its store by the specification, which has the types for type checkers:
 
     SEEN = Stores.key_value("seen", StringSerde(), LongSerde())
     seen = context.get_state_store(SEEN)  # KeyValueStore[str, int]
 
-Timestamps are ms since the epoch. Rows of several keys come in the order of the key's bytes; bounds are inclusive, None is
-open; ``reverse`` turns the order round. Iterators are valid until the next write to the store. (Kafka Streams:
-``org.apache.kafka.streams.state``.)
+Timestamps are ms since the epoch. Rows of several keys come in the order of the key's bytes. Bounds are inclusive, and
+None means no bound. ``reverse`` reverses the order. Iterators are valid until the next write to the store. (Kafka
+Streams: ``org.apache.kafka.streams.state``.)
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ V_co = TypeVar("V_co", covariant=True)
 class ReadOnlyKeyValueStore(Protocol[K, V_co]):
     """Values by key, for reading. (``ReadOnlyKeyValueStore``)
 
-    A table of the DSL gives ``(value, timestamp)`` wherever this store gives a value.
+    A table of the DSL gives ``(value, timestamp)`` in place of the value.
 
     >>> from streamapp import Materialized, StreamsBuilder, StringSerde, TopologyTestDriver
     >>> text, builder = StringSerde(), StreamsBuilder()
@@ -70,45 +70,45 @@ class ReadOnlyKeyValueStore(Protocol[K, V_co]):
         """(key, value) of the keys whose bytes begin with the bytes of the prefix."""
 
     def approximate_num_entries(self) -> int:
-        """Roughly how many keys there are."""
+        """An estimate of the number of keys."""
 
 
 class KeyValueStore(ReadOnlyKeyValueStore[K, V], Protocol[K, V]):
     """Values by key, made by `Stores.key_value` or `Stores.lru`. (``KeyValueStore``)
 
-    ``timestamp`` is written to the changelog; the default is that of the current record.
+    ``timestamp`` is written to the changelog. The default is the timestamp of the current record.
     """
 
     def put(self, key: K, value: V | None, timestamp: int | None = None) -> None:
         """Sets the value of a key; None deletes the key."""
 
     def put_if_absent(self, key: K, value: V, timestamp: int | None = None) -> V | None:
-        """Sets the value of a key that has none; returns the value that is there already."""
+        """Sets the value of a key that has none. Returns the old value; None if there was none."""
 
     def delete(self, key: K, timestamp: int | None = None) -> V | None:
-        """Deletes a key; returns its last value."""
+        """Deletes a key. Returns its last value."""
 
 
 class TimestampedKeyValueStore(ReadOnlyKeyValueStore[K, tuple[V, int]], Protocol[K, V]):
     """Values with the timestamp of their last update, by key: the tables of the DSL. (``TimestampedKeyValueStore``)
 
-    Reads give ``(value, timestamp)``; writes take the two apart.
+    Reads give ``(value, timestamp)``. Writes take value and timestamp as two arguments.
     """
 
     def put(self, key: K, value: V | None, timestamp: int | None = None) -> None:
         """Sets value and timestamp of a key; the value None deletes the key."""
 
     def put_if_absent(self, key: K, value: V, timestamp: int | None = None) -> tuple[V, int] | None:
-        """Sets the row of a key that has none; returns the row that is there already."""
+        """Sets the row of a key that has none. Returns the old row; None if there was none."""
 
     def delete(self, key: K, timestamp: int | None = None) -> tuple[V, int] | None:
-        """Deletes a key; returns its last row."""
+        """Deletes a key. Returns its last row."""
 
 
 class ReadOnlyWindowStore(Protocol[K, V_co]):
     """Values by key and window start, for reading. (``ReadOnlyWindowStore``)
 
-    Windows are gone once stream time has passed their start by the retention of the store.
+    A window expires when stream time has passed its start by the retention of the store.
     """
 
     @property
@@ -141,13 +141,14 @@ class WindowStore(ReadOnlyWindowStore[K, V], Protocol[K, V]):
     """Values by key and window start, made by `Stores.window`. (``WindowStore``)"""
 
     def put(self, key: K, value: V | None, start: int, timestamp: int | None = None) -> None:
-        """Sets the value of a window; None deletes the window. A start that the retention has passed is ignored."""
+        """Sets the value of a window; None deletes the window. An expired start is ignored."""
 
 
 class TimestampedWindowStore(Protocol[K, V]):
     """Values with timestamps, by key and window start: windowed tables of the DSL. (``TimestampedWindowStore``)
 
-    As `WindowStore`. `get` gives ``(value, timestamp)``; rows of the other reads have the timestamp as their last element.
+    The methods are those of `WindowStore`. `get` gives ``(value, timestamp)``. Rows of the other reads have the
+    timestamp as their last element.
     """
 
     @property
@@ -200,12 +201,12 @@ class ReadOnlySessionStore(Protocol[K, V_co]):
     def find_sessions(
         self, key: K, earliest_end: int, latest_start: int, reverse: bool = False
     ) -> Iterator[tuple[int, int, V_co]]:
-        """(start, end, value) of the sessions of a key that end and start within two times."""
+        """(start, end, value) of the sessions of a key with end >= earliest_end and start <= latest_start."""
 
     def find_sessions_range(
         self, low: K | None, high: K | None, earliest_end: int, latest_start: int, reverse: bool = False
     ) -> Iterator[tuple[Windowed[K], V_co]]:
-        """(`Windowed` key, value) of the sessions of several keys that end and start within two times."""
+        """(`Windowed` key, value) of several keys' sessions with end >= earliest_end and start <= latest_start."""
 
     def all(self, reverse: bool = False) -> Iterator[tuple[Windowed[K], V_co]]:
         """(`Windowed` key, value) of all sessions."""
@@ -224,8 +225,8 @@ class SessionStore(ReadOnlySessionStore[K, V], Protocol[K, V]):
 class ReadOnlyVersionedStore(Protocol[K_contra, V_co]):
     """Values by key and time, for reading. (``VersionedKeyValueStore``, KIP-889, KIP-968)
 
-    A version is ``(value, valid from, valid to)``; the latest one has None as its last element. Versions that ended longer
-    ago than the history retention are gone.
+    A version is ``(value, valid from, valid to)``. The latest version has None as its last element. A version expires
+    when its end is older than the history retention.
     """
 
     @property
@@ -238,18 +239,18 @@ class ReadOnlyVersionedStore(Protocol[K_contra, V_co]):
     def history(
         self, key: K_contra, time_from: int | None = None, time_to: int | None = None, ascending: bool = True
     ) -> Iterator[tuple[V_co, int, int | None]]:
-        """The versions of a key that are valid at some time between two times."""
+        """The versions of a key that are valid at any time between two times."""
 
 
 class VersionedStore(ReadOnlyVersionedStore[K_contra, V], Protocol[K_contra, V]):
     """Values by key and time, made by `Stores.versioned`. (``VersionedKeyValueStore``, KIP-889)"""
 
     def put(self, key: K_contra, value: V | None, timestamp: int) -> Any:
-        """Adds a version, or replaces the version of that time; None: the key has no value from then on.
+        """Adds a version, or replaces the version of the same time. With None the key has no value from this time on.
 
-        Returns None for the latest version, else the time until which the version is valid. A version older than the history
-        retention is dropped and counted; the result is then the least 64-bit number.
+        Returns None for the latest version, else the time until which the version is valid. A version older than the
+        history retention is dropped and counted, and the result is the smallest 64-bit number.
         """
 
     def delete(self, key: K_contra, timestamp: int) -> tuple[V, int, int | None] | None:
-        """Puts None; returns the version that was valid at the time."""
+        """Puts None. Returns the version that was valid at the time; None if there was none."""

@@ -1,4 +1,4 @@
-"""Local state on disk: one RocksDB per task, one column family per store."""
+"""Local state on disk: one RocksDB database for each task, one column family for each store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["RocksBackend", "RocksMemory"]
 
 _MIB = 1024 * 1024
-_STORE = "store:"  # keeps stores apart from the column family "default", which has the offsets
+_STORE = "store:"  # the prefix of stores' column families; the family "default" has the offsets
 _OFFSET = struct.Struct(">q")
 _key = itemgetter(0)
 
@@ -39,34 +39,34 @@ _key = itemgetter(0)
 class RocksMemory:
     """Memory that all tasks of a process share: one block cache and one limit on write buffers, in bytes.
 
-    Index and filter blocks are in the cache too, so the two numbers bound what RocksDB takes, however many
-    tasks and stores there are. The limit on write buffers starts flushes in the background; where those fall behind, a write
-    that finds one and a half times the limit in use waits until what it wrote to is flushed.
+    The two numbers bound the memory of RocksDB for any number of tasks and stores, because the cache also has index and
+    filter blocks. At the limit on write buffers, RocksDB starts flushes in the background. If the flushes fall behind,
+    more than one and a half times the limit is in use. A write then waits until its task's write buffers are flushed.
     """
 
     def __init__(self, block_cache_bytes: int = 128 * _MIB, write_buffer_bytes: int = 64 * _MIB) -> None:
         self.cache: Cache = Cache(block_cache_bytes)
-        # RocksDB's own stall (True) waits for any database to flush, and none need be flushing.
+        # False: RocksDB's own stall would wait until any database flushes, and perhaps no database does.
         self.write_buffers: WriteBufferManager = WriteBufferManager(write_buffer_bytes, False)
         self._most = write_buffer_bytes * 3 // 2
 
     @property
     def overfull(self) -> bool:
-        """The write buffers take more than the flushes in the background keep free."""
+        """True if the write buffers take more than one and a half times their limit."""
         return int(self.write_buffers.get_usage()) > self._most
 
     @property
     def used_bytes(self) -> int:
-        """Block cache and write buffers in use at this moment."""
+        """The bytes of block cache and write buffers in use."""
         return int(self.cache.get_usage() + self.write_buffers.get_usage())
 
 
 class RocksBackend:
     """A `StateBackend` in the folder ``path``, which is made if needed.
 
-    A `WriteSet` is one RocksDB write, which goes through the write-ahead log without fsync: when the process
-    dies at any moment, state and offsets are those of its last write; when the power does, they are those of
-    some earlier write, both of the same one.
+    A `WriteSet` is one RocksDB write, which goes through the write-ahead log without fsync. After a crash of the
+    process, state and offsets are those of the last write. After a power failure, state and offsets are those of one
+    earlier write, the same write for both.
 
     >>> import tempfile
     >>> from streamapp.state.backend import WriteSet
@@ -121,7 +121,7 @@ class RocksBackend:
         put, delete = writes.put, writes.delete
         for store, puts in batch.puts.items():
             family = self.table(store).family
-            # In the order of keys, which keeps that of the writes to one key: RocksDB sorts them into its memory for a quarter less.
+            # RocksDB inserts keys in order a quarter faster. The sort is stable: the last write of a key still wins.
             for key, value in sorted(puts, key=_key):
                 if value is None:
                     delete(key, family)
@@ -138,7 +138,7 @@ class RocksBackend:
             raise state_error(self.path, error) from error
 
     def close(self) -> None:
-        """Give the folder free; what was written stays. Closing again does nothing."""
+        """Closes the database and releases its folder. A second call does nothing."""
         if not self._closed:
             self._closed = True
             for table in self._tables.values():
@@ -177,8 +177,8 @@ class _RocksTable:
             raise state_error(self._path, error) from error
 
     def _scan(self, start: bytes | None, end: bytes | None, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
-        # In rocksdict 0.3.29 items() ends silently at a damaged block, so the status has to be asked for, and
-        # set_iterate_lower_bound() sets the upper bound.
+        # In rocksdict 0.3.29 items() ends silently at a damaged block, therefore status() is called at the end.
+        # set_iterate_lower_bound() sets the upper bound there, therefore this method applies the start itself.
         options = ReadOptions()
         if end is not None:
             options.set_iterate_upper_bound(end)
@@ -201,16 +201,16 @@ class _RocksTable:
         rows.status()
 
     def approximate_count(self) -> int:
-        # Keys that were written again count again until RocksDB has merged them.
+        # A key counts once for each write until RocksDB has compacted its writes.
         return self._rows.property_int_value("rocksdb.estimate-num-keys") or 0
 
     def flush(self) -> None:
-        """Waits until the write buffers are in a file."""
+        """Writes the write buffers to a file, and waits for the end."""
         self._rows.flush(True)
 
     def close(self) -> None:
         self._rows.close()
-        self.family = None  # it would keep the database open
+        self.family = None  # a handle keeps the database open
 
 
 def _options(memory: RocksMemory) -> Options:
@@ -219,8 +219,8 @@ def _options(memory: RocksMemory) -> Options:
     blocks.set_bloom_filter(10, False)
     blocks.set_cache_index_and_filter_blocks(True)
     blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
-    # The filter of a file is as large as a small cache: whole, it would be read anew with each look-up. In parts of a block's
-    # size the cache has those that are looked at, and one that finds nothing reads no more.
+    # The filter of a file may be as large as a small cache, which would read the whole filter at each look-up. With
+    # partitions of a block's size, the cache keeps the partitions in use.
     blocks.set_index_type(BlockBasedIndexType.two_level_index_search())
     blocks.set_partition_filters(True)
     blocks.set_metadata_block_size(4096)
@@ -231,12 +231,9 @@ def _options(memory: RocksMemory) -> Options:
     options.set_block_based_table_factory(blocks)
     options.set_write_buffer_manager(memory.write_buffers)
     options.set_write_buffer_size(16 * _MIB)
-    options.set_arena_block_size(
-        _MIB // 16
-    )  # what even an empty write buffer takes, times the stores of all tasks
+    options.set_arena_block_size(_MIB // 16)  # each store of each task takes a block, even without rows
     options.set_compression_type(DBCompressionType.lz4())
-    # The offsets never fill a write buffer of their own, so nothing else would end the log's growth, and with
-    # it the time that opening takes.
+    # The offsets never fill their write buffer, which would keep the log growing, and opening would take ever longer.
     options.set_max_total_wal_size(64 * _MIB)
     options.set_keep_log_file_num(2)
     options.set_max_log_file_size(_MIB)
@@ -244,7 +241,7 @@ def _options(memory: RocksMemory) -> Options:
 
 
 def _exists(path: str) -> bool:
-    """Whether a database is there; other files of one without CURRENT are damage, not a new database."""
+    """True if the folder has a database. Raises `ProcessorStateError` for files of a database without CURRENT."""
     if os.path.exists(os.path.join(path, "CURRENT")):
         return True
     if any(name.startswith("MANIFEST-") or name.endswith(".sst") for name in os.listdir(path)):

@@ -1,9 +1,9 @@
-"""The memory that rows take which are kept to be read again: one limit for all stores of a process.
+"""The memory of clean rows, which stores keep to read them again: one limit for all stores of a process.
 
-A store keeps such rows in two generations. When the young ones of the whole process have taken half of the limit, all
-stores turn at a time: the young generation becomes the old one, the old one goes. A row of the old one that is read
-becomes young again. Nothing is sorted by use, a step takes the same time however many rows there are, and a store that
-rests gives its share away.
+A store keeps clean rows in two generations. When the young rows of the process take half of the limit, all stores turn.
+A turn drops the old generation, and the young generation becomes the old generation. A read makes an old row young
+again. Rows are not sorted by use, so that the time of a step does not depend on the number of rows. A store without
+reads and writes loses its rows to the other stores.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OBJECT_BYTES = 40
 
 
 def kept_size(kept: Any) -> int:
-    """Roughly the bytes of a key or value as a store keeps it (`Codec`), a value with headers included."""
+    """An estimate of the bytes of a key or value in its kept form (see `Codec`), also of a value with headers."""
     kind = kept.__class__
     if kind is bytes or kind is str:
         return getsizeof(kept)
@@ -33,11 +33,11 @@ def kept_size(kept: Any) -> int:
 
 class Turning(Protocol):
     def turn(self) -> None:
-        """Gives up all rows that nobody has used since the last turn."""
+        """Drops all rows without use since the last turn."""
 
 
 class RowMemory:
-    """The limit, and how much of it is taken.
+    """The limit in bytes, and the bytes in use.
 
     >>> memory = RowMemory(1_000)
     >>> rows = Generations(memory)
@@ -54,15 +54,18 @@ class RowMemory:
 
     @property
     def used_bytes(self) -> int:
-        """The bytes of the rows of all stores; never more than the limit."""
+        """The bytes of the rows of all stores, at most the limit."""
         return self._young + self._old
 
     def share(self, cache: Turning) -> None:
-        """The cache turns with all others from now on."""
+        """Adds rows of a store, which turn together with all others."""
         self._turns.add(cache)
 
     def take(self, size: int) -> bool:
-        """Makes room for so many bytes; False: there is not as much."""
+        """Reserves ``size`` bytes, and turns all stores if necessary.
+
+        Returns False, and reserves nothing, for more than half of the limit.
+        """
         young = self._young + size
         if young > self._half:
             if size > self._half:
@@ -86,7 +89,7 @@ class Generations(Generic[T]):
         memory.share(self)
 
     def keep(self, key: Any, value: T, size: int) -> None:
-        """Keeps a value of so many bytes; one that there is no room for is forgotten."""
+        """Keeps a value of ``size`` bytes, or drops the key if there is no room."""
         if self._take(size):
             self.young[key] = value
         else:
@@ -105,7 +108,7 @@ class Generations(Generic[T]):
 
 
 class Shown(Generic[T]):
-    """Values that cost little to make again: a turn forgets all of them, and ``rows`` stays the same dictionary."""
+    """Values that are cheap to make again. A turn drops all values; ``rows`` stays the same dictionary."""
 
     __slots__ = ("__weakref__", "rows")
 

@@ -1,6 +1,7 @@
-"""The shapes that the rows of a store can have: what views, DataFrames and queries go by.
+"""The shapes of rows, which tell views, DataFrames and queries how to read a store.
 
-A store with a shape can be read by everybody: it has the reads of the shape's family, a protocol of `protocols.py`.
+A store with a shape has the reads of the shape's family, which is a protocol of `protocols.py`. A store without a shape
+is internal to its operator.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = [
 ]
 
 FlatRow = tuple[Any, Any, int | None, int | None, int | None]
-"""Key, value, timestamp, start and end of a row; None where a shape has no such time. Times are ms since the epoch."""
+"""Key, value, timestamp, start and end of a row; None if the shape has no such time. Times are ms since the epoch."""
 
 
 @dataclass(frozen=True)
@@ -33,21 +34,24 @@ class RowShape:
     """
 
     family: Literal["key_value", "window", "session", "versioned"]
-    """The reads: of `ReadOnlyKeyValueStore`, `ReadOnlyWindowStore`, `ReadOnlySessionStore`, `ReadOnlyVersionedStore`."""
+    """The reads of the store.
+
+    The families are `ReadOnlyKeyValueStore`, `ReadOnlyWindowStore`, `ReadOnlySessionStore`, `ReadOnlyVersionedStore`.
+    """
     flat: Callable[[Any], Iterator[FlatRow]] = field(repr=False)
-    """All rows of a store."""
+    """A function that gives all rows of a store."""
     timestamped: bool = False
-    """Rows have the timestamp of their last update."""
+    """True if rows have the timestamp of their last update."""
     start_end: tuple[str, str] | None = None
-    """The names of a row's two times, as users see them in a DataFrame."""
+    """The names of a row's two times in a DataFrame."""
     identity: tuple[str, ...] = ("key", "start")
-    """The parts of a `FlatRow` that no two rows have in common."""
+    """The parts of a `FlatRow` that together identify a row."""
     times_in_key: tuple[str, ...] = ()
     """The times that follow the key in the changelog, 8 bytes each."""
 
     @property
     def columns(self) -> dict[str, str]:
-        """The times of a `FlatRow` that rows of this shape have, each with its name in a DataFrame."""
+        """The times that rows of this shape have, by their names in `FlatRow`, with their names in a DataFrame."""
         named = {} if self.start_end is None else dict(zip(("start", "end"), self.start_end, strict=True))
         return named | {"timestamp": "timestamp"} if self.timestamped else named
 
@@ -65,7 +69,7 @@ def _spans(store: Any) -> Iterator[FlatRow]:
 
 
 def _timestamped_spans(store: Any) -> Iterator[FlatRow]:
-    # Rows of a store that keeps headers end with them.
+    # Rows of a store with headers end with the headers.
     return ((at.key, value, timestamp, at.start, at.end) for at, value, timestamp, *_ in store.all())
 
 

@@ -1,4 +1,4 @@
-"""Session stores: rows by key, start and end, which expire by end as rows of window stores do by start."""
+"""Session stores: rows by key, start and end, which expire by their end, as rows of window stores by their start."""
 
 from __future__ import annotations
 
@@ -20,24 +20,22 @@ _END_START = struct.Struct(">qq")
 class SessionStore(TimeBucketedStore):
     """Values by key and session.
 
-    get(key, start, end)
-        the value, or None
-    put(key, start, end, value, timestamp=None)
-        sets it, None deletes; the timestamp goes to the changelog
-    remove(key, start, end, timestamp=None)
-        deletes it
-    find_sessions(key, earliest_end, latest_start, reverse=False)
-        (start, end, value) of one key's sessions with end >= earliest_end and start <= latest_start
-    find_sessions_range(low, high, earliest_end, latest_start, reverse=False)
-        (Windowed, value) of the same sessions of the keys from low to high, None is open
-    fetch(key, reverse=False), fetch_range(low, high, reverse=False), all(reverse=False)
-        the same, of all times
-    find_closed(end_from, end_to)
-        (Windowed, value) of all sessions with end_from <= end <= end_to
+    - ``get(key, start, end)``: the value, or None.
+    - ``put(key, start, end, value, timestamp=None)``: sets the value; None deletes the session. The timestamp goes to
+      the changelog.
+    - ``remove(key, start, end, timestamp=None)``: deletes the session.
+    - ``find_sessions(key, earliest_end, latest_start, reverse=False)``: (start, end, value) of one key's sessions with
+      end >= earliest_end and start <= latest_start.
+    - ``find_sessions_range(low, high, earliest_end, latest_start, reverse=False)``: (Windowed, value) of the same
+      sessions of the keys from low to high. None means no bound.
+    - ``fetch(key, reverse=False)``: (start, end, value) of all sessions of a key.
+    - ``fetch_range(low, high, reverse=False)``, ``all(reverse=False)``: (Windowed, value) of all sessions of several
+      keys.
+    - ``find_closed(end_from, end_to)``: (Windowed, value) of all sessions with end_from <= end <= end_to.
 
-    Times are ms, all limits inclusive. One key's sessions come by end, then start (in memory: start
-    descending). Several keys' rows come by key bytes first within a segment if the store is persistent,
-    else by end, then key.
+    Times are ms, and all bounds are inclusive. The sessions of one key come by end, then start (in memory: start
+    descending). The sessions of several keys come by segment, then key bytes, if the store is persistent. In memory
+    these come by end, then key.
     """
 
     _suffix = _END_START.size
@@ -51,7 +49,7 @@ class SessionStore(TimeBucketedStore):
 
     def _encoder(self) -> Callable[[Any], tuple[bytes, bytes | None]]:
         to_bytes, bucket = self._keys.to_bytes, self._bucket
-        live = self._first_live_bucket()  # what expired in a bucket that lives is kept: see `find_closed`
+        live = self._first_live_bucket()  # expired rows of a live bucket are kept for `find_closed`
         pack_suffix, pack_bucket = _END_START.pack, LONG.pack
 
         def encode(row_key: Any) -> tuple[bytes, bytes | None]:
@@ -85,7 +83,7 @@ class SessionStore(TimeBucketedStore):
 
     def remove(self, key: Any, start: int, end: int, timestamp: int | None = None) -> None:
         if self._exact and not self.cached:
-            # In memory a removal says nothing of the time and is never too late, unlike a put of None.
+            # In memory a removal, unlike a put of None, does not advance stream time and is never too late.
             if key.__class__ is not self._key_class or not self._sound_key(key):
                 key = self._keep_key(key)
             row_key = key, start, end
@@ -100,7 +98,7 @@ class SessionStore(TimeBucketedStore):
         end = row_key[2]
         if end > self._observed:
             self._observed = end
-        # On disk a removal is never too late: a session that expired is removed when a later one swallows it.
+        # On disk a removal is never too late: a later session may merge with an expired session, which is removed.
         return (
             (row[0] is None and not self._exact)
             or end > self._observed - self._retention
@@ -131,7 +129,7 @@ class SessionStore(TimeBucketedStore):
         return reversed(found) if reverse else iter(found)
 
     def _find(self, key: Any, earliest_end: int, min_live: int) -> list[tuple[Any, Row]]:
-        """Slots and rows of the live sessions of a kept key, by end."""
+        """Slots and rows of a key's live sessions, by end; the key is in its kept form."""
         earliest_end = max(earliest_end, min_live, 0)
         image = self._images.young.get(key) or self._image_of(key)
         if image is None or image.complete_from > earliest_end:
@@ -151,7 +149,7 @@ class SessionStore(TimeBucketedStore):
         return super()._read(row_key)
 
     def _keep_written(self, rows: dict[Any, Row]) -> None:
-        """Images keep sessions, because look-ups of sessions go by key and time."""
+        """Keeps no rows: images keep sessions, because sessions are looked up by key and time."""
         for row_key in rows:
             self._clean.forget(row_key)
 
@@ -187,8 +185,11 @@ class SessionStore(TimeBucketedStore):
         return self.find_sessions_range(None, None, 0, MAX_LONG, reverse)
 
     def find_closed(self, end_from: int, end_to: int) -> Iterator[tuple[Windowed, Any]]:
-        """Unlike the other reads it shows what expired while its segment lives; by end, start, key bytes
-        (in memory: in the order of the other reads)."""
+        """(Windowed, value) of the sessions whose end is between two times, by end, start and key bytes.
+
+        Unlike the other reads, `find_closed` shows expired sessions as long as their segment lives. In memory the order
+        is the order of the other reads.
+        """
         oldest = max(0, self._observed - self._retention) // self._segment * self._segment
         if self._exact:
             oldest = self._min_live()

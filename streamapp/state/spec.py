@@ -1,4 +1,4 @@
-"""What a state store is, as data: enough to open it, to name its changelog and to read it."""
+"""The description of a state store: all that is needed to open the store, name its changelog and read its rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streamapp.serdes.base import Serde
 from streamapp.state.store_kind import StoreKind
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # with a default; what type checkers know of it is enough
+    from typing_extensions import TypeVar  # has defaults, which only type checkers need
 
     S = TypeVar("S", default=Any, covariant=True)
 else:
@@ -23,10 +23,11 @@ __all__ = ["StoreSpec"]
 
 @dataclass(frozen=True, kw_only=True)
 class StoreSpec(Generic[S]):
-    """One state store; ``StoreSpec[KeyValueStore[str, int]]`` says as what a processor gets it.
+    """One state store.
 
-    ``kind`` is one of `streamapp.state.kinds`, with the parameters that only stores of that kind have. `Stores` and
-    `Materialized` choose the kind. Raises `InvalidStoreError` for a kind that is none.
+    The type argument is the type of the store in a processor, for example ``StoreSpec[KeyValueStore[str, int]]``.
+    ``kind`` is a kind of `streamapp.state.kinds`, with the parameters of this kind. `Stores` and `Materialized` choose
+    the kind. Raises `InvalidStoreError` if ``kind`` is no `StoreKind`.
 
     >>> from streamapp import LongSerde, Stores, StringSerde
     >>> Stores.session("visits", StringSerde(), LongSerde(), retention=60_000).kind
@@ -40,16 +41,23 @@ class StoreSpec(Generic[S]):
     persistent: bool = True
     logged: bool = True
     cached: bool = False
-    """Updates reach downstream once a commit, the last one per key (Kafka Streams' record cache)."""
+    """True if the next operators get only the last update of each key, at a flush (Kafka Streams' record cache)."""
     serde_topic: str | None = None
-    """Topic, without the application id, that the serdes are bound to; None: the store's changelog, whether or not it is written."""
+    """The topic, without the application id, that the serdes are bound to.
+
+    None means the store's changelog, even if the store is not logged.
+    """
     headers_format: bool = False
-    """A table of the DSL on disk with ``dsl_store_format="headers"``: deletions are logged with the headers of the records that caused them."""
+    """True for a table of the DSL on disk with ``dsl_store_format="headers"``.
+
+    The tombstones of such a table have the headers of the records that caused them in the changelog.
+    """
     topic_config: dict[str, str] = field(default_factory=dict)
-    """Settings of the changelog, beside and before those of the kind."""
+    """Settings of the changelog, which override the settings of the kind."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, StoreKind):
             raise InvalidStoreError(
-                f"the kind of store {self.name!r} has to be a StoreKind, such as Stores.key_value(...) chooses, not {self.kind!r}"
+                f"the kind of store {self.name!r} has to be a StoreKind, such as Stores.key_value(...) chooses, "
+                f"not {self.kind!r}"
             )

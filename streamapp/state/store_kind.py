@@ -1,7 +1,7 @@
-"""The port of a kind of store: everything that the rest of streamapp asks of the kind.
+"""The port of a kind of store: all that the rest of streamapp asks of the kind.
 
-A new kind is one file: its store, and a frozen dataclass derived from `StoreKind`, with `register` above.
-`tests/unit/state/test_toy_store.py` is such a file. The kinds there are stand in `kinds.py`.
+A new kind is one file: its store, and a frozen dataclass derived from `StoreKind`, with the decorator `register`.
+`tests/unit/state/test_toy_store.py` is such a file. `kinds.py` has the kinds of streamapp.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ T = TypeVar("T", bound="type[StoreKind]")
 
 
 class StoreKind:
-    """A kind of store. A subclass is a frozen dataclass; its fields are the parameters that only this kind has.
+    """A kind of store. A subclass is a frozen dataclass, and its fields are the parameters of this kind.
 
-    Everything here is asked when a topology is described or planned, or when a store is opened: never for each record.
+    streamapp reads these attributes to describe and plan a topology and to open a store, never for each record.
     """
 
     persistent_name: ClassVar[str]
-    """The name that plans, state folders and snapshots remember, and that users see. It never changes."""
+    """The name that plans, state folders and snapshots remember, and that users see. The name never changes."""
     changelog_format: ClassVar[str] = ""
-    """Kinds with the same word here restore from the changelogs of each other."""
+    """Kinds with the same word can restore from each other's changelogs."""
     shape: ClassVar[RowShape | None] = None
-    """How users see the rows; None: the store is internal to an operator."""
+    """The shape of the rows for users; None if the store is internal to an operator."""
     store_class: ClassVar[Callable[..., Store]]
     """Makes the store from its spec, its table in the backend, its task, a `RowMemory` and `store_options`."""
     cached_class: ClassVar[Callable[..., CachedStore] | None] = None
-    """Makes the store with a record cache; None: the kind has none."""
+    """Makes the store with a record cache; None if the kind has no cache."""
     latest_is_enough: ClassVar[bool] = True
-    """The last record of each key in the changelog restores the store."""
+    """True if the last record of each key in the changelog restores the store."""
     drops_rows: ClassVar[bool] = False
-    """Rows go for other reasons than deletion and the end of their retention."""
+    """True if rows go for other reasons than a deletion and the end of their retention."""
     headers_format: ClassVar[bool] = False
-    """A table of this kind on disk takes part in ``dsl_store_format="headers"``."""
+    """True if ``dsl_store_format="headers"`` applies to tables of this kind on disk."""
     keeps_headers: ClassVar[bool] = False
-    """Rows end with the headers of their records."""
+    """True if rows end with the headers of their records."""
 
     @property
     def store_options(self) -> Mapping[str, Any]:
@@ -61,26 +61,29 @@ class StoreKind:
 
     @property
     def window_size_ms(self) -> int:
-        """The length of the windows that are the rows; 0: rows are no windows, or have no length."""
+        """The length of the store's windows in ms; 0 if rows are no windows, or windows without length."""
         return 0
 
     @property
     def segment_ms(self) -> int:
-        """The step in which the store forgets rows by time, and by which its scans are out of order at most."""
+        """The length of a segment in ms; 0 without segments.
+
+        A store forgets rows by segments. Rows of a scan may be out of time order by at most one segment.
+        """
         return 0
 
     @property
     def history_ms(self) -> int | None:
-        """The time for which a table can be read as it was; None: only as it is."""
+        """The time in ms for which old versions of a table can be read; None if only the latest can be read."""
         return None
 
     @property
     def ttl_ms(self) -> int:
-        """The time after which the store has to be told to expire its rows; 0: never."""
+        """The time to live of rows in ms, after which the store's operator expires rows; 0 if rows do not expire."""
         return 0
 
     def layout(self, persistent: bool) -> str:
-        """The layout of the rows on disk, as state folders remember the layout: the name, and `layout_details`."""
+        """The layout of the rows on disk in the form that state folders remember: the name, and `layout_details`."""
         name = f"{self.persistent_name} with headers" if self.keeps_headers and persistent else str(self)
         return f"{name} {self.layout_details}"
 
@@ -91,7 +94,7 @@ class StoreKind:
 
     @property
     def remembered(self) -> dict[str, int]:
-        """The numbers that a snapshot keeps to be compared with those of the next release; 0: the kind has no such number."""
+        """The numbers that a snapshot keeps for a comparison with a later topology; 0 if the kind lacks a number."""
         return {name: getattr(self, name, 0) for name in _REMEMBERED}
 
     def __str__(self) -> str:
@@ -99,20 +102,20 @@ class StoreKind:
 
 
 def register(kind: T) -> T:
-    """Makes a kind known under its name. Raises `InvalidStoreError` for a name that another kind has.
+    """Makes a kind known under its name. Raises `InvalidStoreError` if another kind has the name.
 
-    A subclass of a registered kind may keep the name, as a variant of the kind with the same rows in the changelog. A variant is
-    not registered.
+    A subclass of a registered kind may keep the name as a variant, which has the same rows in the changelog. A variant
+    is not registered.
     """
     known = _REGISTERED.setdefault(kind.persistent_name, kind)
     if known is not kind:
         raise InvalidStoreError(
-            f"the persistent name {kind.persistent_name!r} of {kind.__name__} is that of {known.__name__}; give the kind one "
-            "of its own"
+            f"the persistent name {kind.persistent_name!r} of {kind.__name__} is that of {known.__name__}; "
+            "give the kind one of its own"
         )
     return kind
 
 
 def registered(name: str) -> type[StoreKind] | None:
-    """The kind of a persistent name."""
+    """The kind with a persistent name; None if no kind has the name."""
     return _REGISTERED.get(name)

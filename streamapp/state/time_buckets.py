@@ -1,7 +1,7 @@
-"""Stores whose rows have a time by which they expire: what window and session stores share.
+"""The base of window and session stores, whose rows expire by a time of the row.
 
-In the backend a row's key is its bucket (time // bucket size, 8 bytes) before its changelog key. So a scan by time touches
-few buckets, expiry is one range delete, and what one key has is one short range in each bucket.
+In the backend a row's key is its bucket (time // bucket size, 8 bytes), followed by its changelog key. Therefore a scan
+by time touches few buckets, and expiry is one range delete. The rows of one key are one short range in each bucket.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["TimeBucketedStore"]
 
 _TIME_SEQUENCE = struct.Struct(">qi")
 _META = b"\xff"
-"""Local key of the observed stream time and the last sequence number; after all buckets."""
+"""The local key of the observed stream time and the last sequence number, behind the keys of all buckets."""
 _NO_TIME = -1
 
 
@@ -34,14 +34,14 @@ def _bucket_of(prefix: bytes) -> int:
 
 
 class TimeBucketedStore(WriteBehindStore):
-    """Rows by key and time: buckets, expiry, images of keys that are looked up by time."""
+    """Rows by key and time, with buckets, expiry, and images of keys that are looked up by time."""
 
     _ROW_BYTES = 350
     _timestamped_values = False
     _duplicates = False
-    """Each put makes a row of its own."""
+    """True if each put adds a row."""
     _suffix = 0
-    """How many bytes of a changelog key follow the key proper."""
+    """The number of bytes behind the key in a changelog key."""
 
     def __init__(
         self,
@@ -62,11 +62,11 @@ class TimeBucketedStore(WriteBehindStore):
         self._by_time = self._exact or time_ordered
         self._images: Generations[KeyImage] = Generations(self._memory)
         self._dirty_of: dict[Any, tuple[Any, Any]] = {}
-        """Key -> the key of a dirty row of it, and the same of its other dirty rows (or None)."""
+        """A linked list of a key's dirty rows: a row's key in memory, and the rest of the list (or None)."""
         self._buckets: set[int] | None = None
-        """The buckets of the backend, once somebody asks."""
+        """The buckets in the backend; None until the first look-up that needs the buckets."""
         self._dirty_known = 0
-        """The number of dirty rows in `_dirty_of`: the first ones."""
+        """The number of dirty rows in `_dirty_of`, which has the first rows of `_dirty`."""
         self._observed = _NO_TIME
         self._sequence = 0
         self._written_meta = self._sealed_meta = meta = table.get(_META)
@@ -75,18 +75,22 @@ class TimeBucketedStore(WriteBehindStore):
         self._deleted_before = self._sealed_live = self._first_live_bucket()
 
     def _min_live(self) -> int:
-        """The smallest time that is still visible."""
+        """The smallest time whose rows are visible."""
         return self._observed - self._retention + 1
 
     def _bucket_size(self) -> int:
         return self._segment
 
     def _first_live_bucket(self) -> int:
-        """As in Kafka Streams, the bucket of the oldest millisecond within the retention lives, though that one is hidden."""
+        """The oldest bucket that is kept.
+
+        As in Kafka Streams, this is the bucket of (observed stream time - retention), although rows of this time are
+        not visible.
+        """
         return max(0, self._observed - self._retention) // self._bucket
 
     def _observe(self, time: int) -> bool:
-        """Advances the observed stream time; False, and counted, if a row of that time is too old to keep."""
+        """Advances the observed stream time. For a time that is too old, counts a dropped row and returns False."""
         if time > self._observed:
             self._observed = time
         oldest = self._observed - self._retention
@@ -104,25 +108,25 @@ class TimeBucketedStore(WriteBehindStore):
         raise NotImplementedError
 
     def _slot(self, row_key: Any) -> Any:
-        """A row's place among those of its key: a tuple that begins with its time."""
+        """A row's place among the rows of its key: a tuple that begins with the row's time."""
         raise NotImplementedError
 
     def _slot_of(self, row_bytes: bytes) -> Any:
-        """The same from its changelog key."""
+        """A row's slot, from its changelog key."""
         raise NotImplementedError
 
     def _takes(self, row_key: Any, row: Row) -> bool:
-        """Advances the observed stream time by a row that is written; False if it is too old to keep."""
+        """Advances the observed stream time by a written row; False if the row is too old to keep."""
         raise NotImplementedError
 
     def _scan_order(self, row_bytes: bytes) -> Any:
-        """What rows of several keys are sorted by."""
+        """The sort key of rows of several keys."""
         raise NotImplementedError
 
     def _visible(
         self, low: bytes | None, high: bytes | None, time_from: int, time_to: int, reverse: bool = False
     ) -> Iterator[tuple[bytes, Row]]:
-        """Changelog keys and rows of a range of keys and times, both inclusive, without what has expired."""
+        """Changelog keys and rows of a range of keys and times, both inclusive, without expired rows."""
         return self._between(
             low, high, max(time_from, self._min_live(), 0), min(time_to, self._newest()), reverse
         )
@@ -144,7 +148,7 @@ class TimeBucketedStore(WriteBehindStore):
                         yield data, row
 
     def _load(self, key: Any, time_from: int) -> KeyImage:
-        """The image of a key from a time on: the key's rows in the backend, under the rows that wait."""
+        """The image of a key from a time on: the key's rows in the backend, replaced by its dirty rows."""
         key_bytes, suffix, bucket = self._keys.to_bytes(key), self._suffix, self._bucket
         image = KeyImage(time_from // bucket * bucket)
         size = len(key_bytes) + suffix
@@ -161,11 +165,11 @@ class TimeBucketedStore(WriteBehindStore):
         return image
 
     def _dirty_rows_of(self, key: Any) -> Iterator[Any]:
-        """The keys of a key's dirty rows."""
+        """The keys in memory of a key's dirty rows."""
         by_key, dirty = self._dirty_of, self._dirty
         new = len(dirty) - self._dirty_known
         if new:
-            # Rows leave `_dirty` only in `drain`, so what is new stands at the end of the dict.
+            # Rows leave `_dirty` only in `drain`, therefore new rows stand at the end of the dict.
             for row_key in islice(reversed(dirty), new):
                 by_key[row_key[0]] = row_key, by_key.get(row_key[0])
             self._dirty_known = len(dirty)
@@ -175,7 +179,7 @@ class TimeBucketedStore(WriteBehindStore):
             yield row_key
 
     def _newest(self) -> int:
-        """No row is newer."""
+        """The largest time of a row."""
         return self._observed
 
     def _show_key(self, row_bytes: bytes) -> Any:
@@ -188,7 +192,7 @@ class TimeBucketedStore(WriteBehindStore):
         return [self._expiring, *super()._write_steps()]
 
     def _expiring(self, write: Write) -> Write:
-        """A row that comes too late is not kept, though the row is logged."""
+        """The step that leaves out rows that are too late. Other steps log these rows nevertheless."""
         takes, store = self._takes, self._storing(write)
 
         def write_in_time(row_key: Any, row: Row) -> None:
@@ -198,7 +202,7 @@ class TimeBucketedStore(WriteBehindStore):
         return write_in_time
 
     def _storing(self, write: Write) -> Write:
-        """A function that writes a row whatever the row's time."""
+        """The write of a row of any time."""
         images, keep_in_image = self._images, self._keep_in_image
 
         def store(row_key: Any, row: Row) -> None:
@@ -230,7 +234,7 @@ class TimeBucketedStore(WriteBehindStore):
         super().drain(write_set)
         self._dirty_of.clear()
         self._dirty_known = 0
-        if self._batch:  # the meta row alone: it is not a row of `_dirty`
+        if self._batch:  # without dirty rows the batch still may have the meta row
             write_set.puts.setdefault(self.name, []).extend(self._batch)
             self._batch = []
         self._written_meta = self._sealed_meta
@@ -260,7 +264,8 @@ class TimeBucketedStore(WriteBehindStore):
         if self._duplicates:
             self._sequence = int.from_bytes(rows[-1][0][-4:], "big")
             if not self._exact:
-                rows = [row for row in rows if row[1] is not None]  # see `WindowStore.put`
+                # Tombstones delete nothing here, see `WindowStore.put`.
+                rows = [row for row in rows if row[1] is not None]
         self._observed = max([self._observed, *[row[3] for row in rows]])
         bucket, pack = self._bucket, LONG.pack
         live = self._first_live_bucket()
@@ -296,7 +301,7 @@ class TimeBucketedStore(WriteBehindStore):
     def _bucket_rows(
         self, first: int, last: int, within: tuple[bytes, bytes | None] | None, reverse: bool = False
     ) -> Iterator[Iterator[tuple[bytes, Row]]]:
-        """The rows of each bucket from first to last that holds any; ``within``: a range of key bytes."""
+        """The rows of each bucket from first to last that has rows; ``within`` is a range of key bytes."""
         step = -1 if reverse else 1
         bucket: int | None = last if reverse else first
         while bucket is not None and first <= bucket <= last:
@@ -311,12 +316,12 @@ class TimeBucketedStore(WriteBehindStore):
             if head is not None:
                 yield chain((head,), rows)
             bucket += step
-            # Few buckets are tried one by one; over a long gap the next one with rows is looked up.
+            # Few buckets are tried one by one. Over a long gap the next bucket with rows is looked up.
             if head is None and (bucket - first if reverse else last - bucket) > 3:
                 bucket = self._next_bucket(bucket, first, last, reverse)
 
     def _next_bucket(self, bucket: int, first: int, last: int, reverse: bool) -> int | None:
-        """The next bucket, this one included, that has rows."""
+        """The next bucket with rows, from ``bucket`` (inclusive) on; None if there is none."""
         if reverse:
             start, end = LONG.pack(first), LONG.pack(bucket + 1)
         else:
@@ -326,7 +331,7 @@ class TimeBucketedStore(WriteBehindStore):
         return None
 
     def _stored_buckets(self, first: int) -> list[int]:
-        """The buckets from the first on that the backend may have rows of."""
+        """The buckets from ``first`` on that may have rows in the backend."""
         if self._buckets is None:
             self._buckets = set()
             start = 0
@@ -340,5 +345,5 @@ class TimeBucketedStore(WriteBehindStore):
         return sorted(number for number in self._buckets if number >= first)
 
     def _stored_rows(self) -> int:
-        # Rows that have expired count until their bucket goes.
+        # Expired rows count until their bucket is deleted.
         return self._table.approximate_count() - (self._table.get(_META) is not None)

@@ -16,33 +16,29 @@ from streamapp.state.write_behind import Store, StoreContext
 __all__ = ["NOT_PUT", "VersionedStore"]
 
 NOT_PUT = -(2**63)
-"""What `VersionedStore.put` returns for a version that is older than the history retention."""
+"""The result of `VersionedStore.put` for a version that is older than the history retention."""
 
-_META = b"\xff"  # local key of the observed stream time; those of rows begin with 0
+_META = b"\xff"  # the local key of the observed stream time; local keys of rows begin with 0
 _KEY_BYTES, _VERSION_BYTES = 300, 120
-"""The bytes in memory of a key, and of a version, beside their own bytes."""
+"""The estimated memory of a key, and of a version, in addition to their own bytes."""
 _Versions = list[tuple[int, Any]]  # (timestamp, kept value or None: deleted), oldest first
 
 
 class VersionedStore(Store):
     """Values by key and time.
 
-    put(key, value, timestamp) -> None | time | NOT_PUT
-        adds or replaces a version, None deletes from then on. It is now the latest (None), or valid
-        until that time, or was dropped and counted because it is older than the history retention
-        (`NOT_PUT`)
-    delete(key, timestamp)
-        puts None and returns what ``get`` gave at that time
-    get(key, as_of=None)
-        (value, timestamp, valid_to) of the latest version, or of the one at a time; None if there is none.
-        valid_to is None for the latest
-    history(key, time_from=None, time_to=None, ascending=True)
-        the same of all versions that are valid at some time in between, inclusive, None is open
-    all()
-        (key, value, timestamp, valid_to) by key bytes, then time
+    - ``put(key, value, timestamp)``: adds or replaces a version. With None the key has no value from this time on.
+      Returns None for the latest version, else the time until which the version is valid. A version older than the
+      history retention is dropped and counted, and gives `NOT_PUT`.
+    - ``delete(key, timestamp)``: puts None. Returns the version that was valid at this time.
+    - ``get(key, as_of=None)``: (value, timestamp, valid_to) of the latest version, or of the version at a time. None if
+      there is none. The latest version has None as valid_to.
+    - ``history(key, time_from=None, time_to=None, ascending=True)``: (value, timestamp, valid_to) of all versions that
+      are valid at any time between two times. Bounds are inclusive, and None means no bound.
+    - ``all()``: (key, value, timestamp, valid_to) by key bytes, then time.
 
-    The observed stream time is the largest timestamp put so far. What by it is older than the history
-    retention cannot be read, but the latest version of a key never expires.
+    The observed stream time is the largest timestamp of all puts. Versions that ended longer ago than the history
+    retention cannot be read. The latest version of a key never expires.
     """
 
     versioned = True
@@ -84,7 +80,7 @@ class VersionedStore(Store):
             data = None if kept is None else self._values.to_bytes(kept)
             self._task.log(self.name, self._keys.to_bytes(kept_key), data, timestamp, NO_HEADERS)
         elif self._log_at_commit and valid_to != NOT_PUT:
-            # Every version is logged, the last value of each: they are state, not updates of one value.
+            # Every version is state of its own, therefore each is logged. Two puts of one version log the last value.
             self._unlogged.pop((kept_key, timestamp), None)
             self._unlogged[kept_key, timestamp] = kept
         return valid_to
@@ -142,7 +138,7 @@ class VersionedStore(Store):
                 yield self._values.show(value), timestamp, valid_to
 
     def _floor(self) -> int:
-        """Versions that were superseded before this time are gone, with the segment of that time."""
+        """The begin of the oldest live segment: a version that ended before this time has expired."""
         return max(0, self._observed - self._retention) // self.segment_ms * self.segment_ms
 
     def _apply(self, key: Any, value: Any, timestamp: int) -> int | None:
@@ -159,7 +155,8 @@ class VersionedStore(Store):
         if at < len(versions) and versions[at][0] == timestamp:
             latest, before = at + 1 == len(versions), versions[at - 1][1] if at else None
             if value is None and versions[at][1] is not None and latest and before is None:
-                # Kafka Streams knows this deletion only as the end of a value before it, and there is none.
+                # Kafka Streams stores such a deletion as the end of the value before it. Without a value before it,
+                # Kafka Streams stores nothing.
                 del versions[at]
             else:
                 versions[at] = (timestamp, value)
@@ -189,7 +186,7 @@ class VersionedStore(Store):
         self._seal()
 
     def _seal(self) -> None:
-        # Encoded here, so that what is put after the flush does not become part of this commit.
+        # Encoded here, so that puts after the flush do not become part of this commit.
         floor = self._floor()
         batch = self._batch = self._batch or []
         for key, versions in self._dirty.items():
@@ -247,5 +244,5 @@ class VersionedStore(Store):
 
 
 def _size(key: Any, versions: _Versions) -> int:
-    """Roughly the bytes of a key with its versions in memory."""
+    """An estimate of the memory in bytes that a key takes with its versions."""
     return _KEY_BYTES + kept_size(key) + sum(_VERSION_BYTES + kept_size(value) for _, value in versions)

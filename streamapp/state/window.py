@@ -1,9 +1,8 @@
 """Window stores: rows by key and window start, which expire by the stream time of the store.
 
-A row is visible while start > observed stream time - retention, the observed stream time being the
-largest start put so far. As in Kafka Streams, a persistent store forgets by segments: a row that is put
-into a segment which still lives is logged though it may not be visible, and only one for a dead segment
-is dropped and counted.
+The observed stream time is the largest start of all puts. A row is visible while its start > observed stream time -
+retention. As in Kafka Streams, a persistent store forgets rows by segments. A put into a live segment is logged, even
+if the row is not visible. A put into an expired segment is dropped and counted.
 """
 
 from __future__ import annotations
@@ -30,21 +29,17 @@ _START_SEQUENCE = struct.Struct(">qi")
 class WindowStore(TimeBucketedStore):
     """Values by key and window start.
 
-    get(key, start)
-        the value, or None
-    put(key, value, start, timestamp=None, headers=())
-        sets it, None deletes; timestamp and headers go to the changelog. With ``retain_duplicates``
-        it adds another row, and None does nothing
-    fetch(key, time_from, time_to, reverse=False)
-        (start, value) of one key, by start
-    fetch_range(low, high, time_from, time_to, reverse=False)
-        (Windowed, value) of the keys from low to high, None is open
-    fetch_all(time_from, time_to, reverse=False), all(reverse=False)
-        (Windowed, value) of all keys
+    - ``get(key, start)``: the value, or None.
+    - ``put(key, value, start, timestamp=None, headers=())``: sets the value; None deletes the window. Timestamp and
+      headers go to the changelog. With ``retain_duplicates`` a put adds a row, and None changes no row.
+    - ``fetch(key, time_from, time_to, reverse=False)``: (start, value) of one key, by start.
+    - ``fetch_range(low, high, time_from, time_to, reverse=False)``: (Windowed, value) of the keys from low to high.
+      None means no bound.
+    - ``fetch_all(time_from, time_to, reverse=False)``, ``all(reverse=False)``: (Windowed, value) of all keys.
 
-    Times are window starts in ms, both ends inclusive. Rows of several keys come by key bytes, then start,
-    within a segment if the store is persistent and not ordered by time, else by start, then key bytes; ``fetch_range`` of an
-    indexed one as if it were not ordered by time.
+    Times are window starts in ms, and bounds are inclusive. In a persistent store that is not ordered by time, rows of
+    several keys come by segment, then key bytes, then start. In all other stores the rows come by start, then key
+    bytes. ``fetch_range`` of an indexed store gives the order of a store that is not ordered by time.
     """
 
     _suffix = _START_SEQUENCE.size
@@ -78,11 +73,11 @@ class WindowStore(TimeBucketedStore):
         self._duplicates = retain_duplicates
 
     def _min_live(self) -> int:
-        # Stores of on_window_close show one millisecond more, to find a window that closes as it expires.
+        # Stores of on_window_close show one millisecond more: a window may close and expire at the same time.
         return self._observed - self._retention + (0 if self._inclusive else 1)
 
     def _bucket_size(self) -> int:
-        # Emission scans by time: with the window size as bucket, a tumbling window is exactly one bucket.
+        # on_window_close scans by time: with the window size as bucket, a tumbling window is exactly one bucket.
         size = self._size
         return size if self._time_ordered and 0 < size < self._segment else self._segment
 
@@ -129,7 +124,7 @@ class WindowStore(TimeBucketedStore):
 
     def get(self, key: Any, start: int) -> Any:
         if self._duplicates and self._exact:
-            return None  # in memory no single row is found among duplicates
+            return None  # in memory, as in Kafka Streams, get finds no row among duplicates
         if key.__class__ is not self._key_class:
             key = self._keep_key(key)
         value = self.row((key, start, self._sequence))[0]
@@ -159,7 +154,7 @@ class WindowStore(TimeBucketedStore):
         if headers:
             self._log_headers[row_key] = headers
         if value is None and self._duplicates:
-            # Nothing to add and nothing to delete, yet Kafka Streams logs it, and in memory its time counts.
+            # No row changes. Nevertheless Kafka Streams logs the put, and in memory the put advances stream time.
             if self._exact:
                 self._observe(start)
             if self._log_each:
@@ -239,7 +234,8 @@ class WindowStore(TimeBucketedStore):
 class TimestampedWindowStore(WindowStore):
     """Window rows with a timestamp: the tables of windowed aggregations.
 
-    As `WindowStore`, but ``get`` gives ``(value, timestamp)`` and all other rows end with the timestamp.
+    The methods are those of `WindowStore`. ``get`` gives ``(value, timestamp)``, and the rows of all other reads end
+    with the timestamp.
     """
 
     _timestamped_values = True
@@ -255,7 +251,7 @@ class TimestampedWindowStore(WindowStore):
     def folder(
         self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]
     ) -> Callable[[Any, int, Any, int], tuple[Any, Any, int]]:
-        """A function of key, window start, value and timestamp that folds a value into the row of a window (see `Fold`)."""
+        """A function of key, window start, value and timestamp that folds a value into a window's row (see `Fold`)."""
         kept, fold = self.row_folder(initializer, aggregator)
 
         def fold_value(key: Any, start: int, value: Any, timestamp: int) -> tuple[Any, Any, int]:
@@ -266,9 +262,9 @@ class TimestampedWindowStore(WindowStore):
     def row_folder(
         self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]
     ) -> tuple[Callable[[Any], Any], Fold]:
-        """Two functions: one gives the kept form of a key, the other folds a value into a row (see `Fold`).
+        """Two functions: the first gives the kept form of a key, the second folds a value into a row (see `Fold`).
 
-        The key of a row is ``(kept key, window start, 0)``: a record of many windows has its key kept once.
+        The key of a row is ``(kept key, window start, 0)``. For a record in many windows, call the first function once.
         """
         key_class, keep_key = self._key_class, self._keep_key
 

@@ -1,11 +1,11 @@
-"""What all stores have in common: writes wait in memory until the commit, reads see them first.
+"""The base of all stores: writes wait in memory until the commit, and reads see waiting rows first.
 
 The life of a store between two commits:
 
-    put ...            rows gather in `_dirty`; with `log_each_write` each goes to the changelog at once
-    flush()            a store with a record cache (`cache.py`) tells its listener what changed
-    log_dirty()        what is dirty is encoded, once, and sent to the changelog: the last row per key
-    drain(write_set)   after the commit: the encoded rows join the write set; what was put since stays dirty
+    put ...            rows gather in `_dirty`; with `log_each_write` each row goes to the changelog at once
+    flush()            a store with a record cache (`cache.py`) calls its listener for each change
+    log_dirty()        the last dirty row of each key is encoded, once, and sent to the changelog
+    drain(write_set)   after the commit: the encoded rows join the write set; rows put since then stay dirty
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ Row = tuple[Any, int]
 """The kept form of a value (None: deleted) and its timestamp."""
 
 Fold = Callable[[Any, Any, Any, int], tuple[Any, Any, int]]
-"""Folds a value into a row: takes the row's key in memory, key, value and timestamp in ms; returns new value, old value and the
-row's timestamp. The old value of a new row is the initializer's."""
+"""Folds a value into a row. The arguments are the row's key in memory, key, value and timestamp in ms. The results are
+new value, old value and the row's timestamp. The old value of a new row is the initializer's."""
 
 FlushListener = Callable[[Any, Any, Any, int, Headers], None]
-"""Hears of an update that leaves a record cache: key, new value, old value, timestamp in ms, headers."""
+"""Called for an update that leaves a record cache, with key, new value, old value, timestamp in ms, headers."""
 
 ChangelogFn = Callable[[str, bytes, "bytes | None", "int | None", Headers], None]
-"""Sends one record of a store: store, key, value, timestamp in ms, headers."""
+"""Sends one record of a store to the changelog. The arguments are store, key, value, timestamp in ms, headers."""
 
 MISSING: Row = (None, -1)
 Write = Callable[[Any, Row], None]
@@ -52,7 +52,7 @@ Write = Callable[[Any, Row], None]
 
 
 class StoreContext(Protocol):
-    """What a store needs of its task; `streamapp.engine.operator.TaskContext` describes the attributes."""
+    """The part of a task that stores need; `streamapp.engine.operator.TaskContext` describes the attributes."""
 
     partition: int
     topic: str | None
@@ -73,7 +73,7 @@ class StoreContext(Protocol):
 
 
 class Store:
-    """One state store of one task. See the subclasses for its reads and writes."""
+    """One state store of one task. The subclasses have the reads and writes."""
 
     cached = False
     versioned = False
@@ -88,56 +88,58 @@ class Store:
 
     @property
     def below_cache(self) -> Any:
-        """The store as queries by range and window see it (KIP-796): without what only its record cache knows."""
+        """The store for queries by range and window (KIP-796), which do not see rows that only the record cache has."""
         return self
 
     def set_flush_listener(self, listener: FlushListener) -> None:
-        """Has no effect: without a record cache, whoever writes forwards the update itself."""
+        """Has no effect without a record cache: the writing operator forwards the update itself."""
 
     def flush(self) -> None:
-        """Hands on what a record cache holds back."""
+        """Hands on the updates that a record cache holds back."""
 
     def flush_key(self, key: Any) -> None:
-        """Hands on what a record cache holds back of one row; the key is as a flush listener hears it."""
+        """Hands on the update of one row that a record cache holds back; the key has the form for flush listeners."""
 
     def log_dirty(self) -> None:
-        """Sends the changelog what was written since the last commit, and marks it to be drained."""
+        """Sends the rows since the last commit to the changelog, and marks them for `drain`."""
         raise NotImplementedError
 
     def drain(self, write_set: WriteSet) -> None:
-        """Moves what the last `log_dirty` marked into the write set; without one, everything dirty."""
+        """Moves the rows that `log_dirty` has marked into the write set. Without `log_dirty`, moves all dirty rows."""
         raise NotImplementedError
 
     def restore(self, batch: RecordBatch, write_set: WriteSet) -> None:
-        """Adds changelog records to the write set, which the caller writes before anybody reads the store."""
+        """Adds changelog records to the write set, which the caller writes before the next read of the store."""
         raise NotImplementedError
 
     @property
     def dirty_bytes(self) -> int:
-        """Roughly the memory that waits for the commit."""
+        """An estimate of the memory of all rows that wait for the commit, in bytes."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Gives back what the store holds beside its own memory."""
+        """Gives back shared resources, such as a record cache's share of the limit."""
 
     def approximate_num_entries(self) -> int:
-        """Roughly how many rows the store holds, without counting them: exact in memory, on disk RocksDB's estimate, which
-        takes rows that were written often for several."""
+        """An estimate of the number of rows.
+
+        On disk the number is RocksDB's estimate, in which a row that was written several times may count several times.
+        """
         raise NotImplementedError
 
 
 class WriteBehindStore(Store):
     """Rows by key over an `OrderedBytes`.
 
-    A subclass chooses what a row's key is in memory, and says by `_row_bytes` what it is in the changelog and
-    by `_local_key` what it is in the backend.
+    A subclass chooses the form of a row's key in memory. `_row_bytes` gives the key in the changelog, and `_local_key`
+    the key in the backend.
     """
 
     _ROW_BYTES = 200
-    """The bytes of a row beside key and value: its place in a dictionary, its tuple, its timestamp."""
+    """The memory of a row in addition to key and value: an entry of a dictionary, a tuple, a timestamp."""
 
     put_row: Write
-    """The one way in which a row is written; `open_writes` makes it."""
+    """The function that writes a row, which `open_writes` makes. Every write calls this function."""
 
     def __init__(
         self,
@@ -163,13 +165,13 @@ class WriteBehindStore(Store):
         self._memory = memory or RowMemory()
         self._dirty: dict[Any, Row] = {}
         self._sized_bytes = 0
-        """The bytes of the dirty rows, if their sizes differ."""
+        """The bytes of the dirty rows; counted only if the sizes of values differ."""
         self._sealed: dict[Any, Row] | None = None
         self._batch: list[tuple[bytes, bytes | None]] = []
-        # Of rows that wait for the changelog with headers, which few do.
+        # Only few rows wait for the changelog with headers, therefore rows themselves have none.
         self._log_headers: dict[Any, Headers] = {}
         self._clean: Generations[Row] = Generations(self._memory)
-        # Rows as `TimestampedKeyValueStore.reader` has shown them, until they are written.
+        # The rows that `TimestampedKeyValueStore.reader` has decoded, until the next write of each row.
         self._known_of: Shown[tuple[Any, int]] = Shown(self._memory)
         self._known = self._known_of.rows
         self._order = SortedEntries()
@@ -179,14 +181,14 @@ class WriteBehindStore(Store):
         return Codec(self.spec.value_serde, self.name, "value")
 
     def _logger(self) -> ChangelogFn:
-        """What sends a record to the changelog; it gets the value as the codec gives it."""
+        """The function that sends a record to the changelog; its value is the bytes of the value codec."""
         return self._task.log
 
     def open_writes(self) -> None:
-        """Puts together the steps of a write, the one place that knows all steps.
+        """Makes `put_row` from the steps of a write. No other place knows all steps.
 
-        From the inside: the row waits for the commit; then come the steps of the store's kind; then tombstones in the
-        changelog get the headers of the records that caused them (`StoreSpec.headers_format`).
+        The innermost step lets the row wait for the commit. Around this step come the steps of the store's kind. The
+        outermost step notes the headers of tombstones for the changelog (`StoreSpec.headers_format`).
         """
         write = self._remember = self._remembering()
         for step in self._write_steps():
@@ -194,7 +196,7 @@ class WriteBehindStore(Store):
         self.put_row = self._noting_headers(write) if self.spec.headers_format else write
 
     def _write_steps(self) -> list[Callable[[Write], Write]]:
-        """The steps of a write beside remembering the row, the innermost first."""
+        """The steps of a write around the innermost step, from the inside to the outside."""
         return [self._logging] if self._log_each else []
 
     def _remembering(self) -> Write:
@@ -239,15 +241,15 @@ class WriteBehindStore(Store):
         return note_and_write
 
     def _row_bytes(self, row_key: Any) -> bytes:
-        """The key in the changelog."""
+        """A row's key in the changelog."""
         raise NotImplementedError
 
     def _local_key(self, row_key: Any, row_bytes: bytes) -> bytes:
-        """The key in the backend."""
+        """A row's key in the backend."""
         return row_bytes
 
     def _encoder(self) -> Callable[[Any], tuple[bytes, bytes | None]]:
-        """What gives a row's changelog key and local key; None for the latter if the row has expired."""
+        """A function that gives a row's changelog key and local key. The local key of an expired row is None."""
         row_bytes = self._row_bytes
 
         def encode(row_key: Any) -> tuple[bytes, bytes | None]:
@@ -257,20 +259,23 @@ class WriteBehindStore(Store):
         return encode
 
     def row(self, row_key: Any) -> Row:
-        """The current row of a key in its kept form; its value is None if there is none."""
+        """The current row of a key with the value in its kept form. A missing row has the value None."""
         return self._dirty.get(row_key) or self._read(row_key)
 
     def _key_of(self, row_key: Any) -> Any:
-        """The key proper of a row."""
+        """The key of a row, without times."""
         return row_key
 
     def _weigh(self, row_key: Any, row: Row) -> int:
-        """Roughly the bytes that a row takes in memory."""
+        """An estimate of the memory that a row takes, in bytes."""
         return self._ROW_BYTES + kept_size(self._key_of(row_key)) + kept_size(row[0])
 
     def _folder(self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]) -> Fold:
-        """What an aggregation does with each record, in one call. A row's timestamp is the largest that went in; a result of None deletes the
-        row, at the record's own time."""
+        """The read, the aggregator and the write of an aggregation as a single function, called for each record.
+
+        A row's timestamp is the largest timestamp of its records. The result None deletes the row, with the timestamp
+        of the record.
+        """
         (rows, row_of), put_row = self._rows_to_fold(), self.put_row
         show, keep, value_class, sound = (
             self._values.show,
@@ -279,9 +284,7 @@ class WriteBehindStore(Store):
             self._sound_value,
         )
         dirty, known = self._dirty, self._known
-        plain = (
-            put_row is self._remember and not self._sized
-        )  # then it is done here: a call less for each record
+        plain = put_row is self._remember and not self._sized  # fold then writes itself, which saves a call
 
         def fold(row_key: Any, key: Any, value: Any, timestamp: int) -> tuple[Any, Any, int]:
             kept, latest = rows.get(row_key) or row_of(row_key)
@@ -306,9 +309,9 @@ class WriteBehindStore(Store):
         return fold
 
     def _rows_to_fold(self) -> tuple[dict[Any, Row], Callable[[Any], Row]]:
-        """Rows by key, and what gives a row that is not among them, with the timestamp that readers see."""
+        """Rows by key, and a function for all other rows. Rows have the timestamp that readers see."""
         if type(self).row is WriteBehindStore.row:
-            return self._dirty, self._read  # a call less for each record
+            return self._dirty, self._read  # saves a call for each record
         return {}, self.row
 
     def _read(self, row_key: Any) -> Row:
@@ -377,8 +380,8 @@ class WriteBehindStore(Store):
             self._sized_bytes = sum(self._weigh(*entry) for entry in left.items()) if self._sized else 0
 
     def _keep_written(self, rows: dict[Any, Row]) -> None:
-        """Keeps rows that were written to be read again."""
-        if self._memory.take(self.dirty_bytes):  # of these and of what was written since
+        """Keeps written rows for later reads."""
+        if self._memory.take(self.dirty_bytes):  # the bytes include rows written since the flush
             self._clean.young.update(rows)
         else:
             for row_key, row in rows.items():
@@ -416,7 +419,7 @@ class WriteBehindStore(Store):
         return max(0, rows)
 
     def _stored_rows(self) -> int:
-        """Roughly how many rows the backend holds."""
+        """An estimate of the number of rows in the backend."""
         return self._table.approximate_count()
 
     def _dirty_between(self, start: bytes | None, end: bytes | None) -> list[tuple[bytes, Row]]:
@@ -424,7 +427,7 @@ class WriteBehindStore(Store):
         order, dirty = self._order, self._dirty
         new = len(dirty) - len(order)
         if new:
-            # Rows leave `_dirty` only in `drain`, so what is new stands at the end of the dict.
+            # Rows leave `_dirty` only in `drain`, therefore new rows stand at the end of the dict.
             added = [
                 (self._local_key(row_key, self._row_bytes(row_key)), row_key)
                 for row_key in islice(reversed(dirty), new)
@@ -438,7 +441,7 @@ class WriteBehindStore(Store):
     def _merged(
         self, start: bytes | None, end: bytes | None, reverse: bool = False
     ) -> Iterator[tuple[bytes, Row]]:
-        """All rows with local keys in [start, end), dirty ones over those of the backend; no deleted ones."""
+        """All rows with local keys in [start, end), without deleted rows. Dirty rows replace rows of the backend."""
         dirty = self._dirty_between(start, end)
         if reverse:
             dirty.reverse()

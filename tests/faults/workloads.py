@@ -18,8 +18,12 @@ from streamapp import (
     App,
     Backoff,
     BufferConfig,
+    FixedKeyProcessor,
     KStream,
     Materialized,
+    ProcessorContext,
+    PunctuationType,
+    Record,
     Retry,
     StreamsBuilder,
     StreamsConfig,
@@ -73,7 +77,7 @@ def describe(builder: StreamsBuilder, workload: str, source: str, sink: str) -> 
         case "copy":
             results = records.filter(lambda key, value: value.startswith(POISON) or int(value) % 3 != 0)
         case "count":
-            results = counted(records)
+            results = counted(records.process_values(Ticking) if "TICKS" in os.environ else records)
         case "window" | "final":
             results = windowed(records, final=workload == "final")
         case "join":
@@ -85,6 +89,17 @@ def describe(builder: StreamsBuilder, workload: str, source: str, sink: str) -> 
             regrouped = records.select_key(lambda key, value: f"g{int(value) % GROUPS}")
             results = counted(regrouped, "regrouped")
     results.to(sink, key_serde=TEXT, value_serde=TEXT)
+
+
+class Ticking(FixedKeyProcessor[str, str, str]):
+    """Passes records on, and is called each 100 ms."""
+
+    def init(self, context: ProcessorContext[Any, Any]) -> None:
+        super().init(context)
+        context.schedule(100, PunctuationType.WALL_CLOCK_TIME, lambda time: None)
+
+    def process(self, record: Record[str, str]) -> None:
+        self.context.forward(record)
 
 
 def add_agent(app: App, source: str, sink: str) -> None:

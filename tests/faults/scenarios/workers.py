@@ -155,6 +155,26 @@ def idle_zombie(run: Run) -> None:
     run.finish()
 
 
+@scenario(5, fault="SIGSTOP beyond its session of a worker that has only punctuated, then SIGCONT")
+def ticking_zombie(run: Run) -> None:
+    run.start("a", TICKS="yes")
+    run.runs("a", 4)
+    run.feed(200)
+    run.caught_up()
+    run.stop("a")
+    run.start("a", TICKS="yes")
+    run.runs("a", 4)
+    run.signal("a", signal.SIGSTOP)
+    run.start("b", TICKS="yes")
+    run.feed(200)
+    run.caught_up()
+    run.signal("a", signal.SIGCONT)
+    run.wait_until(lambda: run.assignments("a") > 1, "a has tasks again")
+    run.stop("b")
+    run.feed(200)
+    run.finish()
+
+
 @scenario(
     5,
     fault="SIGSTOP beyond the session while the other worker purges what was read, then SIGCONT, four times in turn",

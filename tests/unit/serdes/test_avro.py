@@ -223,9 +223,9 @@ def test_it_pickles() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "got|from 0 bytes.*byte 0 and a schema id"),
-        (b"\x00\x00\x00", "byte 0 and a schema id"),
-        (b'{"carrier":"UA"}', "is the topic Avro at all"),
+        (b"", r"got|from 0 bytes.*a schema id \(byte 0, 4 bytes\)"),
+        (b"\x00\x00\x00", r"a schema id \(byte 0, 4 bytes\)"),
+        (b'{"carrier":"UA"}', "Is the topic Avro at all"),
         (b"\x00\x00\x00\x00\x01abc", "no schema with id 1 that this process"),
     ],
 )

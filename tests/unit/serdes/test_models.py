@@ -15,7 +15,7 @@ import pytest
 from streamapp import AvroSerde, JsonSchemaSerde, ProtobufSerde, Serde
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.runners.spark.typed import arrow_type
-from streamapp.serdes.models import plain_of
+from streamapp.serdes.models import plain_of, shape_of
 from tests.unit.serdes.protos import shop
 
 
@@ -52,6 +52,15 @@ def test_pydantic(serde: Serde[Any]) -> None:
     for value in (FLIGHT, Flight(carrier="AA")):
         assert serde.deserialize(serde.serialize(value)) == value
     assert pickle.loads(pickle.dumps(serde)).serialize(FLIGHT) == serde.serialize(FLIGHT)
+
+
+def test_each_object_has_a_default_of_its_own() -> None:
+    class Trip(pydantic.BaseModel):
+        stops: list[str] = ["JFK"]
+
+    struct = shape_of(Trip)
+    struct().stops.append("IAH")
+    assert struct().stops == ["JFK"]
 
 
 @pytest.mark.parametrize("serde", [AvroSerde(type=Train), JsonSchemaSerde(type=Train)])

@@ -63,6 +63,20 @@ def test_the_text_of_a_file_is_the_same_file(tmp_path: Path) -> None:
     assert ProtobufSerde[Any](again.Order).schema == text
 
 
+def test_the_text_of_defaults_is_the_same(tmp_path: Path) -> None:
+    (tmp_path / "defaults.proto").write_text(
+        r"""syntax = "proto2"; package defaults; message Of {
+        optional string letters = 1 [default = "a\\n \"b\" é 世 \t"]; optional bytes raw = 2 [default = "\\n \"\377\000é"]; }"""
+    )
+    first = compiled(tmp_path, "defaults").Of
+    (tmp_path / "copied.proto").write_text(
+        ProtobufSerde[Any](first).schema.replace("package defaults;", "package copied;")
+    )
+    copied = compiled(tmp_path, "copied").Of
+    assert (copied().letters, copied().raw) == (first().letters, first().raw)
+    assert first().letters == 'a\\n "b" é 世 \t'
+
+
 class Item(msgspec.Struct):
     name: str
     cents: int = 0

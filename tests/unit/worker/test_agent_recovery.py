@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
+from faust.tables.recovery import ServiceStopped
 from faust.types import TP
 
-from streamapp import App
+from streamapp import App, BrokerError
 from streamapp.runners.worker.agents.flow import FlowControl
-from streamapp.runners.worker.agents.recovery import AgentTableManager
+from streamapp.runners.worker.agents.recovery import AgentTableManager, _ChangelogQueue
 
 
 class AssignedConsumer:
@@ -70,10 +71,20 @@ async def test_changelog_records_of_an_earlier_assignment_are_dropped() -> None:
         flow_control=FlowControl(),
         consumer=SimpleNamespace(has=lambda message: message.generation_id == 8),
     )
-    queue = AgentTableManager.changelog_queue.fget(SimpleNamespace(app=app, _changelog_queue=None))
+    queue = _ChangelogQueue(app)
     app.flow_control.resume()
     for generation, offset in [(7, 700), (8, 613), (7, 701), (8, 614)]:
         message = SimpleNamespace(generation_id=generation, offset=offset)
         await queue.put(SimpleNamespace(message=message))
     found = [await asyncio.wait_for(queue.get(), 1) for _ in range(2)]
     assert [event.message.offset for event in found] == [613, 614]
+
+
+async def test_a_recovery_that_brokers_do_not_answer_ends_the_worker() -> None:
+    """Faust took the time-out for its own end: agents got no records any more, and the worker was healthy."""
+    recovery = AgentTableManager(App("told", datadir="unused")).recovery
+    with pytest.raises(BrokerError, match="no answer within 0.01 s"):
+        await recovery._wait(asyncio.sleep(60), 0.01)
+    recovery._stopped.set()
+    with pytest.raises(ServiceStopped):
+        await recovery._wait(asyncio.sleep(60), 0.01)
