@@ -48,8 +48,7 @@ def main(bootstrap: str, group: str, guarantee: str, out: str, mode: str = "") -
     topic = out.removeprefix("topic=")
 
     def to_topic(record: ConsumerRecord[str, str], transaction: OutputTransaction[str, str]) -> None:
-        if mode != "offsets only":
-            transaction.send(topic, key=record.key, value=record.value)
+        transaction.send(topic, key=record.key, value=record.value)
         time.sleep(0.002)
 
     settings: dict[str, Any] = {"commit_interval_ms": 100, "parallelism": 4, "guarantee": guarantee}

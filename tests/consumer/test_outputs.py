@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from streamapp.consumer import (
     ReliableConsumer,
     SyncReliableConsumer,
 )
+from streamapp.consumer.output_commits import OutputCommits
 from streamapp.engine.judging import ProcessingFailed
 from streamapp.errors import StreamsError
 from streamapp.on_error import Backoff
@@ -82,15 +83,12 @@ def test_exactly_once_with_a_kafka_output(feed: Feed, tmp_path: Path, made: list
     check_exactly_once(feed.written())
 
 
-@pytest.mark.parametrize(
-    ("point", "mode"),
-    [("consumer-handled", ""), ("producer-sent", ""), ("producer-sent", "offsets only")],
-)
+@pytest.mark.parametrize("point", ["consumer-handled", "producer-sent"])
 def test_a_consumer_that_sleeps_while_another_takes_over_commits_nothing(
-    feed: Feed, tmp_path: Path, made: list[Processes], point: str, mode: str
+    feed: Feed, tmp_path: Path, made: list[Processes], point: str
 ) -> None:
     feed_all(feed)
-    processes = Processes(feed, "exactly_once", f"topic={feed.out}", tmp_path, mode)
+    processes = Processes(feed, "exactly_once", f"topic={feed.out}", tmp_path)
     made.append(processes)
     sleeper = processes.start(f"{point}:stop")
     log = tmp_path / "log-0"
@@ -98,23 +96,78 @@ def test_a_consumer_that_sleeps_while_another_takes_over_commits_nothing(
     other = processes.start()
     until(lambda: feed.position() == COUNT, SECONDS, processes.logs)
     before = feed.committed()
-    other.send_signal(
-        signal.SIGTERM
-    )  # the group has no member now: its coordinator takes offsets from nobody
+    other.send_signal(signal.SIGTERM)
     assert other.wait(SECONDS) == 0, processes.logs()
     sleeper.send_signal(signal.SIGCONT)
     until(lambda: "nothing of them is committed any more" in log.read_text(), SECONDS, processes.logs)
     assert feed.committed() == before
-    feed.send((f"k{number % 12}", str(number)) for number in range(COUNT, 2 * COUNT))
+    feed.send((f"k{number % KEYS}", str(number)) for number in range(COUNT, 2 * COUNT))
     until(lambda: feed.position() == 2 * COUNT, SECONDS, processes.logs)  # it goes on by itself
     sleeper.send_signal(signal.SIGTERM)
     assert sleeper.wait(SECONDS) == 0, processes.logs()
-    expected = [] if mode else sorted(range(2 * COUNT))
-    assert sorted(number for _, number in feed.written()) == expected
+    assert sorted(number for _, number in feed.written()) == list(range(2 * COUNT))
 
 
-@pytest.mark.parametrize("batch", [None, Batch(records=20)])
-def test_outputs_are_once_while_members_come_and_go(feed: Feed, batch: Batch | None) -> None:
+@pytest.mark.parametrize("outputs", [True, False], ids=["outputs", "offsets only"])
+@pytest.mark.parametrize("asked", [False, True], ids=["before it knows its membership", "after"])
+def test_a_member_that_the_group_has_given_up_commits_nothing(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch, asked: bool, outputs: bool
+) -> None:
+    """The first commit sleeps until another member has done everything, and has left an empty group."""
+    feed.create(partitions=1)
+    feed.send((f"k{number % 5}", str(number)) for number in range(100))
+    sleeps, go_on, over = threading.Event(), threading.Event(), threading.Event()
+
+    def asleep(offsets: Iterable[int], call: Callable[[], Any]) -> Any:
+        if sleeps.is_set() or not any(offsets):
+            return call()
+        sleeps.set()
+        assert go_on.wait(SECONDS)
+        try:
+            return call()
+        finally:
+            over.set()
+
+    if asked:
+        send = TransactionSession.commit
+        monkeypatch.setattr(
+            TransactionSession,
+            "commit",
+            lambda self, records, positions, *rest: asleep(
+                (each.offset for each in positions), lambda: send(self, records, positions, *rest)
+            ),
+        )
+    else:
+        commit = OutputCommits._commit
+        monkeypatch.setattr(
+            OutputCommits,
+            "_commit",
+            lambda self, session, step: asleep(
+                (offset for offset, _ in step.positions.values()), lambda: commit(self, session, step)
+            ),
+        )
+
+    def handle(record: Record, transaction: Transaction) -> None:
+        if outputs:
+            transaction.send(feed.out, key=record.key, value=record.value)
+
+    # librdkafka leaves the group for a client that does not poll.
+    config = StreamsConfig(feed.group, session_timeout_ms=1_000, max_poll_interval_ms=1_500)
+    with consumer(feed, handle, config=config) as first:
+        until(sleeps.is_set, SECONDS, lambda: first.status)
+        with consumer(feed, handle, config=config) as second:
+            until(lambda: feed.position() == 100, SECONDS, lambda: second.status)
+        before = feed.committed()
+        go_on.set()
+        until(over.is_set, SECONDS, lambda: first.status)
+        assert feed.committed() == before
+        feed.send((f"k{number % 5}", str(number)) for number in range(100, 150))
+        until(lambda: feed.position() == 150, SECONDS, lambda: first.status)
+    assert sorted(number for _, number in feed.written()) == (list(range(150)) if outputs else [])
+
+
+@pytest.mark.parametrize(("batch", "protocol"), [(None, "classic"), (Batch(records=20), "consumer")])
+def test_outputs_are_once_while_members_come_and_go(feed: Feed, batch: Batch | None, protocol: str) -> None:
     feed.create(partitions=4)
     rows = [(f"k{number % 20}", str(number)) for number in range(1_600)]
     feed.send(rows[:800])
@@ -124,9 +177,10 @@ def test_outputs_are_once_while_members_come_and_go(feed: Feed, batch: Batch | N
         for record in given if batch else [given]:
             transaction.send(feed.out, key=record.key, value=record.value)
 
-    with consumer(feed, handle, batch=batch) as first:
+    settings = {"batch": batch, "client_properties": {"group.protocol": protocol}}
+    with consumer(feed, handle, **settings) as first:
         until(lambda: feed.position() > 100, SECONDS, lambda: first.status)
-        with consumer(feed, handle, batch=batch) as second:
+        with consumer(feed, handle, **settings) as second:
             until(lambda: len(second.status.partitions) == 2, SECONDS, lambda: second.status)
             feed.send(rows[800:])
             until(lambda: second.metrics.outputs > 100, SECONDS, lambda: second.status)
