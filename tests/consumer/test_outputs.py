@@ -115,7 +115,7 @@ def test_a_member_that_the_group_has_given_up_commits_nothing(
 ) -> None:
     """The first commit sleeps until another member has done everything, and has left an empty group."""
     feed.create(partitions=1)
-    feed.send((f"k{number % 5}", str(number)) for number in range(100))
+    feed.send((f"k{number % 5}", str(number)) for number in range(20))
     sleeps, go_on, over = threading.Event(), threading.Event(), threading.Event()
 
     def asleep(offsets: Iterable[int], call: Callable[[], Any]) -> Any:
@@ -155,6 +155,7 @@ def test_a_member_that_the_group_has_given_up_commits_nothing(
     config = StreamsConfig(feed.group, session_timeout_ms=1_000, max_poll_interval_ms=1_500)
     with consumer(feed, handle, config=config) as first:
         until(sleeps.is_set, SECONDS, lambda: first.status)
+        feed.send((f"k{number % 5}", str(number)) for number in range(20, 100))
         with consumer(feed, handle, config=config) as second:
             until(lambda: feed.position() == 100, SECONDS, lambda: second.status)
         before = feed.committed()

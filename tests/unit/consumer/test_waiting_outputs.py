@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from confluent_kafka import Consumer
 
 from streamapp import StreamsConfig, StringSerde
 from streamapp.consumer import KafkaOutput
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.lanes import Unit
+from streamapp.consumer.output_commits import OutputCommits
 from streamapp.consumer.outputs import HandlerOutputs
 from streamapp.consumer.verdicts import Settled
 from streamapp.errors import StreamsError
+from streamapp.producer.session import TransactionSession
 from streamapp.records import OutputRecord
 
 from .test_dispatcher import SOURCES, options, records
@@ -124,3 +127,18 @@ def test_the_outputs_have_their_own_serdes_and_then_those_of_the_configuration()
     assert transaction.end() == [OutputRecord("out", b"k", b"v", 7)]
     with pytest.raises(StreamsError, match="the call of the handler is over"):
         transaction.send("out", key="k", value="late")
+
+
+def test_a_client_that_is_no_member_of_its_group_commits_nothing() -> None:
+    calls = Calls()
+    calls.dispatcher.open(FIRST, 0)
+    calls.dispatcher.take_in(FIRST, records(0, b"a"))
+    calls.end(*calls.begin())
+    client = Consumer({"bootstrap.servers": "127.0.0.1:9", "group.id": "payments", "log_level": 0})
+    chosen = options(handler=lambda record, transaction: None, guarantee="exactly_once", output=KafkaOutput())
+    outputs = HandlerOutputs("payments", KafkaOutput(), chosen.config)
+    commits = OutputCommits(chosen, outputs, calls.dispatcher, lambda: client)
+    session = cast(TransactionSession, None)  # nothing is asked of it
+    assert not commits._commit(session, calls.dispatcher.step())
+    assert calls.step() == ({FIRST: 1}, [b"0"])
+    client.close()
