@@ -28,21 +28,23 @@ __all__ = ["acls"]
 @click.command()
 @APPLICATION
 @click.option(
-    "--principal", metavar="User:NAME", help="Who gets the rights; default: User:(the application's id)."
+    "--principal",
+    metavar="User:NAME",
+    help="The principal that gets the rights (default: User:, and the application's id).",
 )
 @click.option(
     "--write",
     "writes",
     multiple=True,
     metavar="TOPIC",
-    help="A topic that agents, handlers, a producer or other code send to.",
+    help="A topic to which agents, handlers, a producer or other code send records; several can be given.",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON in place of kafka-acls commands.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of kafka-acls commands.")
 def acls(application: str, principal: str | None, writes: tuple[str, ...], as_json: bool) -> None:
-    """Print the rights (ACLs) that APPLICATION needs: each is needed, and they are enough.
+    """Print the rights (ACLs) that APPLICATION needs, and no others.
 
-    APPLICATION is an App, with or without a topology, a consumer, or a producer (module:producer). Create is needed for
-    topics that are not there yet, and can be taken away afterwards.
+    APPLICATION is an App, with or without a topology, a consumer, or a producer (module:producer). Workers need Create
+    only for topics that do not exist yet. You can remove this right afterwards.
     """
     app = load(application, topology=False)
     with clear_errors():

@@ -1,4 +1,4 @@
-"""The rights that an application needs on a cluster with an authorizer: these, and no more."""
+"""The rights (ACLs) that an application needs on a cluster with an authorizer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ORDER = ("Read", "Write", "Create", "Delete")
 
 @dataclass(frozen=True, order=True)
 class Acl:
-    """One right. Each of Read, Write and Delete includes Describe, so that is never listed."""
+    """One right. Read, Write and Delete include Describe, so Describe is never listed."""
 
     resource: Resource
     name: str
@@ -37,7 +37,7 @@ class Acl:
     pattern: Literal["literal", "prefixed"] = "literal"
 
     def as_dict(self, principal: str) -> dict[str, str]:
-        """For JSON, with the principal that gets the right."""
+        """The right as a dict for JSON, with the principal that gets the right."""
         return {"principal": principal, "host": "*", "permission": "Allow", **asdict(self)}
 
 
@@ -97,7 +97,7 @@ def acls_of_topology(plan: Plan, topics: Collection[str]) -> set[Acl]:
 
 def _of_topology(plan: Plan, topics: Collection[str]) -> Iterator[Acl]:
     yield Acl("group", plan.application_id, "Read")
-    # Each worker has an id of its own; under either guarantee offsets go out in a transaction.
+    # Each worker has its own transactional id. Workers commit offsets in transactions under both guarantees.
     yield Acl("transactional-id", f"{plan.application_id}-", "Write", "prefixed")
     patterns = [s.pattern for sub in plan.subtopologies for s in sub.sources if s.pattern]
     for topic in {*plan.source_topics, *(t for t in topics if any(p.fullmatch(t) for p in patterns))}:
