@@ -6,6 +6,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +68,19 @@ def reconcile_command(
     have come to rest: a record that is still on its way counts as missing, and --republish would double it. --from and --to
     leave younger records out.
     """
-    with clear_errors(), tempfile.TemporaryDirectory(prefix="streamapp-reconcile-") as scratch:
+    with (
+        clear_errors(),
+        tempfile.TemporaryDirectory(prefix="streamapp-reconcile-") as scratch,
+        ExitStack() as stack,
+    ):
         if per_second is not None and window_ms is not None:
             raise ConfigError("--republish needs ids: a count does not say which records are missing")
         of_record = identity_of(identity)
         settings = KafkaSettings.from_env()
         session = None if per_second is None else _session(topic)
-        ledger = Ledger(Path(scratch) / "ledger")
+        if session is not None:
+            stack.callback(session.abandon)
+        ledger = stack.enter_context(closing(Ledger(Path(scratch) / "ledger")))
         result = reconcile(
             settings,
             topic,
@@ -91,8 +98,6 @@ def reconcile_command(
         sent = None
         if session is not None and per_second is not None:
             sent = republish(session, _records(source, topic), ledger, per_second=per_second)
-            session.abandon()
-        ledger.close()
         text = account(result, str(source), _digest(source), sent)
     if report is not None:
         report.write_text(text)

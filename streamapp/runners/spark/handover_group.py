@@ -165,8 +165,8 @@ class Group:
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         """Commits all positions or none. Raises `ConfigError` if the group has members, which alone may commit."""
-        consumer = Consumer({**client_of(self._config), "group.id": self.name, "enable.auto.commit": False})
         entries = [KafkaPartition(*tp, c.offset, metadata=c.metadata) for tp, c in positions.items()]
+        consumer = Consumer({**client_of(self._config), "group.id": self.name, "enable.auto.commit": False})
 
         def send() -> None:
             failed = [e.error for e in consumer.commit(offsets=entries, asynchronous=False) if e.error]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -281,10 +281,9 @@ class Run:
 
     def _global_records(self, topic: str) -> Iterator[tuple[TopicPartition, RecordBatch]]:
         for tp, part in self._inputs.of((topic,)).items():
-            reader = part.open(tp)
-            while (batch := reader.read()) is not None:
-                yield tp, batch
-            reader.close()
+            with closing(part.open(tp)) as reader:
+                while (batch := reader.read()) is not None:
+                    yield tp, batch
         rows = self._inputs.rows.get(topic)
         if rows is None:
             return

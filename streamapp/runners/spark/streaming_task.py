@@ -219,9 +219,8 @@ def _global_stores(plan: Plan, client: Mapping[str, Any]) -> Mapping[str, Any]:
         start = max(first, known.get(tp, 0))
         if start >= end:
             continue
-        reader = KafkaReader(client, tp, start, end)
-        while (batch := reader.read()) is not None:
-            if batch.offsets:
-                state.process(tp, batch)
-        reader.close()
+        with closing(KafkaReader(client, tp, start, end)) as reader:
+            while (batch := reader.read()) is not None:
+                if batch.offsets:
+                    state.process(tp, batch)
     return state.stores
