@@ -230,12 +230,7 @@ class Run:
 
     def _named_outputs(self) -> list[str]:
         static = [topic for sub in self._plan.subtopologies for topic in sub.sink_topics]
-        letters = [self._dead_letters] if self._dead_letters and self._inputs.rejected else []
-        return list(dict.fromkeys([*static, *self._writers, *letters]))
-
-    @property
-    def _dead_letters(self) -> str | None:
-        return self._plan.config.dead_letter_queue_topic
+        return list(dict.fromkeys([*static, *self._writers, *self._inputs.letters]))
 
     def _records(self, topic: str) -> DataFrame:
         """The records of a topic with their order, out of all stages that write it."""
@@ -249,9 +244,8 @@ class Run:
             .select(F.col("name").alias("topic"), F.col("task").alias("partition"), *columns)
             for writer in writers
         ]
-        if topic == self._dead_letters:
-            place = (F.lit(topic).alias("topic"), F.lit(0).alias("partition"), "mx", F.lit(-1).alias("src"))
-            parts += [r.select(*place, *columns[2:]) for r in self._inputs.rejected.values()]
+        place = ("topic", F.col("task").alias("partition"), "mx", F.lit(-1).alias("src"))
+        parts += [each.select(*place, *columns[2:]) for each in self._inputs.letters.get(topic, ())]
         return reduce(lambda a, b: a.unionAll(b), parts)
 
     def _rows(self, topic: str, number: int, merged: bool) -> DataFrame:
