@@ -14,6 +14,7 @@ from streamapp._base import failpoints
 from streamapp.config import StreamsConfig
 from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
 from streamapp.runners.connection import client_of, connected
+from streamapp.runners.spark.driver_globals import GlobalResult, apply_globals
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.frames import COUNTS, INPUT_COLUMNS, OUTPUT, PACK, RECORD, ROW, SENT
 from streamapp.runners.spark.inputs import Inputs, resolve
@@ -94,6 +95,7 @@ class Run:
         self._packed = frozenset(t.name for sub in plan.subtopologies for t in sub.repartition_topics)
         self.frames: dict[int, DataFrame] = {}
         """The rows that came out, as `OUTPUT` says, by sub-topology; Spark's partition p is of task p."""
+        self._global_result = GlobalResult()
         self._globals = self._broadcast_globals()
 
     @classmethod
@@ -230,7 +232,8 @@ class Run:
 
     def _named_outputs(self) -> list[str]:
         static = [topic for sub in self._plan.subtopologies for topic in sub.sink_topics]
-        return list(dict.fromkeys([*static, *self._writers, *self._inputs.letters]))
+        letters = (*self._inputs.letters, *self._global_result.topics)
+        return list(dict.fromkeys([*static, *self._writers, *letters]))
 
     def _records(self, topic: str) -> DataFrame:
         """The records of a topic with their order, out of all stages that write it."""
@@ -246,6 +249,8 @@ class Run:
         ]
         place = ("topic", F.col("task").alias("partition"), "mx", F.lit(-1).alias("src"))
         parts += [each.select(*place, *columns[2:]) for each in self._inputs.letters.get(topic, ())]
+        if topic in self._global_result.topics:
+            parts.append(self._global_result.frame(self._spark, topic, self._now))
         return reduce(lambda a, b: a.unionAll(b), parts)
 
     def _rows(self, topic: str, number: int, merged: bool) -> DataFrame:
@@ -271,6 +276,8 @@ class Run:
         records = [
             record for store in self._plan.global_stores for record in self._global_records(store.topic)
         ]
+        self._global_result = apply_globals(self._plan, records, self._now)
+        self._counted["dropped"] += self._global_result.dropped
         return self._spark.sparkContext.broadcast(records)
 
     def _global_records(self, topic: str) -> Iterator[tuple[TopicPartition, RecordBatch]]:
