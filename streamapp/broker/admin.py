@@ -1,4 +1,4 @@
-"""What runners ask of a cluster before and beside the records: topics, partition counts, log ends."""
+"""Administration of a cluster for runners: topics, partition counts, log ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BROKER_DEFAULT = -1
 
 
 class TopicSpec(NamedTuple):
-    """A topic as it should be: its partition count, and the topic settings that differ from the broker's."""
+    """A wanted topic: its partition count, and the topic settings that differ from the broker's defaults."""
 
     name: str
     partitions: int
@@ -29,8 +29,10 @@ class TopicSpec(NamedTuple):
 
 
 class KafkaAdmin:
-    """Topics of one cluster. Every method waits for the answer, at most ``timeout`` seconds, and raises
-    `BrokerError` if the cluster can't be reached or refuses. Safe to use from several threads.
+    """The topics of one cluster. Several threads may use one object.
+
+    Every method waits at most ``timeout`` seconds for the answer. Every method raises `BrokerError` if the cluster
+    refuses, or cannot be reached.
 
         admin = KafkaAdmin(KafkaSettings.from_env())
         admin.ensure_topics([TopicSpec("flights", 6), TopicSpec("planes", 1, {"cleanup.policy": "compact"})])
@@ -42,10 +44,10 @@ class KafkaAdmin:
         self._timeout = timeout
 
     def ensure_topics(self, topics: Iterable[TopicSpec | tuple[str, int, Mapping[str, str]]]) -> None:
-        """Create the topics that don't exist yet and return when they can be written to.
+        """Create the topics that do not exist yet, and return when all topics have leaders.
 
-        The replication factor is the cluster's default. A topic that exists keeps its settings; if it has
-        another partition count than asked for, `BrokerError` names both and nothing is created.
+        The replication factor is the cluster's default. An existing topic keeps its settings. If an existing topic has
+        another partition count, `BrokerError` names both counts, and no topic is created.
         """
         wanted = {spec.name: spec for spec in (TopicSpec(*topic) for topic in topics)}
         existing = self.partition_counts(wanted)
@@ -56,7 +58,7 @@ class KafkaAdmin:
             if spec.name not in existing
         ]
         if new:
-            # Another worker that starts at the same time may have been faster; then its counts are checked.
+            # Another worker may create the topics at the same time, so the counts are checked again.
             self._each("create", self._client.create_topics, new, KafkaError.TOPIC_ALREADY_EXISTS)
             self._wait_until(
                 lambda: self._writable(wanted.keys()), f"topics {', '.join(wanted)} have leaders"
@@ -64,12 +66,12 @@ class KafkaAdmin:
             self._check_counts(wanted, self.partition_counts(wanted))
 
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return how many partitions each topic has; a topic that doesn't exist is left out."""
+        """Return the number of partitions of each topic; a topic that does not exist is left out."""
         found = self._metadata().topics
         return {topic: len(found[topic].partitions) for topic in topics if topic in found}
 
     def delete_topics(self, topics: Collection[str]) -> None:
-        """Delete topics and return when they are gone; one that doesn't exist is fine."""
+        """Delete topics, and return when they are gone; a topic that does not exist is no error."""
         if topics:
             self._each("delete", self._client.delete_topics, list(topics), KafkaError.UNKNOWN_TOPIC_OR_PART)
             self._wait_until(
@@ -81,9 +83,10 @@ class KafkaAdmin:
     ) -> dict[TopicPartition, int]:
         """Return the offset that the next record of each partition will get.
 
-        With ``read_committed`` it is the last stable offset: where a reader of committed records ends. Kafka
-        advances it a moment after a commit returned, because it writes the commit markers in the background.
-        Partitions whose leader is just changing (or that were just created) are asked for again.
+        With ``read_committed``, return the last stable offset, at which a reader of committed records ends. The last
+        stable offset advances a moment after a commit: Kafka writes the markers of the commit in the background.
+
+        The request is repeated for partitions that are new, or whose leader changes.
         """
         return list_offsets(
             self._client,
@@ -101,8 +104,8 @@ class KafkaAdmin:
         ]
         if wrong:
             raise BrokerError(
-                f"Topics exist with another number of partitions: {'; '.join(wrong)}. The number decides "
-                "where each key is, so it is not changed: ask for the number that is there, or delete the "
+                f"Topics exist with another number of partitions: {'; '.join(wrong)}. The number stays, "
+                "because it decides the partition of each key. Ask for the existing number, or delete the "
                 "topic if its records may go."
             )
 
@@ -120,9 +123,9 @@ class KafkaAdmin:
             return self._client.list_topics(timeout=self._timeout)
         except KafkaException as error:
             raise BrokerError(
-                f"Kafka at {self._servers} does not answer ({error.args[0].str()}). Start one with "
+                f"Kafka at {self._servers} does not answer ({error.args[0].str()}). Start a local Kafka with "
                 "`streamapp broker start`, or set STREAMAPP_BOOTSTRAP_SERVERS and the security settings to "
-                "those of a cluster that runs."
+                "those of a running cluster."
             ) from error
 
     def _each(

@@ -1,4 +1,4 @@
-"""One server, a broker or a registry, as a process of the operating system: start it, find it again, end it."""
+"""The process of one server, a broker or a registry: start the process, find the process again, end the process."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["BrokerProcess", "write_atomically"]
 
 _GUARD = Path(__file__).with_name("_guard.py")
 _TAIL_LINES = 20
-# Python warns when a process is forgotten that still runs; a detached one is meant to.
+# Python warns if a process object is deleted while the process runs. Detached processes run on, so they are kept here.
 _DETACHED: list[subprocess.Popen[bytes]] = []
 
 
 class BrokerProcess:
     """The process of one server, known by ``<name>.pid`` in its folder; its output goes to ``<name>.log``.
 
-    The file holds the pid and the time at which that process started, so a pid that the system has given
-    to somebody else since is never taken for the broker.
+    The file has the pid and the start time of the process. The start time differs if the system has given the pid to
+    another process, so another process is never taken for the server.
     """
 
     def __init__(self, folder: Path, name: str = "broker") -> None:
@@ -34,12 +34,12 @@ class BrokerProcess:
         self._log_start = 0
 
     def start(self, command: Sequence[str], *, detached: bool) -> None:
-        """Start ``command`` in the broker's folder; unless detached it ends with this Python process."""
+        """Start ``command`` in the server's folder; unless ``detached``, the server ends with this Python process."""
         self._close_child()
         guarded = [] if detached else [sys.executable, "-I", str(_GUARD)]
         with self.log.open("ab") as log:
             self._log_start = log.tell()
-            # In a session of its own a Ctrl-C reaches only Python, which then stops the broker in order.
+            # The server has its own session: a Ctrl-C reaches only Python, which then stops the server in order.
             self._child = subprocess.Popen(
                 [*guarded, *command],
                 cwd=self._folder,
@@ -55,7 +55,7 @@ class BrokerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The broker's pid while it runs, else None."""
+        """The server's pid; None if the server does not run."""
         if self._child is not None and self._child.poll() is not None:
             self._close_child()
         try:
@@ -66,26 +66,26 @@ class BrokerProcess:
         return pid if started is not None and _start_time(pid) == started else None
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the broker if it runs."""
+        """Send a signal to the server if the server runs."""
         pid = self.pid
         if pid is not None:
             os.kill(pid, number)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the broker has ended; False if it still runs after ``seconds``."""
+        """Wait until the server has ended; False if the server still runs after ``seconds``."""
         deadline = time.monotonic() + seconds
         while self.pid is not None:
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.05)
         if self._child is not None:
-            self._child.wait()  # it ended: this only takes it off the system's list of processes
+            self._child.wait()  # the child has ended: this call only takes it off the system's list of processes
             self._close_child()
         self._pid_file.unlink(missing_ok=True)
         return True
 
     def log_tail(self) -> str:
-        """Return the last lines that the broker wrote since it was started, indented."""
+        """Return the last lines, at most 20, that the server has written since its start, indented."""
         try:
             with self.log.open("rb") as log:
                 log.seek(max(self._log_start, self.log.stat().st_size - 16_384))
@@ -102,11 +102,11 @@ class BrokerProcess:
 
 
 def _start_time(pid: int) -> str | None:
-    """Return when process ``pid`` started, as text to compare; None if there is no such live process."""
+    """Return the start time of process ``pid`` as text to compare; None if no such process is alive."""
     stat = Path(f"/proc/{pid}/stat")
     if Path("/proc/self/stat").exists():
         try:
-            # The command's name, in parentheses, may hold blanks; state is the first field after it.
+            # The command's name, in parentheses, may have blanks; the state is the first field after the name.
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             return None
@@ -117,7 +117,7 @@ def _start_time(pid: int) -> str | None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that a reader finds the old text or the new one, never a part."""
+    """Write a file so that a reader finds the whole old text or the whole new text."""
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)

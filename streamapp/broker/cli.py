@@ -29,12 +29,12 @@ def _data_dir_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group("broker")
 def broker_group() -> None:
-    """Run a local Apache Kafka for development. It needs Java 17 or newer, and no Docker."""
+    """Run a local Apache Kafka for development, with Java 17 or newer and without Docker."""
 
 
 @broker_group.command()
 @click.option(
-    "--brokers", type=click.Choice(["1", "3"]), help="How many brokers; default: as before, else 1."
+    "--brokers", type=click.Choice(["1", "3"]), help="Number of brokers; default: as in the data, else 1."
 )
 @click.option(
     "--port", type=click.IntRange(0, 65_533), default=9092, show_default=True, help="0: a free port."
@@ -46,7 +46,9 @@ def start(brokers: str | None, port: int, foreground: bool, data_dir: Path) -> N
     with _clear_errors():
         kafka = LocalKafka(data_dir, int(brokers) if brokers else None, port)
         if kafka.status().running:
-            raise BrokerError(f"Kafka runs already at {kafka.bootstrap_servers}: stop it first to change it.")
+            raise BrokerError(
+                f"Kafka runs already at {kafka.bootstrap_servers}. To change it, run `streamapp broker stop` first."
+            )
         click.echo("Starting Kafka (the first time, 45 MB are fetched) ...", err=True)
         if not foreground:
             kafka.start(detached=True)
@@ -74,7 +76,7 @@ def stop(data_dir: Path) -> None:
 @broker_group.command()
 @_data_dir_option
 def status(data_dir: Path) -> None:
-    """Show which brokers run. The exit code is 0 if all of them do, else 1."""
+    """Show which brokers run. The exit code is 0 if all brokers run, else 1."""
     with _clear_errors():
         found = LocalKafka(data_dir).status()
     click.echo(_render(found))

@@ -1,9 +1,10 @@
 """Consumers in assign mode: records arrive as columns, one batch of each partition.
 
-There are two of them. `ColumnConsumer` fills the columns in C, straight from librdkafka's messages (``native/consumer.c``); it is there
-where that file could be compiled when streamapp was installed. `MessageConsumer` takes the message objects of
-confluent-kafka apart, which costs about five times the CPU for each record and differs in nothing else. `open_consumer` chooses,
-and has it outlast brokers that were gone (`LastingConsumer`).
+`ColumnConsumer` fills the columns in C, from librdkafka's messages (``native/consumer.c``). This consumer exists if the
+C file was compiled when streamapp was installed. `MessageConsumer` takes the message objects of confluent-kafka apart,
+at about five times the CPU for each record. There is no other difference.
+
+`open_consumer` chooses one of the two, and wraps the client in a `LastingConsumer`, which survives outages of brokers.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ __all__ = ["ConsumerEvent", "RecordConsumer", "Records", "committed_metadata", "
 _logger = logging.getLogger(__name__)
 
 REOPEN_SECONDS = 5.0
-"""So long librdkafka may try by itself to reach a broker again."""
+"""The time in which librdkafka may reach a broker again by itself."""
 
 Records = list[tuple[TopicPartition, RecordBatch]]
-"""Batches that are not empty, each in offset order and of another partition."""
+"""Batches with records, at most one of each partition, each in the order of offsets."""
 
 
 class ConsumerEvent(NamedTuple):
-    """What came in place of a record: an error, or the end of a partition (``_PARTITION_EOF``)."""
+    """An event in place of a record: an error, or the end of a partition (``_PARTITION_EOF``)."""
 
     partition: TopicPartition
     offset: int
@@ -45,7 +46,7 @@ class ConsumerEvent(NamedTuple):
 
 
 class RecordConsumer(Protocol):
-    """Reads the partitions that it is told to. It never joins a group; methods raise `KafkaException`."""
+    """Reads the partitions that the caller names, and never joins a group. Methods raise `KafkaException`."""
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Reads exactly these partitions, each from an offset."""
@@ -54,7 +55,7 @@ class RecordConsumer(Protocol):
         """Reads these partitions too."""
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
-        """Reads these partitions no more."""
+        """Stops reading these partitions."""
 
     def pause(self, partition: TopicPartition) -> None:
         """Gives no records of a partition until `resume`."""
@@ -62,18 +63,18 @@ class RecordConsumer(Protocol):
     def resume(self, partition: TopicPartition) -> None: ...
 
     def poll(self, most: int, timeout: float) -> tuple[Records, list[ConsumerEvent]]:
-        """What has arrived, at most so many records; waits up to ``timeout`` seconds for the first."""
+        """Returns at most ``most`` records that have arrived; waits up to ``timeout`` seconds for the first record."""
 
     def wake(self) -> None:
-        """Other threads call this: a `poll` that waits, or else the next `poll`, does not wait for a first record.
+        """Ends the wait of the running `poll`, or of the next `poll`; other threads call this method.
 
-        confluent-kafka's consumer cannot be woken: a poll of `MessageConsumer` waits to its end.
+        confluent-kafka's consumer cannot be woken: a `poll` of `MessageConsumer` waits to its end.
         """
 
     def committed(
         self, partitions: Collection[TopicPartition], timeout: float
     ) -> dict[TopicPartition, tuple[int, str]]:
-        """Offset (negative: there is none) and metadata that the group has committed."""
+        """The offset (negative: no commit) and the metadata that the group has committed for each partition."""
 
     def end(self, partition: TopicPartition) -> int:
         """The end of the log as of the last fetch; negative: not known yet."""
@@ -82,20 +83,23 @@ class RecordConsumer(Protocol):
 
 
 class Client(RecordConsumer, Protocol):
-    """A consumer that knows when it has lost sight of all brokers."""
+    """A consumer that notes when no broker can be reached."""
 
     def take_lost(self) -> bool:
-        """Whether no broker could be reached at some time since the last call."""
+        """True if, at some time after the last call, no broker could be reached."""
 
 
 def open_consumer(settings: Mapping[str, Any]) -> RecordConsumer:
-    """A consumer with librdkafka's settings; ``logger`` gets what librdkafka logs."""
+    """A consumer with librdkafka's settings; the setting ``logger`` is a logger for librdkafka's lines.
+
+    Raises `ConfigError` for settings that librdkafka refuses.
+    """
     plain = plain_settings(settings) if COMPILED else None
     logger = settings.get("logger") or _logger
 
     def open_client() -> Client:
         if plain is None:
-            return MessageConsumer(settings, logger)  # which takes callbacks in Python, too
+            return MessageConsumer(settings, logger)  # the only one that takes callbacks in Python
         return ColumnConsumer(plain, logger)
 
     with opening(settings):
@@ -103,11 +107,12 @@ def open_consumer(settings: Mapping[str, Any]) -> RecordConsumer:
 
 
 class LastingConsumer:
-    """A consumer whose client is opened anew some seconds after all brokers were out of reach, or when the certificates in
-    its files have changed, and goes on where it was.
+    """A consumer that opens its client anew after an outage of all brokers, and keeps its positions.
 
-    A broker that has stood still answers at first that there are no brokers. From then on librdkafka (2.10 to 2.16 at least)
-    may know none, and never look for one again (librdkafka#5301).
+    The consumer also opens a new client when its certificate files have changed.
+
+    After a pause of its process, a broker first answers that there are no brokers. librdkafka (2.10 to 2.16 at least)
+    may then forget all brokers, and never look for one again (librdkafka#5301).
     """
 
     def __init__(self, open_client: Callable[[], Client], files: CertificateFiles | None = None) -> None:
@@ -148,7 +153,7 @@ class LastingConsumer:
                 self._next[partition] = batch.offsets[-1] + 1
         for event in events:
             if event.error.code() == KafkaError._PARTITION_EOF and event.partition in self._next:
-                # It may be older than the records that came with it.
+                # The event may be older than the records that came with the event.
                 self._next[event.partition] = max(self._next[event.partition], event.offset)
         if self._client.take_lost() and self._reopen_at is None:
             self._reopen_at = time.monotonic() + REOPEN_SECONDS
@@ -163,7 +168,7 @@ class LastingConsumer:
         self._client.wake()
 
     def _reopen(self) -> None:
-        # confluent-kafka's takes a whole session (45 s) for it when it knows no broker.
+        # confluent-kafka's consumer takes a whole session (45 s) to close if it knows no broker.
         threading.Thread(target=self._client.close, daemon=True).start()
         self._client = self._open()
         self._client.assign(self._next)
@@ -242,7 +247,7 @@ class ColumnConsumer:
 
 
 class MessageConsumer:
-    """A `Client` on top of confluent-kafka's."""
+    """A `Client` on top of confluent-kafka's consumer."""
 
     def __init__(self, settings: Mapping[str, Any], logger: logging.Logger = _logger) -> None:
         self._lost = False
@@ -308,8 +313,8 @@ class MessageConsumer:
 
 
 def committed_metadata(committed: RdTopicPartition) -> str:
-    """The metadata of a committed offset, and perhaps a few characters behind its end (see `decode_metadata`)."""
+    """The metadata of a committed offset, perhaps with a few more characters at the end (see `decode_metadata`)."""
     try:
         return committed.metadata or ""
-    except UnicodeDecodeError as exc:  # librdkafka gives it without an end, so bytes of something else follow
+    except UnicodeDecodeError as exc:  # librdkafka's metadata has no end, so bytes of other data follow
         return exc.object[: exc.start].decode()

@@ -1,4 +1,4 @@
-"""Consumer groups as everybody sees them: members, committed offsets, and a commit in the name of a group that rests."""
+"""Consumer groups, seen from outside: members, committed offsets, and commits for a group without members."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OCCUPIED = (
 
 
 class Member(NamedTuple):
-    """One member of a group, and the partitions that it has."""
+    """One member of a group, with its partitions."""
 
     client_id: str
     host: str
@@ -34,7 +34,10 @@ class Member(NamedTuple):
 
 
 class GroupLook(NamedTuple):
-    """A group at one moment. ``assignor`` is "" without members; that of Kafka Streams is "stream", Faust's "faust"."""
+    """A group at one moment.
+
+    ``assignor`` is "" for a group without members, "stream" for Kafka Streams, and "faust" for Faust.
+    """
 
     name: str
     state: str
@@ -47,7 +50,7 @@ class GroupLook(NamedTuple):
 
 
 def look_at_group(admin: LastingAdmin, group: str) -> GroupLook:
-    """Members and state of a group; one that does not exist is "dead". Raises `BrokerError`."""
+    """The members and the state of a group; a group that does not exist is "dead". Raises `BrokerError`."""
 
     def look() -> GroupLook:
         ((_, answer),) = ask(admin.describe_consumer_groups, [group], seconds=_SECONDS).items()
@@ -72,7 +75,10 @@ def look_at_group(admin: LastingAdmin, group: str) -> GroupLook:
 
 
 def check_at_rest(admin: LastingAdmin, group: str, session_timeout_ms: int | None = None) -> None:
-    """Raises `StreamsError` while the group has members: they would commit over whatever is written meanwhile."""
+    """Raises `StreamsError` while the group has members: their commits would replace offsets that are written now.
+
+    Raises `BrokerError` if Kafka does not answer.
+    """
     found = look_at_group(admin, group)
     if found.at_rest:
         return
@@ -83,15 +89,16 @@ def check_at_rest(admin: LastingAdmin, group: str, session_timeout_ms: int | Non
         "its session time-out" if session_timeout_ms is None else f"another {session_timeout_ms / 1000:g} s"
     )
     raise StreamsError(
-        f"the group {group} has {len(found.members)} members ({members}). Stop them first; a member that was killed stays "
-        f"one for {wait}"
+        f"the group {group} has {len(found.members)} members ({members}). Stop them first; a killed member stays in "
+        f"the group for {wait}"
     )
 
 
 def read_committed_offsets(admin: LastingAdmin, group: str) -> dict[TopicPartition, tuple[int, str]]:
-    """Offset and metadata of each partition for which the group has committed, transactions included (KIP-447).
+    """The committed offset and its metadata of each partition for which the group has a commit.
 
-    Metadata may have some characters behind its end (`committed_metadata`). Raises `BrokerError`.
+    The answer waits for transactions that are about to commit offsets (KIP-447). Metadata may have a few more
+    characters at the end (`committed_metadata`). Raises `BrokerError`.
     """
 
     def look() -> dict[TopicPartition, tuple[int, str]]:
@@ -115,9 +122,10 @@ def read_committed_offsets(admin: LastingAdmin, group: str) -> dict[TopicPartiti
 
 
 def commit_for(admin: LastingAdmin, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Commits in the name of a group without members, with empty metadata, as Kafka's own tools do.
+    """Commits offsets for a group without members, with empty metadata, as Kafka's own tools do.
 
-    The brokers refuse the commit when somebody has joined meanwhile; that raises `StreamsError`, all else `BrokerError`.
+    Raises `StreamsError` if a member has joined meanwhile, because brokers then refuse the commit. Raises `BrokerError`
+    for all other errors.
     """
     if not offsets:
         return
@@ -133,7 +141,8 @@ def commit_for(admin: LastingAdmin, group: str, offsets: Mapping[TopicPartition,
     except KafkaException as exc:
         if exc.args[0].code() in _OCCUPIED:
             raise StreamsError(
-                f"somebody has joined the group {group}, so the brokers refuse its new offsets. Stop all members, and repeat this"
+                f"a member has joined the group {group}, so the brokers refuse the new offsets. "
+                "Stop all members, and repeat this"
             ) from exc
         raise _refused("new offsets", group, exc) from exc
 
@@ -146,6 +155,6 @@ def _raise_first(errors: Iterable[KafkaError | None]) -> None:
 
 def _refused(what: str, group: str, exc: KafkaException) -> BrokerError:
     return BrokerError(
-        f"the {what} of the group {group}: {exc.args[0].str()}. Is Kafka running, and are its address and security settings "
-        "right (docs/connecting.md)?"
+        f"the {what} of the group {group}: {exc.args[0].str()}. Is Kafka running, and are its address and security "
+        "settings right (docs/connecting.md)?"
     )

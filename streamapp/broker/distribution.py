@@ -1,7 +1,7 @@
-"""Apache Kafka and Apicurio Registry as jars in the user's cache, resolved with the Ivy that PySpark brings along.
+"""Apache Kafka and Apicurio Registry as jars in the user's cache, fetched with the Ivy that PySpark brings along.
 
-No archive of Kafka is unpacked and Docker is not needed: Java runs Ivy once, Ivy fetches the jars of one
-pinned version from a Maven repository, and every later start reads them from the cache.
+Java runs Ivy once, and Ivy fetches the jars of one pinned version from a Maven repository. Every later start reads the
+jars from the cache. Docker and a download of Kafka's archive are not needed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _IVY_ARCHIVE = """\
 def find_java(server: str = "Kafka") -> str:
     """Return the path of a Java that can run a server: ``$JAVA_HOME/bin/java``, or else ``java`` on the PATH.
 
-    Raises `BrokerError` if there is none, or if it is older than Java 17.
+    Raises `BrokerError` if there is no Java, or if Java is older than 17.
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -69,27 +69,27 @@ def find_java(server: str = "Kafka") -> str:
         raise BrokerError(f"{java} cannot be run ({error}). {advice}") from error
     found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
     if found is None:
-        raise BrokerError(f"{java} -version does not say which version it is. {advice}")
+        raise BrokerError(f"{java} -version names no version. {advice}")
     if int(found[1]) < OLDEST_JAVA:
         raise BrokerError(f"{server} needs Java {OLDEST_JAVA}, and {java} is Java {found[1]}. {advice}")
     return java
 
 
 def kafka_jars(java: str) -> Path:
-    """Return the folder with the broker's jars, fetching them the first time (about 45 MB)."""
+    """Return the folder with the broker's jars; the first call fetches the jars (about 45 MB)."""
     return maven_jars(
         java, f"kafka-{KAFKA_VERSION}", f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", _LOGGING
     )
 
 
 def registry_jars(java: str) -> Path:
-    """Return the folder with the schema registry's jars, fetching them the first time (about 140 MB)."""
+    """Return the folder with the schema registry's jars; the first call fetches the jars (about 140 MB)."""
     version = REGISTRY_VERSION
     module = ("io.apicurio", "apicurio-registry-app", version)
     name = f"apicurio-registry-{version}"
 
     def fetch(folder: Path) -> None:
-        # Ivy gives the archive the type of its extension; nothing else is resolved.
+        # For Ivy, the type of the archive is its extension; the archive has all that the registry needs.
         _resolve(
             java, folder, name, [_IVY_ARCHIVE.format(*module, module[1])], f"{module[1]}-{version}.tar.gz"
         )
@@ -102,11 +102,11 @@ def registry_jars(java: str) -> Path:
 
 
 def maven_jars(java: str, name: str, *modules: str) -> Path:
-    """Return a folder with the jars of ``modules`` (``group:artifact:version``) and of all that they need.
+    """Return a folder with the jars of ``modules`` (``group:artifact:version``) and of their dependencies.
 
-    The folder is ``$STREAMAPP_CACHE/<name>``, by default below ``~/.cache/streamapp``; the name has to change when
-    the modules do. It appears by one rename after everything is there, so an interrupted download leaves nothing
-    that looks complete. Raises `BrokerError` if the jars cannot be fetched.
+    The folder is ``$STREAMAPP_CACHE/<name>``, by default below ``~/.cache/streamapp``. Other modules need another name.
+    One rename creates the folder after all downloads, so an interrupted download leaves no folder that looks complete.
+    Raises `BrokerError` if the jars cannot be fetched.
     """
     _, artifact, version = modules[0].split(":")
     dependencies = [_IVY_DEPENDENCY.format(*module.split(":")) for module in modules]
@@ -116,7 +116,7 @@ def maven_jars(java: str, name: str, *modules: str) -> Path:
 
 
 def _cached(name: str, fetch: Callable[[Path], None]) -> Path:
-    """The complete folder of the name, whose ``jars`` are fetched into another folder first."""
+    """The complete folder ``name`` of the cache; ``fetch`` fills the ``jars`` of another folder first."""
     cache = _cache_folder()
     complete = cache / name
     if complete.is_dir():
@@ -135,7 +135,7 @@ def _cached(name: str, fetch: Callable[[Path], None]) -> Path:
 
 
 def maven_repository() -> str | None:
-    """Return the root of the Maven repository to fetch from; None stands for Maven Central.
+    """Return the root of the Maven repository for downloads; None stands for Maven Central.
 
     ``STREAMAPP_MAVEN_REPOSITORY`` comes first, then the mirror of Central that ``~/.m2/settings.xml`` names.
     """
@@ -145,7 +145,7 @@ def maven_repository() -> str | None:
     try:
         root = ElementTree.parse(Path.home() / ".m2" / "settings.xml").getroot()
     except (OSError, ElementTree.ParseError):
-        return None  # Maven itself reports a settings file it can't read
+        return None  # Maven itself reports a settings file that it cannot read
     for mirror in root.iterfind("{*}mirrors/{*}mirror"):
         url = (mirror.findtext("{*}url") or "").strip()
         blocked = mirror.findtext("{*}blocked") == "true"
@@ -160,7 +160,10 @@ def _mirrors_central(mirror_of: str) -> bool:
 
 
 def _resolve(java: str, folder: Path, name: str, dependencies: Sequence[str], proof: str) -> None:
-    """Fetches the dependencies into ``jars``, where a file of the name ``proof`` is there then."""
+    """Fetches the dependencies into ``jars``; the file ``proof`` shows that the download is complete.
+
+    Raises `BrokerError` if the dependencies cannot be fetched.
+    """
     ivy = _ivy_jar()
     repository = maven_repository()
     root = f" root={quoteattr(repository)}" if repository else ""
@@ -174,12 +177,12 @@ def _resolve(java: str, folder: Path, name: str, dependencies: Sequence[str], pr
         _IVY_MODULE.format(name=name, dependencies="\n".join(dependencies)), encoding="utf-8"
     )
     command = [java, "-jar", str(ivy), "-settings", "ivysettings.xml", "-ivy", "ivy.xml", "-confs", "default"]
-    # The type "bundle" (OSGi) holds scala-logging and snappy; without it the broker does not start.
+    # scala-logging and snappy have the type "bundle" (OSGi); the broker does not start without them.
     command += ["-retrieve", "jars/[artifact]-[revision].[ext]", "-types", "jar", "bundle", "tar.gz"]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)
     except subprocess.TimeoutExpired as error:
-        raise BrokerError(f"Fetching {name} took over 15 minutes; try again.") from error
+        raise BrokerError(f"{name} could not be fetched within 15 minutes: try again.") from error
     if done.returncode or not (folder / "jars" / proof).exists():
         lines = (done.stdout + done.stderr).splitlines()
         telling = [line.strip() for line in lines if _TELLING.search(line)]
@@ -197,8 +200,8 @@ def _ivy_jar() -> Path:
         for jar in Path(package).glob("jars/ivy-*.jar"):
             return jar
     raise BrokerError(
-        "Fetching Kafka or a registry needs the Ivy jar that PySpark ships, and PySpark is not installed: "
-        "pip install 'streamapp[spark]'. Or use a Kafka that runs already: set STREAMAPP_BOOTSTRAP_SERVERS."
+        "The download of Kafka or of a registry needs PySpark's Ivy jar, and PySpark is not installed: "
+        "pip install 'streamapp[spark]'. Or use a running Kafka: set STREAMAPP_BOOTSTRAP_SERVERS."
     )
 
 
@@ -210,7 +213,7 @@ def _cache_folder() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BrokerError(
-            f"The cache folder {folder} cannot be made: {error}. Set STREAMAPP_CACHE."
+            f"The cache folder {folder} cannot be made: {error}. Set STREAMAPP_CACHE to another folder."
         ) from error
     return folder.resolve()
 

@@ -1,4 +1,4 @@
-"""The extension `_native` (``native/*.c``), which drives the librdkafka that confluent-kafka has loaded; optional."""
+"""The optional extension `_native` (``native/*.c``), which calls the librdkafka that confluent-kafka has loaded."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ try:
 
     _native.load(confluent_kafka.cimpl.__file__)
     COMPILED = True
-except ImportError:  # not compiled, or a librdkafka that is linked in without its names
+except ImportError:  # the extension is not compiled, or librdkafka is linked in without exported names
     COMPILED = False
 
 __all__ = ["COMPILED", "check_properties", "opening", "pass_on_log", "plain_settings"]
 
 _LEVELS = (logging.CRITICAL,) * 3 + (logging.ERROR, logging.WARNING, logging.INFO, logging.INFO)
-"""By syslog's numbers."""
+"""The level of each of syslog's numbers."""
 
 
 def plain_settings(settings: Mapping[str, Any]) -> dict[str, str] | None:
-    """The settings as librdkafka takes them, without ``logger``; None if one of them is a callback in Python."""
+    """The settings as librdkafka's strings, without ``logger``; None if a setting is a callback in Python."""
     plain = {name: value for name, value in settings.items() if name != "logger" and value is not None}
     if not all(isinstance(value, (str, int, float)) for value in plain.values()):
         return None
@@ -42,10 +42,10 @@ _NO_PROPERTY = "streamapp.no.property"
 
 
 def check_properties(properties: Mapping[str, Any]) -> None:
-    """Raises `ConfigError` for names and values that librdkafka does not take. No client is opened: a name that there is not
-    follows each, and librdkafka refuses that one last.
+    """Raises `ConfigError` for names and values that librdkafka does not take.
 
-    Whether they go together, and whether files are there, only shows when a client is opened (`opening`).
+    The check opens no client: librdkafka gets each property together with an unknown name, and refuses the unknown name
+    last. The check finds neither contradictions between properties nor missing files; `opening` finds them.
     """
     for name, value in properties.items():
         try:
@@ -61,7 +61,7 @@ def check_properties(properties: Mapping[str, Any]) -> None:
 
 @contextmanager
 def opening(settings: Mapping[str, Any]) -> Iterator[None]:
-    """Around the opening of a client: settings that librdkafka refuses raise `ConfigError`, without the secrets in them."""
+    """Raises `ConfigError`, without secrets, if librdkafka refuses the settings of a client that the body opens."""
     try:
         yield
     except KafkaException as exc:
@@ -74,6 +74,6 @@ def opening(settings: Mapping[str, Any]) -> Iterator[None]:
 
 
 def pass_on_log(lines: Iterable[tuple[int, str]], logger: logging.Logger) -> None:
-    """Logs what a client has kept."""
+    """Logs the lines that a client has kept."""
     for level, line in lines:
         logger.log(_LEVELS[level] if level < len(_LEVELS) else logging.DEBUG, "%s", line)

@@ -1,4 +1,4 @@
-"""A real Apache Kafka on this machine: one broker, or three that form a quorum. No Docker, only Java."""
+"""A real Apache Kafka on this machine, with Java and without Docker: one broker, or three that form a quorum."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _STOP_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class BrokerStatus:
-    """One broker of a local cluster; ``pid`` is None when it doesn't run."""
+    """One broker of a local cluster; ``pid`` is None if the broker does not run."""
 
     id: int
     address: str
@@ -45,14 +45,14 @@ class BrokerStatus:
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """What `LocalKafka.status` found; ``brokers`` is empty when the cluster was never started."""
+    """The result of `LocalKafka.status`; ``brokers`` is empty if the cluster was never started."""
 
     data_dir: Path
     brokers: tuple[BrokerStatus, ...]
 
     @property
     def running(self) -> bool:
-        """Whether any broker runs."""
+        """True if any broker runs."""
         return any(broker.pid is not None for broker in self.brokers)
 
 
@@ -66,14 +66,14 @@ class _Cluster:
 class LocalKafka:
     """A local Kafka cluster that keeps its data in ``data_dir``.
 
-    ``brokers`` is 1 or 3 (None: as many as the folder has, else 1). Broker n listens on ``port + n - 1``;
-    port 0 takes free ports, which stay the same for the life of this object. Each broker gets ``heap_mb`` MB
-    of Java heap. Topics are not created by themselves: see `KafkaAdmin.ensure_topics`.
+    ``brokers`` is 1 or 3 (None: as many as the folder has, else 1). Broker n listens on ``port + n - 1``. Port 0 takes
+    free ports, which stay the same for the life of this object. Each broker gets ``heap_mb`` MB of Java heap, and has
+    ``start_timeout`` seconds to start. The brokers do not create topics by themselves: see `KafkaAdmin.ensure_topics`.
 
         with LocalKafka("data/kafka", port=0) as kafka:
             print(kafka.bootstrap_servers)
 
-    Anything that keeps Kafka from running raises `BrokerError` with the way out.
+    `BrokerError` has the reason if Kafka cannot run, and says what to do.
     """
 
     def __init__(
@@ -110,13 +110,13 @@ class LocalKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of all brokers, joined by commas, as every Kafka client takes them."""
+        """The addresses of all brokers, joined by commas, for the setting of the same name in Kafka clients."""
         return ",".join(f"{HOST}:{port}" for port in self._started_cluster().ports)
 
     def start(self, *, detached: bool = False) -> None:
-        """Start every broker and return when all of them answer requests.
+        """Start every broker, and return when all brokers answer requests.
 
-        The brokers end with this Python process, however it ends; with ``detached`` they run on until `stop`.
+        The brokers end with this Python process, also after a crash. With ``detached``, the brokers run until `stop`.
         """
         java_command = self._java()
         with self._lock() as lock:
@@ -133,11 +133,11 @@ class LocalKafka:
             self._start_brokers(cluster, ids)
 
     def stop(self) -> None:
-        """Stop every broker in order, whichever process started it; a broker that does not stop is killed."""
+        """Stop every broker in order, also brokers of other processes; kill a broker that runs on after 15 seconds."""
         self._end(self._folders())
 
     def status(self) -> ClusterStatus:
-        """Return which brokers run, also when another process started them."""
+        """Return the state of each broker, also of brokers that another process has started."""
         cluster = self._read_marker()
         found = (
             BrokerStatus(number, f"{HOST}:{port}", self._process(number).pid)
@@ -161,7 +161,7 @@ class LocalKafka:
     def start_broker(self, number: int) -> None:
         """Start one broker (1, 2, 3) of a started cluster again, on its old address.
 
-        It ends with this Python process unless this object started the cluster detached.
+        The broker ends with this Python process, unless this object has started the cluster detached.
         """
         cluster = self._started_cluster()
         if self._broker(number).pid is not None:
@@ -170,7 +170,7 @@ class LocalKafka:
         self._start_brokers(cluster, [number])
 
     def stop_broker(self, number: int) -> None:
-        """Stop one broker in order: it hands its partitions over first."""
+        """Stop one broker in order: the broker hands its partitions over first."""
         self._broker(number)
         self._end([number])
 
@@ -185,7 +185,7 @@ class LocalKafka:
         logger = "-Dorg.slf4j.simpleLogger"
         options = [f"-Xmx{self._heap_mb}m", f"{logger}.showDateTime=true"]
         options += [f"{logger}.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS", f"{logger}.showThreadName=false"]
-        # Each start would log every setting with its value: 500 lines in which an error drowns.
+        # Without this option, each start logs every setting: an error is hard to find in 500 lines.
         options += [f"{logger}.log.org.apache.kafka.common.config.AbstractConfig=warn"]
         return [java, *options, "-cp", str(kafka_jars(java) / "*")]
 
@@ -193,8 +193,8 @@ class LocalKafka:
         brokers = self._wanted_brokers or (len(existing.ports) if existing else 1)
         if existing and len(existing.ports) != brokers:
             raise BrokerError(
-                f"The cluster in {self.data_dir} has {len(existing.ports)} broker(s), not {brokers}: "
-                "ask for that number, name another data folder, or delete its data: `streamapp broker reset`."
+                f"The cluster in {self.data_dir} has {len(existing.ports)} broker(s), not {brokers}. Ask for the "
+                "existing number, name another data folder, or delete the data: `streamapp broker reset`."
             )
         if not existing:
             self._refuse_foreign_folder()
@@ -208,8 +208,8 @@ class LocalKafka:
         )
 
     def _write_cluster(self, cluster: _Cluster) -> None:
-        # The marker comes first: whatever is written after it is known to be ours, and formatting can be
-        # repeated, so a start that was interrupted anywhere is simply continued by the next one.
+        # The marker comes first, and marks the folder as a local Kafka's. Formatting can be repeated, so the next start
+        # continues an interrupted start.
         write_atomically(self.data_dir / _MARKER, json.dumps(asdict(cluster)) + "\n")
         for number in range(1, len(cluster.ports) + 1):
             folder = self._folder(number)
@@ -219,7 +219,7 @@ class LocalKafka:
 
     def _format(self, cluster: _Cluster, ids: Iterable[int], lock: int) -> None:
         java, *options = self._java_command
-        # A program of one second does not live to see the optimising compiler pay off.
+        # The program runs for one second, which is too short for the optimising compiler.
         tool = [
             java,
             "-XX:TieredStopAtLevel=1",
@@ -232,7 +232,7 @@ class LocalKafka:
             subprocess.Popen(
                 [*tool, "-t", cluster.cluster_id, "-c", _PROPERTIES],
                 cwd=self._folder(number),
-                pass_fds=[lock],  # it may outlive this process, and must not write beside the next start
+                pass_fds=[lock],  # the tool may outlive this process, and the next start waits for it
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -262,7 +262,10 @@ class LocalKafka:
             raise
 
     def _await_ready(self, cluster: _Cluster, ids: Sequence[int]) -> None:
-        """Wait until each broker answers a metadata request in which all the started ones take part."""
+        """Wait until each broker answers a metadata request with all started brokers.
+
+        Raises `BrokerError` if a broker ends, or is not ready in time.
+        """
         deadline = time.monotonic() + self._start_timeout
         for number in ids:
             process = self._process(number)
@@ -325,16 +328,16 @@ class LocalKafka:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise BrokerError(
-                f"{path} cannot be read ({error!r}), so the Kafka data beside it cannot be used: "
-                "run `streamapp broker reset` to delete that data, or name another data folder."
+                f"{path} cannot be read ({error!r}), so the Kafka data beside it cannot be used. "
+                "Run `streamapp broker reset` to delete that data, or name another data folder."
             ) from error
 
     def _refuse_foreign_folder(self) -> None:
         strange = [path.name for path in self.data_dir.iterdir() if path.name != _LOCK]
         if strange:
             raise BrokerError(
-                f"{self.data_dir} holds files of something else ({', '.join(sorted(strange)[:5])}). "
-                "Name another data folder, or empty this one yourself."
+                f"{self.data_dir} has files that are not Kafka's ({', '.join(sorted(strange)[:5])}). "
+                "Name another data folder, or empty this folder yourself."
             )
 
     def _check_disk(self) -> None:
@@ -342,12 +345,15 @@ class LocalKafka:
         if free < _SPARE_DISK_BYTES:
             raise BrokerError(
                 f"Only {free // 2**20} MB are free below {self.data_dir}; Kafka needs "
-                f"{_SPARE_DISK_BYTES // 2**20} MB to start. Free some, or name a data folder on another disk."
+                f"{_SPARE_DISK_BYTES // 2**20} MB to start. Delete files, or name a data folder on another disk."
             )
 
     @contextmanager
     def _lock(self) -> Iterator[int]:
-        """Holds the folder, for this process and those that inherit the file descriptor; waits for others."""
+        """Locks the folder for this process and for processes that inherit the file descriptor.
+
+        Waits for other processes; raises `BrokerError` after ``start_timeout`` seconds.
+        """
         try:
             self.data_dir.mkdir(parents=True, exist_ok=True)
             file = (self.data_dir / _LOCK).open("w")
@@ -363,14 +369,14 @@ class LocalKafka:
                     if time.monotonic() > deadline:
                         raise BrokerError(
                             f"Another process has been starting or resetting the Kafka in {self.data_dir} "
-                            f"for {self._start_timeout:g} seconds: end it, then try again."
+                            f"for {self._start_timeout:g} seconds: end that process, then try again."
                         ) from None
                     time.sleep(0.05)
             yield file.fileno()
 
 
 def _new_cluster_id() -> str:
-    """Return a random id as Kafka writes it, but without a dash, which in front would look like an option."""
+    """Return a random id in Kafka's form, without a dash: a dash in front would look like an option."""
     return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
 
 

@@ -1,4 +1,4 @@
-"""Requests that neither of the client libraries has: open transactions of a cluster, and its feature levels."""
+"""Requests that no client library has: the open transactions of a cluster, and its feature levels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ _UNDER_WAY = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that is not ended: ``began_ms`` is the coordinator's clock, ``timeout_ms`` the producer's limit."""
+    """A transaction that has not ended.
+
+    ``began_ms`` is the start by the coordinator's clock, in ms since 1970. ``timeout_ms`` is the producer's limit.
+    """
 
     transactional_id: str
     began_ms: int
@@ -44,7 +47,10 @@ class OpenTransaction(NamedTuple):
 
 
 def open_transactions_of(settings: KafkaSettings, *, seconds: float = 10.0) -> list[OpenTransaction]:
-    """All transactions of the cluster that are under way and that this client may see (KIP-664). Raises `BrokerError`."""
+    """All open transactions of the cluster that this client may see (KIP-664).
+
+    ``seconds`` limits each request. Raises `BrokerError` if Kafka does not answer.
+    """
 
     async def look(client: AIOKafkaClient) -> list[OpenTransaction]:
         found = []
@@ -66,7 +72,10 @@ def open_transactions_of(settings: KafkaSettings, *, seconds: float = 10.0) -> l
 
 
 def feature_levels(settings: KafkaSettings, *, seconds: float = 10.0) -> dict[str, int]:
-    """Feature -> the level that all brokers of the cluster have agreed on (KIP-584). Raises `BrokerError`."""
+    """Feature -> the level on which all brokers of the cluster have agreed (KIP-584).
+
+    ``seconds`` limits each request. Raises `BrokerError` if Kafka does not answer.
+    """
 
     async def look(client: AIOKafkaClient) -> dict[str, int]:
         answer = await _send(client, client.get_random_node(), _Features())
@@ -186,7 +195,7 @@ class _Features_v3(RequestStruct):  # type: ignore[misc]
     SCHEMA = Schema(("client_software_name", _TEXT), ("client_software_version", _TEXT), _TAGS)
 
     def parse_response_header(self, read_buffer: BytesIO | bytes) -> Any:
-        return ResponseHeader_v0.decode(read_buffer)  # so that any client can read the answer (KIP-511)
+        return ResponseHeader_v0.decode(read_buffer)  # the old header, which any client can read (KIP-511)
 
 
 class _Features(Request[_Features_v3]):  # type: ignore[misc]

@@ -1,5 +1,7 @@
-"""How Kafka is asked: admin requests without a time-out of their own, offsets until partitions have a leader, and groups until
-they have a coordinator."""
+"""Requests to Kafka that are repeated: offsets until partitions have leaders, and groups until they have a coordinator.
+
+Admin requests have no time-out of their own: the caller stops waiting.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,15 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 NO_TIMEOUT = 3_600.0
-"""The ``request_timeout`` of every request of an admin client, in seconds: librdkafka 2.x ends the process (an assertion, or
-a segmentation fault) when one runs out while it looks for a broker or coordinator. So a request may take as long as
-it likes, and whoever wants its answer stops waiting."""
+"""The ``request_timeout`` of every request of an admin client, in seconds.
+
+librdkafka 2.x ends the process (an assertion, or a segmentation fault) if a time-out runs out while librdkafka looks
+for a broker or coordinator. Requests therefore have a very long time-out, and the caller stops waiting earlier.
+"""
 
 _SILENCE_SECONDS = 9.0
 REQUEST_SECONDS = 10.0
-"""After so long a request is made again, which a new client does (`LastingAdmin`)."""
+"""A request without an answer is made again after this time, with a new client (`LastingAdmin`)."""
 
 _PASSING = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -59,7 +63,7 @@ _PASSING = (
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
 )
-"""What a partition answers when a broker has gone, or while it is on its way to another."""
+"""The errors of a partition whose broker has gone, or whose leader changes."""
 
 _UNCOORDINATED = (
     KafkaError.NOT_COORDINATOR,
@@ -69,16 +73,17 @@ _UNCOORDINATED = (
     KafkaError._TIMED_OUT,
     KafkaError._WAIT_COORD,
 )
-"""What a group answers on a cluster that has just begun to keep groups, or while it moves to another broker, or
-while a transaction with its offsets ends."""
+"""The errors of a group without a coordinator, and of a group while a transaction with its offsets ends.
+
+A group has no coordinator on a new cluster, and while the group moves to another broker.
+"""
 
 
 class LastingAdmin:
-    """An admin client that is opened anew for the request that follows on one without answer.
+    """An admin client with the requests of `AdminClient`, which is opened anew after a request without an answer.
 
-    librdkafka may have forgotten all brokers while one of them stood still, and then looks for none again
-    (librdkafka#5301). It has the requests of `AdminClient`; those that the old client had not answered never are. Safe to use
-    from several threads.
+    After a pause of a broker's process, librdkafka may forget all brokers, and never look for one again
+    (librdkafka#5301). Open requests of the old client never get an answer. Several threads may use one object.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -103,7 +108,7 @@ class LastingAdmin:
         try:
             found = client.list_topics(topic, timeout)
         except KafkaException as exc:
-            client.poll(0)  # the call has timed out; why, only the callback is told
+            client.poll(0)  # the call has timed out, and only the callback gets the reason
             with self._lock:
                 if client is self._client:
                     self._reopen()
@@ -143,10 +148,10 @@ class LastingAdmin:
 def ask(
     request: Callable[..., Mapping[S, Future[T]]], what: Any, /, *, seconds: float, **options: Any
 ) -> dict[S, Future[T]]:
-    """Makes one request of an admin client and waits at most ``seconds`` for all of its answers.
+    """Makes one request of an admin client, and waits at most ``seconds`` for all answers.
 
-    The futures are done: ``result()`` returns at once, or raises `KafkaException`, whose code is ``_TIMED_OUT`` where
-    no answer has come.
+    The returned futures are done: ``result()`` returns at once, or raises `KafkaException`. The code of the exception
+    is ``_TIMED_OUT`` if there is no answer.
 
         (described,) = ask(admin.describe_consumer_groups, ["flights"], seconds=10).values()
         members = described.result().members
@@ -159,7 +164,10 @@ def ask(
 def describe_brokers(
     admin: LastingAdmin, brokers: Iterable[int], *, seconds: float
 ) -> dict[int, Future[Mapping[str, Any]]]:
-    """The settings of each broker, as `ask` gives answers. librdkafka refuses a request about several brokers."""
+    """The settings of each broker, as futures of `ask`.
+
+    Each broker has its own request: librdkafka refuses a request about several brokers.
+    """
     found = {}
     for id in brokers:
         resource = ConfigResource(ConfigResource.Type.BROKER, str(id))
@@ -182,12 +190,14 @@ def list_offsets(
     seconds: float,
     unknown_seconds: float = 0.0,
 ) -> dict[TopicPartition, int]:
-    """Offsets in the logs of many partitions, in one request to each broker: the first, the one after the last, or the first at a
-    time (negative: there is none).
+    """Offsets in the logs of many partitions, with one request to each broker.
 
-    Open transactions count as part of a log, unless with ``read_committed``. As long as brokers do not answer, and partitions have
-    no leader, they are asked again. Raises `BrokerError` after ``seconds``; for a topic that does not exist after ``unknown_seconds``,
-    since not every broker may have heard of one that was just created.
+    ``spec`` asks for the first offset, the offset behind the last, or the first offset at a time (negative: there is
+    none). With ``read_committed``, a log ends at its first open transaction.
+
+    Requests are repeated while brokers do not answer, and while partitions have no leader. Raises `BrokerError` after
+    ``seconds``. For an unknown topic, the error comes after ``unknown_seconds``: some brokers may not know a new topic
+    yet.
 
         ends = list_offsets(admin, [TopicPartition("flights", 0)], OffsetSpec.latest(), seconds=30)
     """
@@ -202,7 +212,7 @@ def list_offsets(
         for tp, future in asked.items():
             try:
                 offset = future.result().offset
-                # So a partition whose leader has gone comes back, without an error.
+                # A partition whose leader has gone has a negative offset, and no error.
                 if offset < 0 and not (by_time and offset == OFFSET_END):
                     raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
                 found[TopicPartition(tp.topic, tp.partition)] = offset
@@ -217,16 +227,16 @@ def list_offsets(
                 wanted[tp] = spec
         if wanted:
             time.sleep(0.1)
-            # librdkafka goes on asking with the leader epoch it knows, which a restarted broker refuses for ever.
+            # librdkafka keeps its leader epoch, which a restarted broker refuses for ever. New metadata replaces it.
             with suppress(KafkaException):
                 admin.list_topics(timeout=min(seconds, REQUEST_SECONDS))
     return found
 
 
 def until_coordinated(call: Callable[[], T], *, seconds: float) -> T:
-    """What ``call`` gives, which is repeated while a group has no coordinator.
+    """Repeats ``call`` while a group has no coordinator, and returns its result.
 
-    Raises `KafkaException` for any other refusal at once, and for that one after ``seconds``.
+    Raises `KafkaException` after ``seconds``, and at once for any other error.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -241,9 +251,10 @@ def until_coordinated(call: Callable[[], T], *, seconds: float) -> T:
 def committed(
     consumer: Consumer, partitions: Iterable[TopicPartition], *, seconds: float
 ) -> list[KafkaPartition]:
-    """What the consumer's group has committed; a negative offset: nothing. Raises `KafkaException`.
+    """The committed offsets of the consumer's group; a negative offset stands for no commit.
 
-    librdkafka puts what a single partition answers beside its offset, where it is easily taken for "nothing".
+    Raises `KafkaException`, also for the error of a single partition. librdkafka only puts such an error beside a
+    negative offset.
     """
     asked = [KafkaPartition(*tp) for tp in partitions]
 

@@ -1,4 +1,4 @@
-"""Where Kafka is and how to be let in: described once, said to librdkafka, Faust and Spark in their words."""
+"""The address and credentials of a Kafka cluster, described once for librdkafka, Faust, aiokafka and Spark."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ _SSL = (*_SSL_FILES, "ssl_key_password")
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaSettings:
-    """The address of a Kafka cluster and, where it wants them, TLS and SASL credentials.
+    """The address of a Kafka cluster, with TLS and SASL credentials if the cluster needs them.
 
-    The fields are librdkafka's options with underscores for dots. Certificates and keys are PEM files;
-    without ``ssl_ca_location`` the system's certificate authorities are trusted. With OAUTHBEARER a token comes from
-    ``sasl_oauthbearer_token_endpoint_url``, for the client's id and secret. Combinations that can't work
-    raise `ConfigError`, which names the option.
+    The fields are librdkafka's options with underscores for dots. Certificates and keys are PEM files. Without
+    ``ssl_ca_location``, clients trust the system's certificate authorities. With OAUTHBEARER, clients get a token from
+    ``sasl_oauthbearer_token_endpoint_url`` for the client's id and secret.
+
+    Raises `ConfigError`, which names the option, for combinations that cannot work.
 
         >>> settings = KafkaSettings(bootstrap_servers="kafka-1:9092,kafka-2:9092")
         >>> settings.librdkafka()
@@ -71,9 +72,11 @@ class KafkaSettings:
     def from_env(cls, environ: Mapping[str, str] = os.environ, **overrides: str | None) -> KafkaSettings:
         """Read ``STREAMAPP_BOOTSTRAP_SERVERS``, ``STREAMAPP_SECURITY_PROTOCOL``, ... from the environment.
 
-        Each field has its variable, and each secret another one that names a file: ``STREAMAPP_SASL_PASSWORD_FILE``. A keyword argument that is not None comes before the environment, an
-        empty variable counts as not set, and the address defaults to the local broker's, ``127.0.0.1:9092``. Where an argument
-        says the protocol or the mechanism, variables that they have no use for count as not set too.
+        Each field has a variable. Each secret has a second variable that names a file, for example
+        ``STREAMAPP_SASL_PASSWORD_FILE``. A keyword argument that is not None comes before the environment. An empty
+        variable counts as not set. The default address is that of the local broker, ``127.0.0.1:9092``.
+
+        An argument for the protocol or the mechanism hides the variables that this protocol or mechanism does not use.
 
             >>> KafkaSettings.from_env({"STREAMAPP_BOOTSTRAP_SERVERS": "kafka:9092"}).bootstrap_servers
             'kafka:9092'
@@ -82,7 +85,7 @@ class KafkaSettings:
         unknown = sorted(set(overrides) - set(names))
         if unknown:
             raise ConfigError(
-                f"There is no Kafka setting {', '.join(unknown)}; there are: {', '.join(names)}."
+                f"There is no Kafka setting {', '.join(unknown)}. The settings are: {', '.join(names)}."
             )
         given = {name: value for name, value in overrides.items() if value is not None}
         unused = _unused(given)
@@ -96,11 +99,11 @@ class KafkaSettings:
         return cls(**{"bootstrap_servers": "127.0.0.1:9092", **given})
 
     def __post_init__(self) -> None:
-        """Put the values into their usual spelling and refuse what can't work."""
+        """Put the values into their usual spelling, and refuse combinations that cannot work."""
         for each in fields(self):
             value = getattr(self, each.name)
             if not isinstance(value, str) and (value is not None or each.default is not None):
-                # Without the value, which may be a password.
+                # The message leaves the value out, because the value may be a password.
                 raise ConfigError(f"{each.name} has to be a string, not {type(value).__name__}.")
         servers = [server.strip() for server in self.bootstrap_servers.split(",") if server.strip()]
         object.__setattr__(self, "bootstrap_servers", ",".join(servers))
@@ -116,13 +119,13 @@ class KafkaSettings:
         self._check_ssl()
 
     def librdkafka(self) -> dict[str, str]:
-        """Return the settings for confluent-kafka's clients; a new dict that may be added to."""
+        """Return the settings for confluent-kafka's clients, as a new dict, which the caller may change."""
         named = ((each.name.replace("_", "."), getattr(self, each.name)) for each in fields(self))
         oidc = {"sasl.oauthbearer.method": "oidc"} if self.sasl_mechanism == "OAUTHBEARER" else {}
         return {name: value for name, value in named if value is not None} | oidc
 
     def faust(self) -> dict[str, Any]:
-        """Return the arguments of ``faust.App`` that say the same: ``broker`` and ``broker_credentials``."""
+        """Return the settings as arguments of ``faust.App``: ``broker`` and ``broker_credentials``."""
         from faust.auth import OAuthCredentials, SASLCredentials, SSLCredentials
 
         broker = ";".join(f"kafka://{server}" for server in self.bootstrap_servers.split(","))
@@ -141,7 +144,7 @@ class KafkaSettings:
         return {"broker": broker, "broker_credentials": credentials}
 
     def aiokafka(self) -> dict[str, Any]:
-        """Return the keyword arguments of aiokafka's clients that say the same."""
+        """Return the settings as keyword arguments of aiokafka's clients."""
         arguments: dict[str, Any] = {
             "bootstrap_servers": self.bootstrap_servers,
             "security_protocol": self.security_protocol,
@@ -157,13 +160,13 @@ class KafkaSettings:
         return arguments
 
     def spark(self) -> dict[str, str]:
-        """Return the options of Spark's Kafka source and sink that say the same.
+        """Return the settings as options of Spark's Kafka source and sink.
 
-        Certificates and keys are passed by content, so executors need no files. Java reads a private key
-        only in PKCS #8 without password; another kind, and OAUTHBEARER, raise `ConfigError`.
+        The options have the contents of certificates and keys, so executors need no files. Java reads only private keys
+        in PKCS #8 without password. Raises `ConfigError` for other keys, and for OAUTHBEARER.
         """
         if self.sasl_mechanism == "OAUTHBEARER":
-            raise ConfigError("Spark's own Kafka source is not let in with OAUTHBEARER; use SCRAM or PLAIN.")
+            raise ConfigError("Spark's own Kafka source has no OAUTHBEARER here: use SCRAM or PLAIN.")
         options = {
             "kafka.bootstrap.servers": self.bootstrap_servers,
             "kafka.security.protocol": self.security_protocol,
@@ -181,8 +184,8 @@ class KafkaSettings:
             key = Path(self.ssl_key_location).read_text()
             if "-----BEGIN PRIVATE KEY-----" not in key:
                 raise ConfigError(
-                    f"ssl_key_location {self.ssl_key_location} is not an unencrypted PKCS #8 key, the kind "
-                    "that Java reads. Convert it: openssl pkcs8 -topk8 -nocrypt -in KEY -out KEY.pk8"
+                    f"ssl_key_location {self.ssl_key_location} is no unencrypted PKCS #8 key, and Java reads no "
+                    "others. Convert the key: openssl pkcs8 -topk8 -nocrypt -in KEY -out KEY.pk8"
                 )
             options["kafka.ssl.keystore.type"] = "PEM"
             options["kafka.ssl.keystore.key"] = key
@@ -191,7 +194,7 @@ class KafkaSettings:
         return options
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Return a TLS context of these settings, which follows its files; None if the protocol has no TLS."""
+        """Return a TLS context, which reads its files again when they change; None if the protocol has no TLS."""
         if not self._uses_ssl:
             return None
         return FollowingContext.of(
@@ -223,7 +226,7 @@ class KafkaSettings:
             if given:
                 raise ConfigError(
                     f"{', '.join(given)} would not be used with security_protocol={self.security_protocol}: "
-                    "set it to SASL_SSL (or SASL_PLAINTEXT)."
+                    "set security_protocol to SASL_SSL (or SASL_PLAINTEXT)."
                 )
             return
         needed = ("sasl_mechanism", *(_OAUTH if self.sasl_mechanism == "OAUTHBEARER" else _LOGIN))
@@ -236,7 +239,8 @@ class KafkaSettings:
         unused = [name for name in given if name not in (*needed, "sasl_oauthbearer_scope")]
         if unused:
             raise ConfigError(
-                f"{', '.join(unused)} would not be used with sasl_mechanism={self.sasl_mechanism}."
+                f"{', '.join(unused)} would not be used with sasl_mechanism={self.sasl_mechanism}: "
+                "leave them out, or set another sasl_mechanism."
             )
 
     def _check_ssl(self) -> None:
@@ -244,7 +248,7 @@ class KafkaSettings:
         if given and not self._uses_ssl:
             raise ConfigError(
                 f"{', '.join(given)} would not be used with security_protocol={self.security_protocol}: "
-                "set it to SSL or SASL_SSL."
+                "set security_protocol to SSL or SASL_SSL."
             )
         if ("ssl_certificate_location" in given) != ("ssl_key_location" in given):
             raise ConfigError("ssl_certificate_location and ssl_key_location only work together: set both.")
@@ -255,7 +259,7 @@ class KafkaSettings:
 
 
 def _unused(given: Mapping[str, str]) -> frozenset[str]:
-    """The fields that protocol and mechanism, as far as they are given, have no use for."""
+    """The fields that the given protocol and mechanism do not use."""
     protocol, mechanism = str(given.get("security_protocol", "SASL_SSL")).upper(), given.get("sasl_mechanism")
     if not protocol.startswith("SASL_"):
         unused = {name for name in KafkaSettings.__dataclass_fields__ if name.startswith("sasl_")}

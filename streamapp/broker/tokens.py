@@ -1,4 +1,4 @@
-"""OAUTHBEARER for aiokafka, with tokens of the endpoint that librdkafka asks by itself (``sasl.oauthbearer.method``)."""
+"""OAUTHBEARER for aiokafka, with tokens from the same endpoint as librdkafka's (``sasl.oauthbearer.method``: oidc)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaConnectionError
 if TYPE_CHECKING:
 
     class AbstractTokenProvider:
-        """aiokafka's has no types."""
+        """A stand-in for type checkers: aiokafka's class has no types."""
 else:
     from aiokafka.abc import AbstractTokenProvider
 
@@ -24,13 +24,13 @@ __all__ = ["TokenProvider"]
 
 _SECONDS = 10.0
 _RENEW_SECONDS = 30.0
-"""A token is fetched anew that long before its end."""
+"""The time before the end of a token at which a new token is fetched."""
 
 
 class TokenProvider(AbstractTokenProvider):
-    """Fetches a token with a client's id and secret (OAuth 2.0, ``client_credentials``), and keeps it while it lives.
+    """Fetches a token with a client's id and secret (OAuth 2.0, ``client_credentials``), and keeps a valid token.
 
-    Raises `KafkaConnectionError` when the endpoint gives none: aiokafka logs that and tries again.
+    Raises `KafkaConnectionError` if the endpoint gives no token: aiokafka logs the error, and tries again.
     """
 
     def __init__(self, endpoint: str, client_id: str, client_secret: str, scope: str | None) -> None:
@@ -57,7 +57,7 @@ class TokenProvider(AbstractTokenProvider):
                 found = json.load(answer)
             return str(found["access_token"]), float(found.get("expires_in", 0))
         except (OSError, ValueError, LookupError, TypeError) as error:
-            # Without what was answered, which may be a token.
+            # The message leaves the answer out, because the answer may have a token.
             why = f"{error.code}" if isinstance(error, urllib.error.HTTPError) else type(error).__name__
             raise KafkaConnectionError(
                 f"the token endpoint {self._endpoint} gives no token ({why})"

@@ -1,4 +1,4 @@
-"""Calls into a transactional producer of librdkafka, which keeps neither its time-outs nor its promises in every outage."""
+"""Calls into a transactional producer of librdkafka, with protection against calls that never return."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Transacting(Protocol):
 
 
 class NotBack(Exception):
-    """A call has not come back within so many seconds. Nothing may touch its client any more."""
+    """A call has not come back in time. From now on, no call may use its client."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"librdkafka has not come back within {seconds:.0f} s")
@@ -36,19 +36,19 @@ class NotBack(Exception):
 
 
 def abandon_transaction(producer: Transacting) -> None:
-    """Makes a producer ready to be thrown away in the middle of a transaction, which is ended if brokers answer at once.
+    """Makes a producer with an open transaction safe to destroy; also rolls back, if brokers answer at once.
 
-    librdkafka ends the process with an assertion when its producer is destroyed while it announces partitions of a transaction
-    (`rd_kafka_txn_register_partitions`). It does not announce any once it was told to abort.
+    librdkafka ends the process with an assertion if a producer is destroyed while it announces partitions of a
+    transaction (`rd_kafka_txn_register_partitions`). After a call to abort, a producer announces no partitions.
     """
-    with suppress(KafkaException):  # the next producer of the name ends it
+    with suppress(KafkaException):  # the next producer with this transactional id ends the transaction
         producer.abort_transaction(_ABANDON_SECONDS)
 
 
 def open_transactions(producer: Transacting, timeout: float) -> None:
-    """Makes a new producer ready for transactions, which ends those of an earlier one of the same name.
+    """Makes a new producer ready for transactions, and fences earlier producers with the same transactional id.
 
-    Raises `BrokerError` when the brokers do not answer within ``timeout`` seconds.
+    Raises `BrokerError` if the brokers do not answer within ``timeout`` seconds.
     """
     try:
         retrying(lambda left: producer.init_transactions(left), timeout)
@@ -57,10 +57,11 @@ def open_transactions(producer: Transacting, timeout: float) -> None:
 
 
 def in_time(call: Callable[[], None], seconds: float, late: Callable[[], None]) -> None:
-    """Calls in a thread of its own, which is left behind when the call does not come back, and then does what ``late`` says.
+    """Runs ``call`` in its own thread, and raises `NotBack` if the call takes a second longer than ``seconds``.
 
-    librdkafka was seen not to keep its time-out after a broker was restarted: the call came back minutes later, when the
-    broker was restarted once more. The thread keeps the producer alive: one must not be destroyed in the middle of a call.
+    The thread is then left behind, and runs ``late`` when the call comes back. librdkafka does not always keep its
+    time-out: after a restart of a broker, a call may take minutes, until the next restart. The thread keeps the
+    producer alive, because a producer must not be destroyed in the middle of a call.
     """
     outcome: list[BaseException | None] = []
     left_behind = threading.Event()
@@ -85,7 +86,7 @@ def in_time(call: Callable[[], None], seconds: float, late: Callable[[], None]) 
 
 
 def retrying(call: Callable[[float], object], timeout: float) -> None:
-    """Calls with the seconds that are left, again after errors that may pass."""
+    """Calls ``call`` with the seconds that are left, and repeats the call after retriable errors until ``timeout``."""
     deadline = time.monotonic() + timeout
     while True:
         try:

@@ -17,16 +17,22 @@ __all__ = ["acls"]
 @click.command()
 @APPLICATION
 @click.option(
-    "--principal", metavar="User:NAME", help="Who gets the rights; default: User:(the application's id)."
+    "--principal",
+    metavar="User:NAME",
+    help="The principal that gets the rights (default: User:, and the application's id).",
 )
 @click.option(
-    "--write", "writes", multiple=True, metavar="TOPIC", help="A topic that agents or other code send to."
+    "--write",
+    "writes",
+    multiple=True,
+    metavar="TOPIC",
+    help="A topic to which agents or other code send records; several can be given.",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON in place of kafka-acls commands.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of kafka-acls commands.")
 def acls(application: str, principal: str | None, writes: tuple[str, ...], as_json: bool) -> None:
-    """Print the rights (ACLs) that the workers of APPLICATION need: each is needed, and they are enough.
+    """Print the rights (ACLs) that the workers of APPLICATION need, and no others.
 
-    Create is needed for topics that are not there yet, and can be taken away afterwards.
+    Workers need Create only for topics that do not exist yet. You can remove this right afterwards.
     """
     app = load(application)
     plan = app.streams.plan

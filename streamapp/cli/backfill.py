@@ -34,18 +34,17 @@ __all__ = ["backfill"]
     multiple=True,
     metavar="TOPIC=FOLDER",
     callback=pairs,
-    help="Parquet files with the beginning of a topic that Kafka does not keep any more; several can be given.",
+    help="Parquet files with the first records of a topic, which Kafka has deleted; several can be given.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what the backfill would do, and do nothing.")
 @spark_options
 def backfill(
     application: str, until: Cut, files: dict[str, str], dry_run: bool, master: str, conf: dict[str, str]
 ) -> None:
     """Run APPLICATION on Spark over the history of its topics, and hand it over to workers.
 
-    Afterwards results, tables and the group's offsets are as if workers had processed everything before the
-    cut; workers that are started go on there. Stop all workers first. What was interrupted, in whatever way,
-    is continued by the same command.
+    Stop all workers first. Afterwards results, tables and the group's offsets are as if workers had processed
+    all records before the cut, and workers go on at the cut. The same command continues an interrupted backfill.
     """
     app = load(application)
     console = Console(highlight=False, soft_wrap=True)
@@ -79,13 +78,13 @@ def _ranges(found: Backfill) -> Table:
 def _intentions(found: Backfill) -> Iterator[str]:
     survey = found.survey
     if found.nothing_to_do:
-        yield "Nothing to do: the application stands at the cut."
+        yield "Nothing to do: the application is at the cut already."
         return
     if survey.note is not None:
-        yield "A backfill was interrupted after it had begun to write: this one ends it, with the cut that it had."
+        yield "An earlier backfill was interrupted while it wrote. This run completes it, with its cut."
     logs = survey.resume.changelogs
     yield (
-        f"The state there is: {len(logs)} changelog partitions, {sum(e - s for s, e in logs.values()):,} records."
+        f"Present state: {len(logs)} changelog partitions, {sum(e - s for s, e in logs.values()):,} records."
         if logs
         else "There is no state yet."
     )
@@ -95,17 +94,19 @@ def _intentions(found: Backfill) -> Iterator[str]:
         stores = ", ".join(spec.name for spec in sub.stores) or "no store"
         yield f"Stage {sub.id}: {survey.tasks(sub)} tasks over {sub.name} -> {stores}"
     yield f"Results go to: {', '.join(found.outputs) or 'no topic'}"
-    yield f"At the end the offsets of group {survey.plan.application_id} move to the cut, all at once."
+    yield f"At the end all offsets of group {survey.plan.application_id} move to the cut in one commit."
 
 
 def _summary(report: BackfillReport) -> str:
     compute, write = report.seconds["compute"], report.seconds["write"]
     before = (
-        "" if report.rows == report.written else f" ({report.rows - report.written:,} were there already)"
+        ""
+        if report.rows == report.written
+        else f" (an earlier run wrote {report.rows - report.written:,} more)"
     )
     return (
         f"{report.processed:,} records processed in {compute:.1f} s ({report.processed / compute:,.0f}/s), "
-        f"{report.dropped:,} dropped as late or without key.\n"
+        f"{report.dropped:,} dropped (late, or without a key).\n"
         f"{report.written:,} results and changelog records written in {write:.1f} s ({report.written / write:,.0f}/s)"
-        f"{before}.\nWorkers can be started: they go on at the cut."
+        f"{before}.\nYou can start workers now. They go on at the cut."
     )

@@ -14,12 +14,15 @@ __all__ = ["describe"]
 
 @click.command()
 @APPLICATION
-@click.option("--mermaid", is_flag=True, help="A Mermaid flowchart instead of Kafka Streams' text.")
+@click.option("--mermaid", is_flag=True, help="Print a Mermaid flowchart instead.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="What `streamapp compat` compares: keep it with each release."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="JSON that `streamapp compat` compares with a later version; keep it with each release.",
 )
 def describe(application: str, mermaid: bool, as_json: bool) -> None:
-    """Show the topology of APPLICATION."""
+    """Show the topology of APPLICATION in the format of Kafka Streams' Topology.describe()."""
     streams = load(application).streams
     if as_json:
         click.echo(json.dumps(snapshot(streams.plan), indent=2))

@@ -25,9 +25,9 @@ _FILES: dict[str, Any] = {"type": click.Path(exists=True, dir_okay=False, path_t
 
 @click.command()
 @click.argument("application", required=False)
-@click.option("--group", metavar="NAME", help="Any consumer group, in place of APPLICATION.")
+@click.option("--group", metavar="NAME", help="Any consumer group, instead of APPLICATION.")
 @click.option(
-    "--worker", "workers", multiple=True, metavar="URL", help="A running worker; the others are found by it."
+    "--worker", "workers", multiple=True, metavar="URL", help="A running worker, which names the others."
 )
 @click.option(
     "--producer", "producers", **_FILES, help="Settings of a producer of the inputs, as a .properties file."
@@ -41,15 +41,15 @@ _FILES: dict[str, Any] = {"type": click.Path(exists=True, dir_okay=False, path_t
     default=24.0,
     show_default=True,
     metavar="HOURS",
-    help="How long the application may be down without losing anything.",
+    help="The longest outage of the application that must lose no record.",
 )
 @click.option(
     "--baseline",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Findings that were accepted, as JSON.",
+    help="A JSON file with accepted findings, which are not reported.",
 )
-@click.option("--accept", is_flag=True, help="Write all findings of now into the baseline.")
-@click.option("--json", "as_json", is_flag=True, help="The findings as JSON.")
+@click.option("--accept", is_flag=True, help="Write all present findings into the baseline.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor(
     application: str | None,
     group: str | None,
@@ -61,10 +61,13 @@ def doctor(
     accept: bool,
     as_json: bool,
 ) -> None:
-    """Say what would make APPLICATION lose, double, starve or stall: code, reason, remedy, page.
+    """Find what may make APPLICATION lose or double records, starve or stall.
 
-    Looks at brokers, topics, the group, settings, the last records, transactions and workers, and changes nothing. The exit code is 0 without
-    findings beyond the baseline, 1 with findings, 2 where the doctor could not look.
+    The doctor looks at brokers, topics, the group, settings, the last records, transactions and workers. The
+    doctor changes nothing. Each finding has a code, a reason, a remedy and a page.
+
+    The exit code is 0 without new findings, 1 with findings that the baseline does not have, and 2 if the doctor
+    could not look.
     """
     if (application is None) == (group is None):
         raise click.UsageError("name an APPLICATION, or a group with --group NAME")
@@ -91,7 +94,8 @@ def doctor(
     if accept and baseline is not None:
         baseline.write_text(accepted.text_with(found), encoding="utf-8")
         click.echo(
-            f"{len(found)} findings accepted in {baseline}; write the reason of each into it", err=True
+            f"{len(found)} findings accepted in {baseline}; write a reason for each finding into this file",
+            err=True,
         )
         return
     new, gone = accepted.split(found)
@@ -142,5 +146,5 @@ def _print(survey: Survey, new: list[Finding], accepted: int, gone: list[tuple[s
     for line in survey.unseen:
         click.echo(f"not looked at: {line}")
     for code, subject in gone:
-        click.echo(f"accepted, and not found any more: {code} {subject}; take it out of the baseline")
+        click.echo(f"accepted, but gone: {code} {subject}; remove this finding from the baseline")
     click.echo(f"{survey.subject.group}: {len(new)} findings, {accepted} accepted, {len(ALL)} checks")

@@ -33,13 +33,13 @@ __all__ = ["offsets_group"]
 def offsets_group() -> None:
     """Show, move and copy the committed offsets of an application, or of any consumer group.
 
-    APPLICATION is a module with an `app`, such as `agents`, or `module:attribute`. `--group NAME` takes the place of APPLICATION
-    for an application in Java and for a plain group, on the cluster that the environment names.
+    APPLICATION is a module with an `app`, such as `agents`, or `module:attribute`. For an application in Java or
+    another consumer group, use `--group NAME`. The environment then names the cluster (STREAMAPP_BOOTSTRAP_SERVERS).
     """
 
 
 def _subject(command: Callable[..., Any]) -> Callable[..., Any]:
-    command = click.option("--group", metavar="NAME", help="Any consumer group, in place of APPLICATION.")(
+    command = click.option("--group", metavar="NAME", help="Any consumer group, instead of APPLICATION.")(
         command
     )
     return click.argument("application", required=False)(command)
@@ -57,22 +57,24 @@ def _topics(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _target(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--from-file", type=click.File(), help="The offsets of lines topic,partition,offset."),
+        click.option("--from-file", type=click.File(), help="Offsets from lines topic,partition,offset."),
+        click.option("--shift-by", type=int, metavar="N", help="N offsets forward; a negative N goes back."),
         click.option(
-            "--shift-by", type=int, metavar="N", help="So many records on; back with a negative number."
+            "--to-time",
+            type=TIME,
+            help="The first record at or after this time: 2013-12-01T00:00, or milliseconds since 1970.",
         ),
-        click.option(
-            "--to-time", type=TIME, help="The first record at or after 2013-12-01T00:00, or milliseconds."
-        ),
-        click.option("--to-latest", is_flag=True, help="The end of each log."),
-        click.option("--to-earliest", is_flag=True, help="The first record that is there."),
+        click.option("--to-latest", is_flag=True, help="The end of each partition."),
+        click.option("--to-earliest", is_flag=True, help="The first record that each partition still has."),
     ):
         command = option(command)
     return command
 
 
-_execute = click.option("--execute", is_flag=True, help="Commit the offsets. Without: only show them.")
-_json = click.option("--json", "as_json", is_flag=True, help="JSON in place of a table.")
+_execute = click.option(
+    "--execute", is_flag=True, help="Commit the offsets. Without this flag they are only shown."
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 
 @offsets_group.command()
@@ -80,7 +82,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="JSON in place of a
 @_topics
 @_json
 def show(application: str | None, group: str | None, topics: tuple[str, ...], as_json: bool) -> None:
-    """Show where the group is: for each partition the committed offset, the log, the lag, and who has it."""
+    """Show the committed offset, the log's offsets, the lag and the member of each partition."""
     with clear_errors():
         subject = _named(application, group)
         look = subject.look()
@@ -112,9 +114,12 @@ _NUMBERS = ("committed", "log start", "log end", "lag")
 @_subject
 @_topics
 @_json
-@click.option("--max", "most", type=click.IntRange(0), help="Exit with 1 if the lag is larger.")
+@click.option("--max", "most", type=click.IntRange(0), help="Exit with 1 if the lag of all topics is larger.")
 @click.option(
-    "--until", type=CUT, default="now", help="Up to a time or offsets in place of the end of the logs."
+    "--until",
+    type=CUT,
+    default="now",
+    help="Measure up to this time or these offsets (default: the logs' ends).",
 )
 def lag(
     application: str | None,
@@ -124,15 +129,17 @@ def lag(
     most: int | None,
     until: Cut,
 ) -> None:
-    """Show how many offsets the group is behind, by topic and in all.
+    """Show how many offsets the group is behind, for each topic and in total.
 
-    A partition without committed offset counts from its first record.
+    A partition without a committed offset counts from its first record.
     """
     with clear_errors():
         subject = _named(application, group)
         found = chosen_positions(subject, topics)
         if not found:
-            raise ConfigError(f"the group {subject.group} has committed nothing, and no topics are known")
+            raise ConfigError(
+                f"the group {subject.group} has committed nothing, and no topics are known: name some with --topic"
+            )
         ends = {each.partition: each.end for each in found}
         if isinstance(until, int):
             ends = ToTime(until).offsets(subject, found)
@@ -159,7 +166,9 @@ def lag(
 @_topics
 @_target
 @click.option(
-    "--keep-tables", is_flag=True, help="Move the offsets although tables contradict them afterwards."
+    "--keep-tables",
+    is_flag=True,
+    help="Move the offsets even if tables contradict the new offsets.",
 )
 @_execute
 def reset(
@@ -170,14 +179,14 @@ def reset(
     execute: bool,
     **where: Any,
 ) -> None:
-    """Put the group somewhere else. Shows the new offsets; commits them with `--execute`.
+    """Show new offsets for the group, and commit them with `--execute`.
 
-    All members have to be stopped. Tables that would contradict the new offsets are named.
+    Stop all members first. The command names tables that contradict the new offsets.
     """
     target = _which(where)
     if target is None:
         raise click.UsageError(
-            "say where to: --to-earliest, --to-latest, --to-time, --shift-by or --from-file"
+            "no target is given: add --to-earliest, --to-latest, --to-time, --shift-by or --from-file"
         )
     with clear_errors():
         change = plan_reset(_named(application, group), target, topics)
@@ -188,16 +197,18 @@ def reset(
             click.echo(_REMEDY.format(group=change.subject.group, subject=application or f"--group {group}"))
             if execute and not keep_tables:
                 raise ConfigError(
-                    "nothing was committed: tables contradict the new offsets (--keep-tables moves them all the same)"
+                    "nothing was committed: tables contradict the new offsets; choose one of the ways above"
                 )
         _carry_out(change, execute)
 
 
 _REMEDY = """\
-What to do about these tables:
-  all anew    streamapp reset APPLICATION (Java: kafka-streams-application-reset) deletes them, and begins at the first records
-  beside it   streamapp offsets copy {subject} {group}-2 --to-time ... : a copy whose tables begin empty there
-  as they are --keep-tables, where counting twice or gaps do no harm"""
+Choose a way to handle these tables:
+  compute them again      streamapp reset APPLICATION (Java: kafka-streams-application-reset)
+                          deletes the tables; processing begins at the first records
+  use a copy              streamapp offsets copy {subject} {group}-2 --to-time ...
+                          gives the offsets to a copy of the application, whose tables begin empty
+  keep them               --keep-tables, if double counts or gaps in these tables do no harm"""
 
 
 @offsets_group.command()
@@ -205,7 +216,7 @@ What to do about these tables:
 @_topics
 @click.option("--output", "-o", type=click.File("w"), default="-", help="Default: standard output.")
 def export(application: str | None, group: str | None, topics: tuple[str, ...], output: Any) -> None:
-    """Write the committed offsets as lines topic,partition,offset, as kafka-consumer-groups --export does."""
+    """Write the committed offsets as lines topic,partition,offset, like kafka-consumer-groups --export."""
     with clear_errors():
         subject = _named(application, group)
         found = chosen_positions(subject, topics)
@@ -217,14 +228,14 @@ def export(application: str | None, group: str | None, topics: tuple[str, ...], 
 
 @offsets_group.command()
 @click.argument("names", nargs=-1, required=True, metavar="[APPLICATION] COPY")
-@click.option("--group", metavar="NAME", help="Any consumer group, in place of APPLICATION.")
+@click.option("--group", metavar="NAME", help="Any consumer group, instead of APPLICATION.")
 @_target
 @_execute
 def copy(names: tuple[str, ...], group: str | None, execute: bool, **where: Any) -> None:
-    """Give the new group COPY the offsets of the group, or those of a time, and so on; the group may go on working.
+    """Give a new group COPY the offsets of the group, or the offsets of a target such as --to-time.
 
-    The copy of an APPLICATION gets internal topics of its own, with `--execute`. They are empty. Run the application under the name COPY,
-    with other output topics.
+    The group itself may go on working. With `--execute`, the copy of an APPLICATION also gets its own, empty
+    internal topics. Run the copy with COPY as its application id, and with other output topics.
     """
     if len(names) != (1 if group else 2):
         raise click.UsageError("name APPLICATION and COPY, or --group NAME and COPY")
@@ -262,7 +273,7 @@ def _which(where: dict[str, Any]) -> Target | None:
         given.append(FromFile(where["from_file"].read()))
     if len(given) > 1:
         raise click.UsageError(
-            "one place to go to is enough: --to-earliest, --to-latest, --to-time, --shift-by or --from-file"
+            "several targets are given: keep one of --to-earliest, --to-latest, --to-time, --shift-by, --from-file"
         )
     return given[0] if given else None
 

@@ -29,22 +29,25 @@ def _data_dir_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group("registry")
 def registry_group() -> None:
-    """Run a local schema registry for development. It needs Java 17 or newer, and no Docker."""
+    """Run a local schema registry for development, with Java 17 or newer, and without Docker."""
 
 
 @registry_group.command()
 @click.option(
     "--port", type=click.IntRange(0, 65_535), default=8081, show_default=True, help="0: a free port."
 )
-@click.option("--foreground", is_flag=True, help="Stay until Ctrl-C, and stop the registry then.")
+@click.option("--foreground", is_flag=True, help="Wait for Ctrl-C, then stop the registry.")
 @_data_dir_option
 def start(port: int, foreground: bool, data_dir: Path) -> None:
-    """Start the registry; it keeps running until `streamapp registry stop`."""
+    """Start the registry, which runs until `streamapp registry stop`."""
     with clear_errors():
         registry = LocalRegistry(data_dir, port)
         if registry.status().pid is not None:
-            raise BrokerError(f"A registry runs already at {registry.url}: stop it first to change it.")
-        click.echo("Starting Apicurio Registry (the first time, 140 MB are fetched) ...", err=True)
+            raise BrokerError(
+                f"A registry runs already at {registry.url}: to change its settings, run "
+                "`streamapp registry stop` first."
+            )
+        click.echo("Starting Apicurio Registry (the first start downloads 140 MB) ...", err=True)
         if not foreground:
             registry.start(detached=True)
             _tell(registry)
@@ -60,7 +63,7 @@ def start(port: int, foreground: bool, data_dir: Path) -> None:
 @registry_group.command()
 @_data_dir_option
 def stop(data_dir: Path) -> None:
-    """Stop the registry; its subjects stay."""
+    """Stop the registry; its subjects stay in the data folder."""
     with clear_errors():
         registry = LocalRegistry(data_dir)
         ran = registry.status().pid is not None
@@ -71,7 +74,7 @@ def stop(data_dir: Path) -> None:
 @registry_group.command()
 @_data_dir_option
 def status(data_dir: Path) -> None:
-    """Show if the registry runs. The exit code is 0 if it does, else 1."""
+    """Show if the registry runs; the exit code is then 0, else 1."""
     with clear_errors():
         found = LocalRegistry(data_dir).status()
     if found.url is None:

@@ -30,22 +30,29 @@ _NEW = click.Path(dir_okay=False, path_type=Path)
 
 @click.command("reconcile")
 @click.argument("topic")
-@click.option("--source", type=_FILE, required=True, help="What the source has produced, one record a line.")
+@click.option("--source", type=_FILE, required=True, help="File with the source's records, one a line.")
 @click.option(
-    "--id", "identity", default="key", show_default=True, help="key, header:NAME or value:FIELD (of JSON)."
+    "--id",
+    "identity",
+    default="key",
+    show_default=True,
+    help="The place of a record's id: key, header:NAME or value:FIELD (of a JSON value).",
 )
 @click.option(
-    "--window", "window_ms", type=click.IntRange(1), help="Milliseconds: the source counts by window and id."
+    "--window",
+    "window_ms",
+    type=click.IntRange(1),
+    help="The source has counts by window and id; size of a window in milliseconds.",
 )
-@click.option("--from", "begin", type=CUT, help="First timestamp of the records that count.")
-@click.option("--to", "end", type=CUT, help="First timestamp that counts no more.")
+@click.option("--from", "begin", type=CUT, help="Compare records from this timestamp on.")
+@click.option("--to", "end", type=CUT, help="Compare records before this timestamp.")
 @click.option("--gap", type=_NEW, help="Write the differences here: id, expected, found, separated by tabs.")
 @click.option("--report", type=_NEW, help="Write a report for an auditor here (Markdown).")
 @click.option(
     "--republish",
     "per_second",
     type=click.FloatRange(0.1),
-    help="Send what is missing, so many records a second.",
+    help="Send the missing records, at most this number a second.",
 )
 @click.pass_context
 def reconcile_command(
@@ -60,16 +67,20 @@ def reconcile_command(
     report: Path | None,
     per_second: float | None,
 ) -> None:
-    """Compare what a source has produced with the records of TOPIC; exit code 1 if they differ.
+    """Compare the records of a source with the records of TOPIC; the exit code is 1 if they differ.
 
-    The lines of --source are ids. With --window they are the window's start in ms, the id and a count, separated by tabs. A line
-    in JSON has "id", and for --republish "key", "value" and "timestamp" of the record (texts, and ms). The source must
-    have come to rest: a record that is still on its way counts as missing, and --republish would double it. --from and --to
-    leave younger records out.
+    The lines of --source are ids. With --window, a line has the window's start in ms, the id and a count,
+    separated by tabs. A line may also be JSON with "id". For --republish, the JSON has "key", "value" and
+    "timestamp" of the record, too (texts, and ms).
+
+    The source must have stopped sending, because a record on its way counts as missing. With --republish, such a
+    record would then be in TOPIC twice. To leave out young records, use --to.
     """
     with clear_errors(), tempfile.TemporaryDirectory(prefix="streamapp-reconcile-") as scratch:
         if per_second is not None and window_ms is not None:
-            raise ConfigError("--republish needs ids: a count does not say which records are missing")
+            raise ConfigError(
+                "--republish needs ids, and --window has only counts: give one of these options"
+            )
         of_record = identity_of(identity)
         settings = KafkaSettings.from_env()
         session = None if per_second is None else _session(topic)
@@ -136,7 +147,8 @@ def _expected(source: Path, window_ms: int | None) -> Iterator[tuple[str, int]]:
                 yield f"{int(start)}\t{name}", int(count)
             except ValueError:
                 raise ConfigError(
-                    f"{source}, line {number}: not a window's start in ms, an id and a count, separated by tabs: {line!r}"
+                    f"{source}, line {number}: {line!r} is not a window's start in ms, an id and a count, "
+                    "separated by tabs"
                 ) from None
 
 
@@ -160,13 +172,13 @@ def _json(source: Path, number: int, line: str) -> Any:
             return row
     except ValueError:
         pass
-    raise ConfigError(f'{source}, line {number}: not JSON with "id": {line!r}')
+    raise ConfigError(f'{source}, line {number}: {line!r} is not a JSON object with "id"')
 
 
 def _milliseconds(cut: Cut, option: str) -> int | None:
     if cut is None or isinstance(cut, int):
         return cut
-    raise ConfigError(f"{option} is a time, and no offsets")
+    raise ConfigError(f"{option} takes a time, not offsets")
 
 
 def _digest(path: Path) -> str:

@@ -16,12 +16,18 @@ __all__ = ["replay"]
 @click.command()
 @APPLICATION
 @click.argument("name")
-@click.option("--since", type=CUT, help="From this time or these offsets on (default: the first records).")
-@click.option("--until", type=CUT, help="Before this (default: where the application stands).")
+@click.option("--since", type=CUT, help="Begin at this time or these offsets (default: the first records).")
+@click.option(
+    "--until",
+    type=CUT,
+    help="End before this time or these offsets (default: the offsets that the application has committed).",
+)
 @click.option("--to-parquet", metavar="PATH", help="Write the result as Parquet files; PATH must not exist.")
 @click.option("--to-topic", metavar="TOPIC", help="Write the result into a new topic.")
 @click.option(
-    "--diff", is_flag=True, help="Compare with what is there; the exit code is 1 if anything differs."
+    "--diff",
+    is_flag=True,
+    help="Compare the result with the live table or topic; the exit code is 1 if they differ.",
 )
 @spark_options
 def replay(
@@ -37,12 +43,10 @@ def replay(
 ) -> None:
     """Compute the table or output topic NAME of APPLICATION again, beside the running application.
 
-    The application is not touched: no offset is committed, and none of its topics is written.
+    The command commits no offset, and writes to no topic of the application.
     """
     if not (to_parquet or to_topic or diff):
-        raise click.UsageError(
-            "say what to do with the result: --diff, --to-parquet PATH or --to-topic TOPIC"
-        )
+        raise click.UsageError("the result has no use: add --diff, --to-parquet PATH or --to-topic TOPIC")
     app = load(application)
     console = Console(highlight=False, soft_wrap=True)
     with clear_errors(), session(app.config.application_id, master, conf) as spark:
@@ -66,7 +70,7 @@ def replay(
         console.print(f"{key!r} at {start}: replayed {replayed!r}, live {live!r}")
     if found.under_way and not found.none:
         console.print(
-            f"{found.under_way:,} records were between two parts of the application, so they are in what was replayed and not yet in what is "
-            "live: compare again when its input rests"
+            f"{found.under_way:,} records were on their way between two sub-topologies. The replay has their "
+            "results, and the live application does not yet. Compare again while no input arrives."
         )
     raise SystemExit(0 if found.none else 1)

@@ -14,17 +14,19 @@ __all__ = ["reset"]
 @click.command()
 @APPLICATION
 @click.option(
-    "--datadir", type=click.Path(file_okay=False), help="Folder of the state, if the worker was given one."
+    "--datadir", type=click.Path(file_okay=False), help="The state folder, if the workers run with --datadir."
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask before deleting.")
 def reset(application: str, datadir: str | None, yes: bool) -> None:
-    """Take APPLICATION back to its beginning: it processes its input anew.
+    """Take APPLICATION back to its beginning, so that its workers process all input again.
 
-    Deletes its internal topics, the offsets of its consumer group and its state on this machine, after it has shown
-    them and asked. Its input and output topics stay as they are. All workers have to be stopped; their state on other machines and in
-    other folders is to be deleted too: they refuse to start with it.
+    The command shows what it deletes, and asks first: the internal topics, the offsets of the consumer group, and
+    the state on this machine. Input and output topics stay as they are.
+
+    Stop all workers first. Delete the state on other machines and in other folders, too: a worker refuses to
+    start with old state.
     """
-    # Imported here, so that the other commands start without what a worker needs.
+    # Imported here, so that the other commands do not load the worker's libraries.
     from streamapp.app import COMMAND_LINE_DATADIR
     from streamapp.runners.worker.clients import admin_client
     from streamapp.runners.worker.reset import plan_reset
@@ -38,4 +40,4 @@ def reset(application: str, datadir: str | None, yes: bool) -> None:
         if not yes:
             click.confirm("Delete this for good?", abort=True)
         planned.carry_out()
-    click.echo(f"{planned.group} begins anew when it is started.")
+    click.echo(f"{planned.group} is reset. Start its workers to process the input again.")

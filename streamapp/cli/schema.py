@@ -1,4 +1,4 @@
-"""``streamapp schema``: the schemas of an application beside those of its registry."""
+"""``streamapp schema``: shows the schemas of a registry, and compares an application with the registry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SUBJECT = click.argument("subject")
 
 @click.group("schema")
 def schema_group() -> None:
-    """Look at the schema registry of STREAMAPP_SCHEMA_REGISTRY_URL, and check an application against it."""
+    """Show the schemas of the registry at STREAMAPP_SCHEMA_REGISTRY_URL, and check an application against them."""
 
 
 @schema_group.command("list")
@@ -36,7 +36,7 @@ def list_() -> None:
     with clear_errors():
         registry = ConfluentSchemaRegistry()
         subjects = Subjects(registry)
-        rule = f"The registry demands {subjects.level()} of subjects without a rule of their own"
+        rule = f"The registry demands {subjects.level()} of subjects without a setting of their own"
         table = Table("subject", "version", "id", "format", caption=rule)
         for name in subjects.names():
             latest = registry.version_of(name)
@@ -48,7 +48,7 @@ def list_() -> None:
 @SUBJECT
 @click.argument("version", default="latest")
 def show(subject: str, version: str) -> None:
-    """Print the schema of SUBJECT in VERSION (default: the latest), references resolved."""
+    """Print the schema of SUBJECT in VERSION (default: the latest), with its references inserted."""
     with clear_errors():
         click.echo(_text(_version(ConfluentSchemaRegistry(), subject, version).schema))
 
@@ -58,13 +58,13 @@ def show(subject: str, version: str) -> None:
 @click.argument("old", required=False)
 @click.argument("new", default="latest")
 def diff(subject: str, old: str | None, new: str) -> None:
-    """Show the changes of SUBJECT from version OLD (default: the one before) to NEW (default: the latest)."""
+    """Show the changes of SUBJECT from version OLD (default: the version before NEW) to NEW (default: the latest)."""
     with clear_errors():
         registry = ConfluentSchemaRegistry()
         later = _version(registry, subject, new)
         before = [each for each in Subjects(registry).versions(subject) if each < later.version]
         if old is None and not before:
-            raise ConfigError(f"{subject} has no version before {later.version}")
+            raise ConfigError(f"{subject} has no version before {later.version}: nothing to compare with")
         earlier = _version(registry, subject, old or str(before[-1]))
     click.echo(f"{subject}: version {earlier.version} (id {earlier.id}) -> {later.version} (id {later.id})")
     for line in difference(earlier.schema, later.schema) or ["the schemas are equal"]:
@@ -78,13 +78,13 @@ def diff(subject: str, old: str | None, new: str) -> None:
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Read so many of the last records of each topic, too.",
+    help="Also try to read this number of the last records of each topic.",
 )
 def check(application: str, records: int) -> None:
-    """Compare the schemas of APPLICATION with the registry, and exit with 1 if a worker could not write or read.
+    """Compare the schemas of APPLICATION with the registry; the exit code is 1 if a worker could not write or read.
 
-    The compatibility is the one that the registry demands of each subject. With --records the schemas also read the
-    last records of the topics.
+    The compatibility setting of each subject decides. With --records, the schemas must also read the last records
+    of the topics.
     """
     app = load(application)
     failed = False
@@ -100,7 +100,7 @@ def check(application: str, records: int) -> None:
                 registered.references,
                 registered.whole,
             )
-            # A source reads what others write: their newer schema need not be the one that is read with.
+            # Others write the records of a source, and may register a newer schema than the source reads with.
             failed |= planned.writes and change.kind == "incompatible"
             _tell(change, planned)
             if records:
@@ -111,7 +111,7 @@ def check(application: str, records: int) -> None:
 @schema_group.command()
 @APPLICATION
 def register(application: str) -> None:
-    """Register the schemas that APPLICATION writes, as a deployment does before workers with auto.register.schemas=false."""
+    """Register the schemas that APPLICATION writes; needed before workers start with auto.register.schemas=false."""
     app = load(application)
     with clear_errors():
         registry = _registry(app)

@@ -1,4 +1,4 @@
-"""``streamapp spark run``."""
+"""``streamapp spark``."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def spark_group() -> None:
     "--also",
     multiple=True,
     metavar="PACKAGE",
-    help="An installed package that your code needs, as pip names it.",
+    help="Pip's name of an installed package that your code needs; several can be given.",
 )
 def package(archive: Path, code: tuple[Path, ...], also: tuple[str, ...]) -> None:
-    """Put what executors need into ARCHIVE (.tar.gz): streamapp, what it requires, and CODE.
+    """Make ARCHIVE (.tar.gz) for the executors of a cluster, with streamapp, its requirements and CODE.
 
-    CODE are the folders of your packages, and modules (.py). Versions are those of this environment; the executors
-    need the same operating system and the same version of Python.
+    CODE are the folders of your packages, and modules (.py). The versions are those of this environment. The
+    executors need the same operating system and the same version of Python.
 
     \b
         streamapp spark package dist/app.tar.gz agents tables
@@ -56,15 +56,21 @@ def package(archive: Path, code: tuple[Path, ...], also: tuple[str, ...]) -> Non
 @click.option(
     "--checkpoint",
     default=None,
-    help="Folder or URI where Spark notes its micro-batches (default: data/checkpoint/APPLICATION).",
+    help="Folder or URI of Spark's checkpoint (default: data/checkpoint/ and the application id).",
 )
-@click.option("--interval", type=click.IntRange(1), default=1_000, show_default=True, help="Milliseconds.")
+@click.option(
+    "--interval",
+    type=click.IntRange(1),
+    default=1_000,
+    show_default=True,
+    help="Milliseconds from the start of a micro-batch to the start of the next.",
+)
 @click.option(
     "--records",
     type=click.IntRange(1),
     default=100_000,
     show_default=True,
-    help="At most so many of each partition in a micro-batch.",
+    help="The most records of a partition in a micro-batch.",
 )
 @spark_options
 def run(
@@ -72,8 +78,8 @@ def run(
 ) -> None:
     """Run APPLICATION continuously with Structured Streaming, until SIGTERM or Ctrl-C.
 
-    It goes on where workers, a backfill or an earlier run have stopped, and they where it does. For each
-    micro-batch that had something to do, a line of JSON with its metrics goes to standard output.
+    The run goes on at the committed offsets of workers, a backfill or an earlier run. Workers can go on after the
+    run in the same way. Each micro-batch with records prints a line of JSON with its metrics.
     """
     app = load(application)
     stop = threading.Event()
@@ -81,7 +87,7 @@ def run(
     with clear_errors(), session(app.config.application_id, master, conf) as spark:
         from streamapp.runners.spark.streaming import SparkStream
 
-        for number in (signal.SIGINT, signal.SIGTERM):  # after Spark has set its own, which cancels what runs
+        for number in (signal.SIGINT, signal.SIGTERM):  # after Spark's own handler, which cancels jobs
             signal.signal(number, lambda *_: stop.set())
         click.echo(f"starting {app.config.application_id} on {master}, checkpoint {folder}", err=True)
         with SparkStream(
@@ -93,7 +99,7 @@ def run(
             records_per_batch=records,
             on_batch=_print,
         ) as stream:
-            click.echo("running; SIGTERM or Ctrl-C ends it behind the current micro-batch", err=True)
+            click.echo("running; SIGTERM or Ctrl-C stops after the current micro-batch", err=True)
             while not stop.is_set() and not stream.wait(0.5):
                 pass
     click.echo("stopped", err=True)

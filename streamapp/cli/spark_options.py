@@ -12,31 +12,31 @@ import click
 __all__ = ["pairs", "session", "spark_options"]
 
 ARCHIVE = "streamapp.archive"
-"""Where the option lies in click's context until the session is made."""
+"""The key of the archive in click's ``meta``, from which `session` takes the archive."""
 
 
 def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds ``--master``, ``--archive`` and ``--conf``; the command gets ``master`` and ``conf``."""
+    """Adds ``--master``, ``--archive`` and ``--conf``; the command has parameters ``master`` and ``conf``."""
     archive = click.option(
         "--archive",
         envvar="STREAMAPP_SPARK_ARCHIVE",
         callback=_use_archive,
         expose_value=False,
-        help="What `streamapp spark package` made, for the executors of a cluster.",
+        help="Archive for the executors of a cluster, made by `streamapp spark package`.",
     )
     conf = click.option(
         "--conf",
         multiple=True,
         metavar="NAME=VALUE",
         callback=pairs,
-        help="A setting of Spark; several can be given.",
+        help="A property of Spark; several can be given.",
     )
     master = click.option(
         "--master",
         envvar="STREAMAPP_SPARK_MASTER",
         default="local[*]",
         show_default=True,
-        help="Spark's master.",
+        help="Spark's master URL.",
     )
     return master(archive(conf(command)))
 
@@ -45,12 +45,12 @@ def _use_archive(context: click.Context, parameter: click.Parameter, given: str 
     if given is None:
         return
     if "://" not in given and not Path(given).is_file():
-        raise click.BadParameter(f"there is no {given}: `streamapp spark package {given}` makes it")
+        raise click.BadParameter(f"there is no file {given}: make it with `streamapp spark package {given}`")
     context.meta[ARCHIVE] = given
 
 
 def pairs(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """Callback of an option that takes NAME=VALUE several times."""
+    """The callback of an option that takes NAME=VALUE several times."""
     found = [setting.partition("=") for setting in given]
     wrong = next((name for name, equals, value in found if not (name and equals and value)), None)
     if wrong is not None:
@@ -60,7 +60,7 @@ def pairs(context: click.Context, parameter: click.Parameter, given: tuple[str, 
 
 @contextmanager
 def session(name: str, master: str, conf: dict[str, str]) -> Iterator[Any]:
-    """A Spark session that ends with the block."""
+    """A Spark session that stops at the end of the ``with`` block."""
     from streamapp.runners.spark import spark_session
     from streamapp.runners.spark.package import archive_settings
 

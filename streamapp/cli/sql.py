@@ -24,7 +24,7 @@ __all__ = ["sql"]
 @click.option(
     "--compute",
     is_flag=True,
-    help="Compute the tables from the source topics, instead of reading what the workers have committed.",
+    help="Compute the tables from the source topics, instead of reading the workers' committed tables.",
 )
 @click.option(
     "--format",
@@ -38,10 +38,10 @@ __all__ = ["sql"]
 def sql(
     application: str, query: str | None, compute: bool, form: str, master: str, conf: dict[str, str]
 ) -> None:
-    """Ask the tables of APPLICATION in SQL; without QUERY, show which there are, with their columns.
+    """Run the SQL QUERY over the tables of APPLICATION; without QUERY, show the tables and their columns.
 
-    Each table is a view with the columns key and value, and timestamp, window_start ... as it has them; in its
-    name, what is no letter or digit is an underscore:
+    Each table is a view. In the view's name, underscores replace all characters but letters and digits. A view has
+    the columns key and value. Some views have further columns, such as timestamp and window_start.
 
     \b
         streamapp sql agents "select key, value.minutes / value.flights from airport_delays"
@@ -63,15 +63,15 @@ def sql(
             return
         try:
             _show(spark.sql(query), form)
-        except AnalysisException as error:  # also what cannot be parsed
+        except AnalysisException as error:  # also for a query that cannot be parsed
             known = ", ".join(views) or "none (has the application run? --compute computes them)"
             raise click.ClickException(f"{_message(error)}\nThe tables are: {known}") from None
-        except PySparkException as error:  # what only the rows show, such as a division by zero
+        except PySparkException as error:  # only rows raise this, for example by a division by zero
             raise click.ClickException(_message(error)) from None
 
 
 def _message(error: Any) -> str:
-    """What Spark says of a query, without Java's stack and the plan."""
+    """Spark's message about a query, without Java's stack trace and the plan."""
     return re.split(r"\s*JVM stacktrace:|;\n['+]", str(error))[0].strip()
 
 

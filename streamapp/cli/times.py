@@ -1,4 +1,4 @@
-"""What a point in the history of topics is called on the command line."""
+"""Times and offsets on the command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streamapp.records import TopicPartition
 __all__ = ["CUT", "TIME", "Cut"]
 
 Cut = int | Mapping[TopicPartition, int] | None
-"""Milliseconds, offsets, or None: now."""
+"""Milliseconds since 1970, or the offset of each partition, or None for now."""
 
 _OFFSETS = re.compile(r"([A-Za-z0-9._-]+):(\d+)=(\d+)")
 
@@ -34,8 +34,8 @@ class _CutType(click.ParamType):
         time_ms = _time_ms(value)
         if time_ms is None:
             self.fail(
-                f"{value!r} is not now, a time such as 2013-12-01 or 2013-12-01T00:00-05:00 (UTC if it does not say), "
-                "milliseconds, or offsets such as flights:0=1200,flights:1=900",
+                f"{value!r} is not a point in history: give now, a time such as 2013-12-01 or 2013-12-01T00:00-05:00 "
+                "(default: UTC), milliseconds since 1970, or offsets such as flights:0=1200,flights:1=900",
                 param,
                 ctx,
             )
@@ -43,7 +43,7 @@ class _CutType(click.ParamType):
 
 
 class _TimeType(click.ParamType):
-    """A date or time, or milliseconds; as int of milliseconds."""
+    """A date or time, or milliseconds since 1970; the value is an int of milliseconds."""
 
     name = "time"
 
@@ -51,7 +51,8 @@ class _TimeType(click.ParamType):
         time_ms = int(value) if value.isdigit() else _time_ms(value)
         if time_ms is None:
             self.fail(
-                f"{value!r} is not a time such as 2013-12-01 or 2013-12-01T00:00-05:00 (UTC if it does not say), nor milliseconds",
+                f"{value!r} is not a time: give a time such as 2013-12-01 or 2013-12-01T00:00-05:00 "
+                "(default: UTC), or milliseconds since 1970",
                 param,
                 ctx,
             )

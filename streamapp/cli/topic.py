@@ -1,4 +1,4 @@
-"""``streamapp topic``: make a topic, write lines into it and read it, on the cluster that the environment names."""
+"""``streamapp topic``: creates, writes and reads topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAME = click.argument("name")
 
 @click.group("topic")
 def topic_group() -> None:
-    """Create, write and read topics of the Kafka at STREAMAPP_BOOTSTRAP_SERVERS (default: the local one)."""
+    """Create, write and read topics of the Kafka at STREAMAPP_BOOTSTRAP_SERVERS (default: the local broker)."""
 
 
 @topic_group.command()
@@ -35,7 +35,7 @@ def topic_group() -> None:
     help="A setting of the topic, such as cleanup.policy=compact; several can be given.",
 )
 def create(name: str, partitions: int, config: dict[str, str]) -> None:
-    """Create topic NAME; it may exist already, with as many partitions."""
+    """Create topic NAME; a topic with the same number of partitions may exist already."""
     with clear_errors():
         KafkaAdmin(KafkaSettings.from_env()).ensure_topics([TopicSpec(name, partitions, config)])
     click.echo(f"{name} has {partitions} partitions")
@@ -46,12 +46,15 @@ def create(name: str, partitions: int, config: dict[str, str]) -> None:
 @click.option(
     "--separator",
     default="\t",
-    help="Between key and value; default: a tab. A line without it is a value alone.",
+    help="Text between key and value (default: a tab). A line without the separator is a value without a key.",
 )
 def write(name: str, separator: str) -> None:
-    """Write each line of the standard input to topic NAME: key, separator, value. A key with nothing behind the separator deletes (null value)."""
+    """Write each line of the standard input to topic NAME: key, separator, value.
+
+    A line with nothing after the separator is a tombstone (null value) for its key.
+    """
     if not separator:
-        raise click.UsageError("--separator is what stands between key and value; it cannot be empty")
+        raise click.UsageError("--separator cannot be empty: give the text between key and value")
     failed: list[KafkaError] = []
     with clear_errors():
         settings = KafkaSettings.from_env()
@@ -83,7 +86,10 @@ def write(name: str, separator: str) -> None:
 @NAME
 @click.option("--follow", is_flag=True, help="Wait for further records until Ctrl-C.")
 def read(name: str, follow: bool) -> None:
-    """Print topic NAME from its beginning, committed records only: key, tab, value; bytes that are no text are escaped."""
+    """Print the committed records of topic NAME from its beginning: key, tab, value.
+
+    Bytes that are not UTF-8 text are escaped.
+    """
     with clear_errors():
         settings = KafkaSettings.from_env()
         waiting = set(_partitions(settings, name))

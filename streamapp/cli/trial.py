@@ -1,4 +1,4 @@
-"""``streamapp try``: one record of a topic through the topology, in this process."""
+"""``streamapp try``: runs one record of a topic through the topology, in this process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def try_one(application: str, topic: str, partition: int, offset: int, debug: bo
 
 
 def show_trial(run: Callable[[bool], Trial], debug: bool) -> None:
-    """Prints what comes out. The exit code is 1 where a function raises, whatever ``on_error`` makes of that."""
+    """Prints the result of a trial. The exit code is 1 if a function raises, even if ``on_error`` handles the error."""
     failure: BaseException | None = None
     try:
         trial = run(True)

@@ -24,21 +24,21 @@ from streamapp.runners.connection import client_of, settings_of
 __all__ = ["FailureDesk", "read_record"]
 
 _BATCH = 500
-"""Letters of one transaction."""
+"""The most letters in one transaction."""
 _PATIENCE_SECONDS = 30.0
 
 
 class FailureDesk:
-    """Reads the dead letters of an application, and writes what becomes of them.
+    """Reads the dead letters of an application, and replays, edits and discards them.
 
-    One desk writes at a time: the transactions of an earlier one are fenced. Raises `ConfigError` for an application
-    without a dead-letter topic, `BrokerError` where brokers refuse something.
+    One desk writes at a time: a new desk fences the transactions of the desk before. Raises `ConfigError` for an
+    application without a dead-letter topic, and `BrokerError` if a request to a broker fails.
     """
 
     def __init__(self, config: StreamsConfig, *, clock: Callable[[], float] = time.time) -> None:
         if config.dead_letter_queue_topic is None:
             raise ConfigError(
-                f"{config.application_id} has no dead letters: dead_letter_queue_topic is not set"
+                f"{config.application_id} keeps no dead letters: set dead_letter_queue_topic in its configuration"
             )
         self.topic: str = config.dead_letter_queue_topic
         self._marks_topic = marks_topic(self.topic)
@@ -47,23 +47,24 @@ class FailureDesk:
     # ------------------------------------------------------------------ reading
 
     def letters(self) -> tuple[list[Letter], Marks]:
-        """All letters, edits included, by partition in order; and the marks."""
+        """All letters with their edits, by partition and offset, and the marks."""
         marks = self._read_marks()
         return list(self._edited(marks, _read(self._config, self.topic))), marks
 
     def letter(self, id: str) -> tuple[Letter, Marks]:
-        """One letter. Raises `StreamsError` if there is none of that id."""
+        """The letter with this id, and the marks. Raises `StreamsError` if no letter has the id."""
         partition, found, offset = id.partition("-")
         if not (found and partition.isdecimal() and offset.isdecimal()):
-            raise StreamsError(f"{id!r} is no id of a letter: an id is partition-offset, such as 0-17")
+            raise StreamsError(f"{id!r} is not the id of a letter: give partition-offset, such as 0-17")
         marks = self._read_marks()
         record = read_record(self._config, self.topic, int(partition), int(offset))
         return next(self._edited(marks, iter([record]))), marks
 
     def whole(self, letter: Letter) -> Letter:
-        """The letter with its record. A record that failed after a wait in an operator's buffer is looked up where it came from.
+        """The letter with its record. A record that failed after a wait in an operator's buffer is not in the letter.
 
-        Raises `StreamsError` where the record is not there any more.
+        Such a record is read from its source topic. Raises `StreamsError` if the topic does not have the record any
+        more.
         """
         if not letter.lacks_record:
             return letter
@@ -72,8 +73,8 @@ class FailureDesk:
             record = read_record(self._config, *where)
         except StreamsError as error:
             raise StreamsError(
-                f"letter {letter.id} has no record, because it had waited in a buffer, and its source cannot be read: {error}. "
-                "Give it a record with edit, or discard it"
+                f"letter {letter.id} has no record, because the record had waited in a buffer, and its source "
+                f"cannot be read: {error}. Give the letter a record with edit, or discard the letter"
             ) from error
         return replace(letter, key=record.key, value=record.value)
 
@@ -99,13 +100,13 @@ class FailureDesk:
         rate: float | None = None,
         progress: Callable[[int], None] = lambda written: None,
     ) -> int:
-        """Writes matching open letters back to where they came from, in their order; returns how many.
+        """Writes the records of matching open letters to the topics that they came from; returns their number.
 
-        Letters of a key keep their order. ``rate`` is records per second. ``force`` replays what was replayed or discarded,
-        too. A replayed record and its mark are in one transaction.
+        Records of a key keep their order. ``rate`` is the most records per second. With ``force``, replayed and
+        discarded letters are replayed, too. A record and the mark of its letter are in one transaction.
         """
         with _Transactions(self._config, self.topic, self._marks_topic) as transactions:
-            letters, marks = self.letters()  # after earlier desks were fenced
+            letters, marks = self.letters()  # after `_Transactions` has fenced earlier desks
             chosen = [each for each in letters if matches(each) and (force or marks.state(each.id) == "open")]
             back = [(each, self.whole(each).replayed(self.topic)) for each in chosen]
             self._check_targets({record.topic for _, record in back})
@@ -136,7 +137,7 @@ class FailureDesk:
             return written
 
     def discard(self, matches: Callable[[Letter], bool], why: str = "") -> int:
-        """Marks matching open letters as discarded; the letters stay. Returns how many."""
+        """Marks matching open letters as discarded; returns their number. The letters stay in their topic."""
         with _Transactions(self._config, self.topic, self._marks_topic) as transactions:
             letters, marks = self.letters()
             chosen = [each for each in letters if matches(each) and marks.state(each.id) == "open"]
@@ -146,12 +147,12 @@ class FailureDesk:
             return len(chosen)
 
     def edit(self, id: str, key: bytes | None, value: bytes | None) -> None:
-        """Keeps another key and value for a letter. The dead-letter topic keeps the letter as it was."""
+        """Gives a letter another key and value, kept in its mark. The dead-letter topic keeps the original letter."""
         with _Transactions(self._config, self.topic, self._marks_topic) as transactions:
             letter, marks = self.letter(id)
             if marks.state(id) == "replayed":
                 raise StreamsError(
-                    f"letter {id} was replayed: its record is on its way, and an edit would reach nobody"
+                    f"letter {id} was replayed already: an edit has no effect any more. Edit letters before a replay"
                 )
             transactions.write([self._mark(letter, marks.edited(id, key, value, self._now()))])
 
@@ -165,12 +166,13 @@ class FailureDesk:
         missing = topics - KafkaAdmin(settings_of(self._config)).partition_counts(topics).keys()
         if missing:
             raise StreamsError(
-                f"letters came from topics that are not there any more: {', '.join(sorted(missing))}"
+                f"letters came from topics that do not exist any more: {', '.join(sorted(missing))}. Create these "
+                "topics, or discard the letters"
             )
 
 
 class _Transactions:
-    """The transactions of one desk; opening it fences the desk before."""
+    """The transactions of one desk; the ``with`` block begins by fencing earlier desks."""
 
     def __init__(self, config: StreamsConfig, topic: str, marks: str) -> None:
         KafkaAdmin(settings_of(config)).ensure_topics([TopicSpec(marks, 1, {"cleanup.policy": "compact"})])
@@ -191,7 +193,7 @@ class _Transactions:
         self._producer.flush(0)
 
     def write(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Writes (topic, partition, key, value, timestamp, headers) rows: all of them, or none."""
+        """Writes rows (topic, partition, key, value, timestamp, headers) in one transaction: all of them, or none."""
         if not rows:
             return
         self._ask("begin_transaction")
@@ -211,7 +213,7 @@ class _Transactions:
             self._ask("commit_transaction", _PATIENCE_SECONDS)
             failpoints.hit("desk-committed")
         except BaseException:
-            with suppress(KafkaException):  # of a fenced or lost producer: brokers abort by themselves
+            with suppress(KafkaException):  # of a fenced or lost producer, whose transaction brokers abort
                 self._producer.abort_transaction(_PATIENCE_SECONDS)
             raise
 
@@ -226,13 +228,14 @@ class _Transactions:
                 KafkaError.PRODUCER_FENCED,
             ):
                 raise BrokerError(
-                    "another desk writes now, so this one was stopped; what it had not committed is undone"
+                    "another desk began to write, so this desk was stopped; its open transaction is undone. "
+                    "Use one desk at a time"
                 ) from error
             raise BrokerError(f"{name.replace('_', ' ')} failed: {reason.str()}") from error
 
 
 def read_record(config: StreamsConfig, topic: str, partition: int, offset: int) -> Letter:
-    """One committed record of a topic. Raises `StreamsError` where there is none at that offset."""
+    """One committed record of a topic, as a letter. Raises `StreamsError` if the offset has no such record."""
     with _consumer(config) as consumer:
         counts = KafkaAdmin(settings_of(config)).partition_counts([topic])
         if partition >= counts.get(topic, 0):
@@ -249,16 +252,19 @@ def read_record(config: StreamsConfig, topic: str, partition: int, offset: int) 
             message = _next(consumer, topic)
             if message is None or message.offset() > offset:
                 raise StreamsError(
-                    f"{topic}-{partition} has no record at offset {offset}: it was compacted away, or is the marker of a transaction"
+                    f"{topic}-{partition} has no record at offset {offset}: compaction removed the record, or the "
+                    "offset is the marker of a transaction"
                 )
             return _letter(message)
 
 
 def _read(config: StreamsConfig, topic: str) -> Iterator[Letter]:
-    """All committed records of a topic by partition, up to the ends that the topic has when the reading begins."""
+    """All committed records of a topic by partition, up to the end that a partition has when its reading begins."""
     count = KafkaAdmin(settings_of(config)).partition_counts([topic]).get(topic)
     if count is None:
-        raise StreamsError(f"there is no topic {topic} at {config.bootstrap_servers}")
+        raise StreamsError(
+            f"there is no topic {topic} at {config.bootstrap_servers}: check dead_letter_queue_topic and the address"
+        )
     for partition in range(count):
         with _consumer(config) as consumer:
             low, high = consumer.get_watermark_offsets(

@@ -1,4 +1,4 @@
-"""Which letters a command is about."""
+"""`LetterFilter` selects the letters of a command."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ __all__ = ["LetterFilter"]
 
 @dataclass(frozen=True)
 class LetterFilter:
-    """Letters that fit every field that is given. ``cause`` is an exception's type, with or without its module; ``since``
-    and ``until`` are ms since the epoch, the second exclusive.
+    """Selects the letters that match every given field.
 
-    >>> LetterFilter(cause="ValueError").matches(Letter(0, 1, 5, b"k", b"v", (("__streams.errors.exception", b"ValueError"),)))
+    ``cause`` is the type of an exception, with or without its module. ``since`` (inclusive) and ``until``
+    (exclusive) are milliseconds since 1970.
+
+    >>> letter = Letter(0, 1, 5, b"k", b"v", (("__streams.errors.exception", b"ValueError"),))
+    >>> LetterFilter(cause="ValueError").matches(letter)
     True
     """
 
@@ -30,7 +33,7 @@ class LetterFilter:
         return any(field not in (None, ()) for field in astuple(self))
 
     def matches(self, letter: Letter) -> bool:
-        """True if the letter matches every filter."""
+        """True if the letter matches every given field."""
         return (
             (self.operator is None or letter.operator == self.operator)
             and (self.cause is None or f".{letter.cause}".endswith(f".{self.cause}"))

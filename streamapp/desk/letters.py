@@ -1,4 +1,4 @@
-"""A dead letter as its topic has it, and the record that the letter becomes again when it is replayed."""
+"""Dead letters, and the records that a replay makes of them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["REPLAY", "Group", "Letter", "grouped"]
 
 _KAFKA = "__streams.errors."
 REPLAY = "__streamapp.replay."
-"""Headers of a replayed record: the letter that the record was, its operator, and how often it has come back."""
+"""Prefix of the headers of a replayed record: its letter, the operator, and the number of its replays."""
 
 
 @dataclass(frozen=True)
 class Letter:
-    """One dead letter; ``id`` is ``<partition>-<offset>`` in the dead-letter topic. Times are ms since the epoch."""
+    """One dead letter. ``id`` is ``<partition>-<offset>`` in the dead-letter topic; times are in ms since 1970."""
 
     partition: int
     offset: int
@@ -33,7 +33,7 @@ class Letter:
         return f"{self.partition}-{self.offset}"
 
     def said(self, name: str) -> str:
-        """A header of the error without its prefix, such as ``message`` or ``operator``; empty if it is missing."""
+        """The value of an error header, without its prefix, such as ``message``; empty if the header is missing."""
         known = dict(self.headers)
         value = known.get(f"{_KAFKA}{name}", known.get(f"{LETTER}{name}"))
         return "" if value is None else value.decode(errors="replace")
@@ -49,34 +49,34 @@ class Letter:
 
     @property
     def origin(self) -> str:
-        """The record's first place, as ``topic-partition at offset``."""
+        """The place of the failed record, as ``topic-partition at offset``."""
         return f"{self.said('topic')}-{self.said('partition')} at {self.said('offset')}"
 
     @property
     def lacks_record(self) -> bool:
-        """True if the letter names a source but has no record, as after a wait in an operator's buffer."""
+        """True if the letter names a source but has no record. The record had waited in an operator's buffer."""
         known = self.said("topic") not in ("", "null") and self.said("offset").isdecimal()
         return self.key is None and self.value is None and not self.edited and known
 
     @property
     def own_headers(self) -> Headers:
-        """The headers that the record had before it failed."""
+        """The headers of the record itself, without error headers."""
         return tuple(each for each in self.headers if not each[0].startswith((_KAFKA, LETTER)))
 
     def with_record(self, key: bytes | None, value: bytes | None) -> Letter:
-        """The letter with an edited record."""
+        """The letter with another key and value."""
         return replace(self, key=key, value=value, edited=True)
 
     def replayed(self, dead_letters: str) -> OutputRecord:
-        """The record that a replay writes: where it came from, at its time, with its headers and its provenance.
+        """The record that a replay writes, with its original topic, partition, timestamp and headers.
 
-        Raises `StreamsError` for a letter that does not say where it came from.
+        Headers with the prefix `REPLAY` name the letter. Raises `StreamsError` for a letter without a source topic.
         """
         topic = self.said("topic")
         if topic in ("", "null"):
             raise StreamsError(
-                f"letter {self.id} does not say which topic it came from (a punctuator or another producer made it), so there is "
-                "nowhere to replay it to; discard it"
+                f"letter {self.id} names no source topic, so it cannot be replayed; discard the letter. A punctuator, "
+                "or another producer, wrote it"
             )
         before = dict(self.own_headers).get(f"{REPLAY}times")
         provenance: Headers = (
@@ -99,7 +99,7 @@ class Letter:
 
 @dataclass
 class Group:
-    """Letters of one operator and cause. ``first`` and ``last`` are times in ms since the epoch."""
+    """Letters of one operator, cause and topic. ``first`` and ``last`` are timestamps in milliseconds since 1970."""
 
     operator: str
     cause: str
@@ -115,7 +115,7 @@ class Group:
 def grouped(
     letters: Iterable[Letter], matches: Callable[[Letter], bool] = lambda letter: True
 ) -> list[Group]:
-    """Letters by operator, cause and topic; the largest group first.
+    """Groups letters by operator, cause and topic; the largest group comes first.
 
     >>> letter = Letter(0, 7, 500, b"N1", b"?", (("__streams.errors.exception", b"ValueError"),))
     >>> [(group.cause, group.count, group.example) for group in grouped([letter])]

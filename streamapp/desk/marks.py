@@ -1,6 +1,6 @@
-"""Marks of dead letters: replayed, discarded, edited. They are records of a compacted topic beside the dead-letter topic.
+"""Marks of dead letters: replayed, discarded or edited. A compacted topic beside the dead-letter topic has the marks.
 
-A replay writes its records and their marks in one transaction, so that a letter is replayed once whatever dies.
+A replay writes its records and their marks in one transaction, so a letter is replayed once, even after a crash.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Marks", "marks_topic"]
 
 
 def marks_topic(dead_letters: str) -> str:
-    """The topic of the marks.
+    """The name of the topic with the marks of a dead-letter topic.
 
     >>> marks_topic("dead")
     'dead-desk'
@@ -26,12 +26,12 @@ def marks_topic(dead_letters: str) -> str:
 
 @dataclass
 class Marks:
-    """The state of each letter (replayed, discarded ...) by its id. Apply the topic's records in their order."""
+    """The marks of letters by id. Call `apply` for the records of the topic in their order."""
 
     by_letter: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
-        """Takes one record of the topic. Raises `StreamsError` for one that is no mark."""
+        """Takes one record of the topic. Raises `StreamsError` for a record that is not a mark."""
         try:
             letter = (key or b"").decode()
             if value is None:
@@ -40,15 +40,16 @@ class Marks:
                 self.by_letter[letter] = dict(json.loads(value))
         except (ValueError, TypeError) as error:
             raise StreamsError(
-                f"the topic of the desk has a record that is no mark: {key!r}: {error}"
+                f"the topic of the desk's marks has a record that is not a mark, with key {key!r}: {error}. "
+                "Only the desk may write to this topic"
             ) from error
 
     def state(self, letter: str) -> str:
-        """``open``, ``replayed`` or ``discarded``."""
+        """The state of a letter: ``open``, ``replayed`` or ``discarded``."""
         return str(self.by_letter.get(letter, {}).get("state", "open"))
 
     def marked(self, letter: str, state: str, now_ms: int, why: str = "") -> bytes:
-        """The mark after an action; an edit before it stays."""
+        """The new mark after a replay or a discard, as JSON. The mark keeps an earlier edit."""
         mark = dict(self.by_letter.get(letter, {}))
         mark |= {"state": state, "at": now_ms, "why": why}
         if state == "replayed":
@@ -56,13 +57,13 @@ class Marks:
         return self._note(letter, mark)
 
     def edited(self, letter: str, key: bytes | None, value: bytes | None, now_ms: int) -> bytes:
-        """The mark after an edit; the letter is open again."""
+        """The new mark after an edit, as JSON. The letter is open again."""
         mark = dict(self.by_letter.get(letter, {}))
         mark |= {"state": "open", "edited_at": now_ms, "key": _text(key), "value": _text(value)}
         return self._note(letter, mark)
 
     def edit_of(self, letter: str) -> tuple[bytes | None, bytes | None] | None:
-        """Key and value after an edit; None for a letter as it was."""
+        """The edited key and value; None for a letter without an edit."""
         mark = self.by_letter.get(letter, {})
         return (_bytes(mark["key"]), _bytes(mark["value"])) if "edited_at" in mark else None
 

@@ -1,4 +1,4 @@
-"""One record through the topology in the test driver: what would come out, and what would fail."""
+"""Runs one record through the topology in the test driver, without Kafka."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ class Trial:
     """The result of `try_record`."""
 
     outputs: tuple[OutputRecord, ...]
-    """Records for topics that are not internal, dead letters included."""
+    """Records for topics that are not internal, including dead letters."""
     drops: dict[tuple[str, str], int]
+    """The number of dropped records by operator (or store) and reason."""
     parked: tuple[ParkedStatus, ...]
+    """The operators with parked records."""
 
 
 def try_record(
@@ -34,10 +36,10 @@ def try_record(
     *,
     raises: bool = False,
 ) -> Trial:
-    """Runs one record through the topology, on empty state: joins and tables find no row.
+    """Runs one record through the topology. The stores are empty, so joins and tables find no row.
 
-    ``raises`` lets the exception of a user's function come out, whatever ``on_error`` and the handlers say. Raises
-    `StreamsError` as the worker would.
+    With ``raises``, an exception of a user's function is raised; ``on_error`` and the handlers have no effect.
+    Raises `StreamsError` like a worker.
     """
     if raises:
         topology = topology.without_answers()

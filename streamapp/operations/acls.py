@@ -1,4 +1,4 @@
-"""The rights that the workers of an application need on a cluster with an authorizer: these, and no more."""
+"""The rights (ACLs) that the workers of an application need on a cluster with an authorizer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ORDER = ("Read", "Write", "Create", "Delete")
 
 @dataclass(frozen=True, order=True)
 class Acl:
-    """One right. Each of Read, Write and Delete includes Describe, so that is never listed."""
+    """One right. Read, Write and Delete include Describe, so Describe is never listed."""
 
     resource: Resource
     name: str
@@ -26,7 +26,7 @@ class Acl:
     pattern: Literal["literal", "prefixed"] = "literal"
 
     def as_dict(self, principal: str) -> dict[str, str]:
-        """For JSON, with the principal that gets the right."""
+        """The right as a dict for JSON, with the principal that gets the right."""
         return {"principal": principal, "host": "*", "permission": "Allow", **asdict(self)}
 
 
@@ -39,11 +39,11 @@ def acls_of(
     writes: Collection[str] = (),
     consumers: Mapping[str, Collection[str]] | None = None,
 ) -> list[Acl]:
-    """The rights of a worker.
+    """The rights of a worker, sorted.
 
-    ``topics`` are those of the cluster, for sources that read by pattern. ``agents`` are Faust's, of which the topics they read are known;
-    ``tables`` the changelogs of Faust's tables; ``writes`` topics that code sends to by itself;
-    ``consumers`` the groups of `App.consume` with their topics.
+    ``topics`` are the topics of the cluster, for sources with a pattern. ``agents`` are Faust's agents, which know
+    the topics that they read. ``tables`` are the changelogs of Faust's tables. ``writes`` are the topics to which
+    agents or other code send. ``consumers`` are the groups of `App.consume` with their topics.
     """
     found = {*_of_topology(plan, topics)}
     found |= {Acl("topic", topic, "Read") for agent in agents for topic in agent.channel.topics}
@@ -56,7 +56,7 @@ def acls_of(
 
 def _of_topology(plan: Plan, topics: Collection[str]) -> Iterator[Acl]:
     yield Acl("group", plan.application_id, "Read")
-    # Each worker has an id of its own; under either guarantee offsets go out in a transaction.
+    # Each worker has its own transactional id. Workers commit offsets in transactions under both guarantees.
     yield Acl("transactional-id", f"{plan.application_id}-", "Write", "prefixed")
     patterns = [s.pattern for sub in plan.subtopologies for s in sub.sources if s.pattern]
     for topic in {*plan.source_topics, *(t for t in topics if any(p.fullmatch(t) for p in patterns))}:

@@ -1,4 +1,4 @@
-"""The one core of both producers: bytes from values, room in the buffer, the way to the brokers, the account."""
+"""`Core` is the common part of the blocking and the asyncio producer: serialization, buffer, channel and counts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["Core"]
 
 
 class Core:
-    """A producer without a face. Safe to use from several threads."""
+    """A producer without a public interface. Several threads may use a core at the same time."""
 
     def __init__(
         self, options: ProducerOptions, key_serde: Serde[Any] | None, value_serde: Serde[Any] | None
@@ -48,14 +48,14 @@ class Core:
         self._closed = False
 
     def open(self) -> None:
-        """Opens the clients and the local log; brokers are not waited for."""
+        """Opens the clients and the local log, without waiting for brokers."""
         options = self.options
         if self._channel is not None:
-            raise ConfigError(f"the producer {options.name} is open already; make another one")
+            raise ConfigError(f"the producer {options.name} was opened before: make a new producer")
         if not options.transactional:
             self._channel = IdempotentChannel(options, self._buffer, self._counts)
             return
-        # The sender opens its client in a thread of its own: wrong settings show here, and before the log is there.
+        # The sender opens its client in another thread. A test client finds wrong settings here, before the log exists.
         with opening(options.producer()):
             Producer(options.producer())
         name = f"{options.name}-{uuid.uuid4().hex[:12]}"
@@ -73,7 +73,7 @@ class Core:
         headers: Headers,
         partition: int | None,
     ) -> OutputRecord:
-        """The bytes of a record. Raises `SerializationError`, and `TypeError` for wrong headers or a wrong timestamp."""
+        """The serialized record. Raises `SerializationError`, or `TypeError` for wrong headers or timestamps."""
         serialize = self._bound.get(topic)
         if serialize is None:
             check_topic_name(topic, "the topic")
@@ -96,7 +96,10 @@ class Core:
         return Parcel(tuple(records), sum(map(record_bytes, records)))
 
     def reserve(self, parcel: Parcel) -> Future[None]:
-        """Room for a parcel, now or when there is some. Raises `BufferFull` where the producer was told to refuse."""
+        """Reserves room for a parcel; the future is done when the buffer has room.
+
+        Raises `BufferFull` if the buffer is full and ``when_full`` is "refuse".
+        """
         self._check_open()
         if self.options.when_full == "refuse":
             self.reserve_now(parcel)
@@ -106,21 +109,22 @@ class Core:
         return self._buffer.reserve(len(parcel.records), parcel.size)
 
     def reserve_now(self, parcel: Parcel) -> None:
-        """Room for a parcel without waiting. Raises `BufferFull`."""
+        """Reserves room for a parcel. Raises `BufferFull` if the buffer is full."""
         self._check_open()
         if not self._buffer.try_reserve(len(parcel.records), parcel.size):
             self._counts.refused(len(parcel.records))
             raise BufferFull(
-                f"the buffer of {self.options.name} is full: {self._buffer.records:,} records of {self._buffer.bytes:,} bytes "
-                "are on their way. The record was not taken; send more slowly, or wait"
+                f"the buffer of {self.options.name} is full: {self._buffer.records:,} records of "
+                f"{self._buffer.bytes:,} bytes are not confirmed yet. The record was not taken. Send more slowly, or "
+                "send the record again later"
             )
 
     def release(self, parcel: Parcel) -> None:
-        """Gives the room of a parcel back that is not put."""
+        """Gives back the room of a parcel that will not be sent."""
         self._buffer.release(len(parcel.records), parcel.size)
 
     def put(self, parcel: Parcel) -> None:
-        """Sends a parcel that has room."""
+        """Sends a parcel whose room is reserved."""
         channel = self._check_open()
         self._counts.accepted(len(parcel.records))
         channel.put(parcel)
@@ -129,11 +133,12 @@ class Core:
         """Raises `ConfigError` for a producer without transactions."""
         if not self.options.transactional:
             raise ConfigError(
-                f"the producer {self.options.name} was made without transactions: give it transactions=True (or spill_dir=...)"
+                f"the producer {self.options.name} was made without transactions: give it transactions=True, "
+                "or a spill_dir"
             )
 
     def settled(self, seconds: float | None) -> bool:
-        """Waits until every record is confirmed or failed."""
+        """Waits until every record is confirmed or failed; False if ``seconds`` pass first."""
         return self._counts.settled(seconds)
 
     def metrics(self) -> ProducerMetrics:
@@ -147,7 +152,7 @@ class Core:
         return exposition(described(self.metrics()), {"producer": self.options.name})
 
     def close(self, seconds: float) -> None:
-        """Stops after so many seconds at most. Raises `UnsentRecords`."""
+        """Stops the producer within ``seconds``. Raises `UnsentRecords` if records are not confirmed by then."""
         if self._channel is not None and not self._closed:
             self._closed = True
             self._channel.close(seconds)
@@ -155,6 +160,7 @@ class Core:
     def _check_open(self) -> Channel:
         if self._channel is None or self._closed:
             raise BrokerError(
-                f"the producer {self.options.name} is {'closed' if self._closed else 'not open'}: use it inside its with block"
+                f"the producer {self.options.name} is {'closed' if self._closed else 'not open'}: "
+                "use it inside its with block"
             )
         return self._channel

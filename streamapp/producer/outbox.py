@@ -1,4 +1,4 @@
-"""The outbox of a database: records that become true with the application's own transaction."""
+"""The transactional outbox: an application adds records to a table of its database, and a relay sends them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ class _Connection(Protocol):
 
 
 class Outbox(Generic[K, V]):
-    """Writes records into the outbox table of a database, from where an `OutboxRelay` sends them.
+    """Writes records into the outbox table of a database. An `OutboxRelay` sends the records.
 
-    A record is sent if the transaction that added the record commits, and never otherwise. Rows of one key are sent in the
-    order of their ids. That is the order of their transactions if each changes the key's own row first.
+    A record is sent if the transaction that added the record commits, and never otherwise. Rows of one key are sent
+    in the order of their ids. If each transaction first changes the row with this key in a table of the application,
+    the ids are in the order of the transactions.
 
     >>> import sqlite3, tempfile
     >>> from streamapp import JsonSerde, StringSerde
@@ -70,7 +71,10 @@ class Outbox(Generic[K, V]):
         headers: Headers = NO_HEADERS,
         partition: int | None = None,
     ) -> None:
-        """Adds a record in the transaction that the connection (or cursor) is in. Raises `SerializationError`."""
+        """Adds a record in the current transaction of the connection (or cursor). Raises `SerializationError`.
+
+        ``timestamp`` is in milliseconds since 1970 (default: now).
+        """
         connection.execute(
             *self.statement(
                 topic, key=key, value=value, timestamp=timestamp, headers=headers, partition=partition
@@ -87,7 +91,7 @@ class Outbox(Generic[K, V]):
         headers: Headers = NO_HEADERS,
         partition: int | None = None,
     ) -> tuple[str, tuple[Any, ...]]:
-        """The statement of `add` and its parameters, for asynchronous connections and other libraries."""
+        """The SQL statement of `add` and its parameters, for asynchronous connections and other libraries."""
         check_topic_name(topic, "the topic")
         check_headers(headers)
         of_key, of_value = self._key_serde.bind(topic, True), self._value_serde.bind(topic, False)

@@ -1,4 +1,4 @@
-"""A real schema registry on this machine: Apicurio Registry with Confluent's REST interface. No Docker, only Java."""
+"""A local schema registry for development: Apicurio Registry with Confluent's REST interface, without Docker."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _MARKER = "streamapp-registry.json"
 _LOCK = ".lock"
 _STOP_SECONDS = 15.0
 _PATH = "/apis/ccompat/v7"
-# The subjects lie in a file of the folder that the process runs in, written before an answer is given.
+# The subjects are in a file of the process's working folder. WRITE_DELAY=0: a change is on disk before its answer.
 _OPTIONS = (
     "-XX:TieredStopAtLevel=1",
     "-Xmx256m",
     "-DREGISTRY_DATASOURCE_URL=jdbc:h2:file:./subjects;WRITE_DELAY=0",
-    "-DENABLE_CCOMPAT_CANONICAL_HASH_MODE=true",  # white space makes no other schema
+    "-DENABLE_CCOMPAT_CANONICAL_HASH_MODE=true",  # schemas that differ in white space are equal
     "-Dquarkus.datasource.jdbc.initial-size=2",
     "-Dquarkus.datasource.jdbc.min-size=2",
     f"-Dquarkus.http.host={HOST}",
@@ -41,7 +41,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class RegistryStatus:
-    """``url`` is None if the registry was never started; ``pid`` is None when it does not run."""
+    """The state of a registry. ``url`` is None before the first start; ``pid`` is None unless the registry runs."""
 
     data_dir: Path
     url: str | None
@@ -49,14 +49,15 @@ class RegistryStatus:
 
 
 class LocalRegistry:
-    """A schema registry that keeps its subjects in ``data_dir``, whichever way it ends.
+    """A schema registry that keeps its subjects in ``data_dir``, also after a crash.
 
-    Port 0 takes a free port. A new registry checks changes as Confluent's does (``BACKWARD``).
+    Port 0 takes a free port. A new registry has the compatibility ``BACKWARD``, like Confluent's. ``start_timeout``
+    is in seconds.
 
         with LocalRegistry("data/registry", port=0) as registry:
             print(registry.url)
 
-    Anything that keeps the registry from running raises `BrokerError` with the way out.
+    A failed start raises `BrokerError`, which says what to do.
     """
 
     def __init__(
@@ -89,19 +90,22 @@ class LocalRegistry:
         return f"http://{HOST}:{port}{_PATH}"
 
     def status(self) -> RegistryStatus:
-        """Return if the registry runs, also when another process started it."""
+        """The state of the registry, also if another process started the registry."""
         return RegistryStatus(self.data_dir, self.url if self._port() else None, self._process.pid)
 
     def start(self, *, detached: bool = False) -> None:
-        """Start the registry and return when it answers.
+        """Start the registry, and wait until it answers.
 
-        It ends with this Python process, however that ends; with ``detached`` it runs on until `stop`.
+        The registry ends with this Python process, even if the process is killed. With ``detached``, the registry
+        runs until `stop`.
         """
         java = find_java("The schema registry")
         jars = registry_jars(java)
         with self._lock():
             if self._process.pid is not None:
-                raise BrokerError(f"A registry in {self.data_dir} runs already at {self.url}.")
+                raise BrokerError(
+                    f"A registry in {self.data_dir} runs already at {self.url}: use this registry, or stop it first."
+                )
             before = self._marker()
             port = self._wanted_port or before.get("port") or free_port(())
             check_port(port, "registry", "--registry-port", "STREAMAPP_SCHEMA_REGISTRY_URL")
@@ -120,13 +124,13 @@ class LocalRegistry:
                 raise
 
     def stop(self) -> None:
-        """Stop the registry, whichever process started it; one that does not stop is killed."""
+        """Stop the registry, also if another process started it. A registry that does not stop in time is killed."""
         self._process.signal(SIGTERM)
         if not self._process.wait(_STOP_SECONDS):
             self.kill()
 
     def kill(self) -> None:
-        """End the registry at once, as a power cut would (SIGKILL)."""
+        """Kill the registry (SIGKILL)."""
         self._process.signal(SIGKILL)
         self._process.wait(_STOP_SECONDS)
 
@@ -164,26 +168,28 @@ class LocalRegistry:
             return {}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise BrokerError(
-                f"{path} cannot be read ({error!r}): delete it, or name another folder."
+                f"{path} cannot be read ({error!r}): delete this file, or use another data folder."
             ) from error
 
     def _write_marker(self, port: int, *, ready: bool) -> None:
-        """``ready``: the registry checks changes as Confluent's does, so a later start leaves its settings alone."""
+        """Writes the marker file. ``ready``: the compatibility is set, so a later start does not set it again."""
         write_atomically(self.data_dir / _MARKER, json.dumps({"port": port, "ready": ready}) + "\n")
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """Holds the folder while a process starts the registry."""
+        """Locks the folder while this process starts the registry."""
         try:
             self.data_dir.mkdir(parents=True, exist_ok=True)
             file = (self.data_dir / _LOCK).open("w")
         except OSError as error:
-            raise BrokerError(f"{self.data_dir} cannot be used as a data folder: {error}.") from error
+            raise BrokerError(
+                f"{self.data_dir} cannot be used as a data folder: {error}. Choose another folder."
+            ) from error
         with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise BrokerError(
-                    f"Another process is starting the registry in {self.data_dir}: wait for it, or end it."
+                    f"Another process is starting the registry in {self.data_dir}: wait, or end that process."
                 ) from None
             yield

@@ -1,4 +1,4 @@
-"""Schema ids from a registry with Confluent's REST interface (Confluent's own, Apicurio Registry, Karapace ...)."""
+"""The client of a schema registry with Confluent's REST interface (Confluent's own, Apicurio Registry, Karapace)."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _NO_SUBJECT, _NO_VERSION, _NO_SCHEMA = 40401, 40402, 40403
 _UNKNOWN_SECONDS = 10.0
-"""The time for which an id without schema is not asked for again."""
+"""The time for which the client does not ask again for an unknown id."""
 _ASKED_AGAIN_SECONDS = 0.5
-"""A follower of the registry may learn of a new id a moment later."""
+"""The wait before the second request for an unknown id: a follower of the registry may get a new id later."""
 _MOST_ASKED_AGAIN = 5
-"""More unknown ids at a time are no followers that lag behind, but bytes that are no ids."""
+"""The number of unknown ids from which on the client asks only once: the bytes of the records are no ids then."""
 _MOST_UNKNOWN = 1_000
 _MOST_REFERENCES = 1_000
 
 
 class ConfluentSchemaRegistry:
-    """A client of a schema registry. Each id and schema is asked for once in the life of a process.
+    """A client of a schema registry. A process asks for each id and each schema once.
 
-    Without ``url`` the environment decides (``STREAMAPP_SCHEMA_REGISTRY_URL`` ...). ``settings`` are the fields of
-    `RegistrySettings`: ``basic_auth_user_info``, ``bearer_auth_token``, ``ssl_ca_location``,
-    ``auto_register_schemas`` ... With ``cache`` (a folder) a process that starts while the registry is away goes on
-    with the answers of earlier processes.
+    The default of ``url`` is the variable ``STREAMAPP_SCHEMA_REGISTRY_URL``. ``settings`` are the fields of
+    `RegistrySettings`, such as ``basic_auth_user_info``, ``ssl_ca_location`` and ``auto_register_schemas``.
+    ``cache`` is a folder that keeps answers. A process that starts without a registry goes on with these answers.
 
-    A registry that does not answer is asked again for ``patience_ms``, then `SchemaRegistryError` is raised.
+    If the registry does not answer, requests are repeated for ``patience_ms``. Then they raise
+    `SchemaRegistryError`.
 
     >>> ConfluentSchemaRegistry("http://registry:8081", basic_auth_user_info="ada:lovelace")
     ConfluentSchemaRegistry('http://registry:8081')
@@ -67,7 +67,7 @@ class ConfluentSchemaRegistry:
             found = RegistrySettings.from_env(url=url, **settings)
             if found is None:
                 raise ConfigError(
-                    "the schema registry has no address: give it one, or set STREAMAPP_SCHEMA_REGISTRY_URL"
+                    "the schema registry has no address: give its url, or set STREAMAPP_SCHEMA_REGISTRY_URL"
                 )
             client = RestClient(found)
         self.client: RestClient = client
@@ -84,7 +84,10 @@ class ConfluentSchemaRegistry:
     def id_of(
         self, subject: str, schema: Schema, format: SchemaFormat = "AVRO", references: References = ()
     ) -> int:
-        """The id of a schema under a subject; a new schema is registered, unless ``auto_register_schemas`` is off."""
+        """The id of a schema under a subject. A new schema is registered, unless ``auto_register_schemas`` is False.
+
+        Raises `SchemaRegistryError` if the registry refuses the schema or does not answer.
+        """
         text = schema_text(schema, format)
         key = (subject, format, text, plain_references(references))
         known = self._ids.get(key)
@@ -99,9 +102,9 @@ class ConfluentSchemaRegistry:
     def guid_of(
         self, subject: str, schema: Schema, format: SchemaFormat = "AVRO", references: References = ()
     ) -> UUID:
-        """The GUID of a schema under a subject, which is registered as `id_of` does.
+        """The GUID of a schema under a subject. A new schema is registered, as by `id_of`.
 
-        Raises `SchemaRegistryError` where the registry gives no GUIDs (Confluent's does since 8.0).
+        Raises `SchemaRegistryError` if the registry has no GUIDs (Confluent's has them since 8.0).
         """
         text = schema_text(schema, format)
         key = (subject, format, text, plain_references(references))
@@ -117,16 +120,16 @@ class ConfluentSchemaRegistry:
     def register(
         self, subject: str, schema: Schema, format: SchemaFormat = "AVRO", references: References = ()
     ) -> int:
-        """The id of a schema, which is registered if it is new, whatever ``auto_register_schemas`` says."""
+        """The id of a schema. A new schema is registered, even if ``auto_register_schemas`` is False."""
         text = schema_text(schema, format)
         return int(self._found("id", subject, text, format, references, patient=True, register=True))
 
     def schema_of(self, schema_id: int, format: SchemaFormat = "AVRO") -> Schema:
-        """The schema with that id, references resolved (Avro); `SerializationError` if there is none."""
+        """The schema with an id, with references inserted (Avro). Raises `SerializationError` for an unknown id."""
         return self._schema(schema_id, path_of("schemas", "ids", schema_id), format)
 
     def schema_of_guid(self, guid: UUID, format: SchemaFormat = "AVRO") -> Schema:
-        """The schema with that GUID, references resolved (Avro); `SerializationError` if there is none."""
+        """The schema with a GUID, with references inserted (Avro). Raises `SerializationError` for an unknown GUID."""
         return self._schema(guid, path_of("schemas", "guids", str(guid)), format)
 
     def _schema(self, number: int | UUID, path: str, format: SchemaFormat) -> Schema:
@@ -136,12 +139,13 @@ class ConfluentSchemaRegistry:
                 known = self._schemas[number] = self._asked(number, path)
         if known[0] != format:
             raise SerializationError(
-                f"the schema with {_shown(number)} is {known[0]}, not {format}: does another serde write this topic?"
+                f"the schema with {_shown(number)} is {known[0]}, not {format}: read this topic with the serde of its "
+                "writer"
             )
         return known[1]
 
     def version_of(self, subject: str, version: int | Literal["latest"] = "latest") -> SchemaVersion:
-        """A version of a subject; `SchemaRegistryError` if there is none."""
+        """A version of a subject. Raises `SchemaRegistryError` if the subject does not have the version."""
         path = path_of("subjects", subject, "versions", version)
         found = self._answered(
             f"version {version} of {subject}", lambda patient: self._described(subject, path, patient)
@@ -170,7 +174,7 @@ class ConfluentSchemaRegistry:
         return f"ConfluentSchemaRegistry({self.settings.url!r})"
 
     def _answered(self, question: str, ask: Any) -> Any:
-        """The registry's answer; while nobody answers, the one that an earlier process got."""
+        """The registry's answer. While the registry is away, the answer comes from the cache."""
         kept = None if self._known is None else self._known.read(question)
         try:
             answer = ask(kept is None)
@@ -184,7 +188,7 @@ class ConfluentSchemaRegistry:
         return answer
 
     def _told(self, what: str, subject: str, text: str, format: SchemaFormat, references: References) -> Any:
-        """The registry's answer about a schema: its ``id``, ``guid`` or ``version`` under the subject."""
+        """The ``id``, ``guid`` or ``version`` of a schema under a subject, from the registry or the cache."""
         behind = f" with {plain_references(references)}" if references else ""
         question = f"{what} of {format} {text} under {subject}{behind}"
         return self._answered(
@@ -201,7 +205,7 @@ class ConfluentSchemaRegistry:
         patient: bool,
         register: bool | None = None,
     ) -> Any:
-        """One field of the schema's version. The registry is asked to look before it is asked to register."""
+        """One field of the schema's version. The client looks the schema up before it registers the schema."""
         normal = "?normalize=true" if self.settings.normalize_schemas else ""
         others = [
             {
@@ -221,29 +225,30 @@ class ConfluentSchemaRegistry:
                     raise
                 if not (self.settings.auto_register_schemas if register is None else register):
                     raise SchemaRegistryError(
-                        f"{subject} has no version with the schema that this application writes, and auto.register.schemas "
-                        f"is off: register it first (streamapp schema register). {self._difference(subject, text, format)}"
+                        f"{subject} has no version with the schema that this application writes, and "
+                        "auto.register.schemas is off: register the schema first (streamapp schema register). "
+                        f"{self._difference(subject, text, format)}"
                     ) from refusal
             answer = self.client.ask("POST", f"{path}/versions{normal}", body, patient=patient)
-            if what not in answer:  # registries tell the id alone
+            if what not in answer:  # the answer to a registration may have only the id
                 answer = self.client.ask("POST", path + normal, body, patient=patient)
             return field_of(answer, what)
         except RegistryRefusal as refusal:
             if refusal.status == 409:
                 raise SchemaRegistryError(
-                    f"the schema registry refuses the new schema of {subject}: it is not compatible with the versions "
-                    f"before ({refusal.said}). {self._difference(subject, text, format)}"
+                    f"the schema registry refuses the new schema of {subject}, which is not compatible with earlier "
+                    f"versions ({refusal.said}). {self._difference(subject, text, format)}"
                 ) from refusal
             if refusal.status == 422:
                 raise SchemaRegistryError(
-                    f"the schema registry takes the schema of {subject} for invalid ({refusal.said}): {text[:500]}"
+                    f"the schema registry refuses the schema of {subject} as invalid ({refusal.said}): {text[:500]}"
                 ) from refusal
             raise
 
     def _version(
         self, reference: SchemaReference, format: SchemaFormat, patient: bool, register: bool | None
     ) -> int:
-        """The version under which the registry has a schema that another one refers to."""
+        """The registry's version of a schema to which another schema refers."""
         text = schema_text(reference.schema, format)
         key = (reference.subject, format, text, plain_references(reference.references))
         known = self._versions.get(key)
@@ -256,7 +261,7 @@ class ConfluentSchemaRegistry:
         return known
 
     def _difference(self, subject: str, text: str, format: SchemaFormat) -> str:
-        """The latest version beside the schema that is refused."""
+        """A sentence about the difference between the latest version and a refused schema."""
         try:
             latest = self.version_of(subject)
         except SchemaRegistryError:
@@ -276,7 +281,7 @@ class ConfluentSchemaRegistry:
                 )
                 return read_schema(found, self._referenced)
             except (RegistryRefusal, ForeignAnswer) as refusal:
-                # A registry without GUIDs has no such path: no fault of the registry, but of a record that has one.
+                # A registry without GUIDs does not have the path of GUIDs. Then the record is wrong, not the registry.
                 if refusal.status != 404 or (isinstance(refusal, ForeignAnswer) and isinstance(number, int)):
                     raise
                 if again:
@@ -295,7 +300,7 @@ class ConfluentSchemaRegistry:
             raise
 
     def _referenced(self, references: list[Any]) -> dict[str, Schema]:
-        """Name -> definition of everything that a schema refers to, directly or not."""
+        """Name -> definition of all schemas to which a schema refers, directly or indirectly."""
         whole: dict[str, Schema] = {}
         waiting = list(references)
         while waiting:
@@ -303,7 +308,9 @@ class ConfluentSchemaRegistry:
             if each["name"] in whole:
                 continue
             if len(whole) == _MOST_REFERENCES:
-                raise SerializationError(f"a schema refers to more than {_MOST_REFERENCES} others")
+                raise SerializationError(
+                    f"a schema refers to more than {_MOST_REFERENCES} other schemas: reduce its references"
+                )
             path = path_of("subjects", each["subject"], "versions", each["version"])
             found = self._answered(
                 f"version {each['version']} of {each['subject']}",

@@ -1,4 +1,4 @@
-"""The decision for all clients and commands: the cluster and the schema registry of an application, and the access to both.
+"""Decides for all clients and commands which cluster and schema registry an application uses, with their credentials.
 
 An argument comes first, then the configuration, then the environment, then the local broker.
 """
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 __all__ = ["client_of", "connected", "faust_of", "faust_servers", "registry_of", "settings_of"]
 
 _NAMES = {each.name.replace("_", "."): each.name for each in fields(KafkaSettings)}
-"""librdkafka's name of each setting that both kinds of clients have."""
+"""librdkafka's names of the settings that all clients have, with the fields of `KafkaSettings`."""
 _FAUST_ADDRESSES = {
     "broker": "BROKER_URL",
     "broker_consumer": "BROKER_CONSUMER_URL",
     "broker_producer": "BROKER_PRODUCER_URL",
 }
-"""Faust's settings that name brokers, with their variables, which Faust prefers to arguments."""
+"""Faust's settings that name brokers, with their variables. Faust prefers a variable to an argument."""
 _SCHEMAS = ".schemas"
 """The folder of schemas in the state folder."""
 _PORT = 9092
@@ -41,8 +41,8 @@ _PORT = 9092
 def connected(config: StreamsConfig, environ: Mapping[str, str] | None = None) -> StreamsConfig:
     """The configuration with all open settings decided: address, protocol and credentials of the cluster.
 
-    The variables are those of `KafkaSettings.from_env`. The result can be sent to other machines, where the environment
-    says something else. Raises `ConfigError` for what cannot work together.
+    The variables are those of `KafkaSettings.from_env`. Other machines can use the result, because the result does not
+    depend on their environment. Raises `ConfigError` for settings that contradict each other.
 
     >>> connected(StreamsConfig("flights"), {"STREAMAPP_BOOTSTRAP_SERVERS": "kafka:9092"}).bootstrap_servers
     'kafka:9092'
@@ -52,7 +52,7 @@ def connected(config: StreamsConfig, environ: Mapping[str, str] | None = None) -
     environ = os.environ if environ is None else environ
     config = _with_registry(config, environ)
     properties = dict(config.client_properties)
-    if "sasl.mechanisms" in properties:  # librdkafka has two names for it
+    if "sasl.mechanisms" in properties:  # librdkafka has two names for this setting
         properties["sasl.mechanism"] = properties.pop("sasl.mechanisms")
     if _only_librdkafka(properties):
         environ = {name: value for name, value in environ.items() if name == "STREAMAPP_BOOTSTRAP_SERVERS"}
@@ -66,9 +66,9 @@ def connected(config: StreamsConfig, environ: Mapping[str, str] | None = None) -
 
 
 def registry_of(config: StreamsConfig) -> ConfluentSchemaRegistry | None:
-    """The registry of the application's serdes; None: they have none with a server.
+    """The registry of the application's serdes; None if the configuration names no registry.
 
-    A restart of the application needs no registry for schemas that it has seen: the state folder keeps them.
+    A restart of the application needs no registry for known schemas: the state folder keeps them.
     """
     if config.schema_registry_url is None:
         return None
@@ -83,8 +83,8 @@ def _with_registry(config: StreamsConfig, environ: Mapping[str, str]) -> Streams
     if settings is None:
         if given:
             raise ConfigError(
-                f"schema_registry_properties has {', '.join(config.schema_registry_properties)}, but no registry is named: "
-                "set schema_registry_url"
+                f"schema_registry_properties has {', '.join(config.schema_registry_properties)}, but no registry is "
+                "named: set schema_registry_url"
             )
         return config
     config = config.replace(
@@ -97,7 +97,7 @@ def _with_registry(config: StreamsConfig, environ: Mapping[str, str]) -> Streams
 
 
 def client_of(config: StreamsConfig) -> dict[str, Any]:
-    """librdkafka's settings for the application's cluster; a new dict that may be added to."""
+    """librdkafka's settings for the application's cluster, as a new dict, which the caller may change."""
     config = connected(config)
     return {
         "bootstrap.servers": config.bootstrap_servers,
@@ -107,23 +107,24 @@ def client_of(config: StreamsConfig) -> dict[str, Any]:
 
 
 def settings_of(config: StreamsConfig) -> KafkaSettings:
-    """The application's cluster for clients that are not librdkafka's."""
+    """The settings of the application's cluster for clients other than librdkafka's.
+
+    Raises `ConfigError` if the configuration has TLS or SASL settings that only librdkafka has.
+    """
     config = connected(config)
     if _only_librdkafka(config.client_properties):
         raise ConfigError(
-            "client_properties secures librdkafka's clients in a way that others do not have: "
-            f"{_shown(config)}. Use SSL, or SASL with {', '.join(KafkaSettings.MECHANISMS)}, and certificates and keys "
-            "in files"
+            f"client_properties has security settings that only librdkafka's clients have: {_shown(config)}. "
+            f"Use SSL, or SASL with {', '.join(KafkaSettings.MECHANISMS)}, and certificates and keys in files"
         )
     given = {ours: config.client_properties.get(theirs) for theirs, ours in _NAMES.items()}
     return KafkaSettings.from_env({}, **given | {"bootstrap_servers": config.bootstrap_servers})
 
 
 def faust_of(config: StreamsConfig, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Faust's settings ``broker`` and ``broker_credentials`` for a configuration that is `connected`.
+    """Faust's settings ``broker`` and ``broker_credentials`` for a configuration from `connected`.
 
-    ``given`` are the settings of Faust that the application was given. Raises `ConfigError` where they say something
-    else.
+    ``given`` has the user's settings for Faust. Raises `ConfigError` if one of them contradicts the configuration.
     """
     prefix = given.get("env_prefix") or ""
     for name, variable in _FAUST_ADDRESSES.items():
@@ -131,14 +132,17 @@ def faust_of(config: StreamsConfig, given: Mapping[str, Any]) -> dict[str, Any]:
             if value is not None and _hosts(faust_servers(value, said)) != _hosts(config.bootstrap_servers):
                 raise ConfigError(
                     f"{said} names {without_user(str(value))}, but bootstrap_servers is {config.bootstrap_servers}: "
-                    "records would go to one cluster and the group to another. Say the address once, as bootstrap_servers"
+                    "records would go to one cluster and the group to another. "
+                    "Say the address once, as bootstrap_servers"
                 )
     broker = [f"kafka://{address}" for address in str(config.bootstrap_servers).split(",")]
     return {"broker": broker, "broker_credentials": _credentials(config, given)}
 
 
 def faust_servers(broker: Any, name: str = "broker") -> str:
-    """``bootstrap_servers`` of Faust's ``broker=``: a URL, several in a list, or joined by semicolons.
+    """Faust's ``broker=`` as ``bootstrap_servers``: a URL, a list of URLs, or URLs joined by semicolons or commas.
+
+    Raises `ConfigError` for a URL of another scheme than ``kafka`` or ``aiokafka``; ``name`` is its setting.
 
     >>> faust_servers("kafka://kafka-1:9092;kafka-2")
     'kafka-1:9092,kafka-2:9092'
@@ -162,22 +166,22 @@ def _credentials(config: StreamsConfig, given: Mapping[str, Any]) -> Credentials
     if own is not None:
         if own.protocol.value != protocol:
             raise ConfigError(
-                f"Faust's client would use {own.protocol.value} (broker_credentials or ssl_context), and the clients that "
-                f"carry records {protocol}. Say it once, as client_properties or STREAMAPP_SECURITY_PROTOCOL ...: Faust's "
-                "client follows"
+                f"Faust's client would use {own.protocol.value} (broker_credentials or ssl_context), and the clients "
+                f"that carry records {protocol}. Say it once: set client_properties or STREAMAPP_SECURITY_PROTOCOL and "
+                "the others. Faust's client takes the same settings"
             )
         return own
     if _only_librdkafka(config.client_properties):
         raise ConfigError(
-            "client_properties secures the clients that carry records in a way that Faust's client cannot follow by "
-            f"itself ({_shown(config)}): give the same as broker_credentials=... too"
+            f"client_properties has security settings that Faust's client does not have ({_shown(config)}): "
+            "give Faust the same credentials as broker_credentials=..."
         )
     credentials: CredentialsT | None = settings_of(config).faust()["broker_credentials"]
     return credentials
 
 
 def _only_librdkafka(properties: Mapping[str, Any]) -> bool:
-    """True for TLS and SASL by settings that no other client has: keys as text, GSSAPI, tokens of other kinds."""
+    """True for TLS and SASL settings that only librdkafka has: keys as text, GSSAPI, tokens not from OIDC."""
     mechanism = str(properties.get("sasl.mechanism", "PLAIN")).upper()
     return mechanism not in KafkaSettings.MECHANISMS or any(
         name.startswith(("ssl.", "sasl.", "enable.sasl.", "enable.ssl."))

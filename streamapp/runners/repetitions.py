@@ -1,4 +1,4 @@
-"""Keeps a log readable in which the same is said many times a second."""
+"""Keeps a log readable that gets the same message many times a second."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _SECONDS = 30.0
 _MOST = 1_000
 _NUMBERS = re.compile(r"\d+")
 _DROPS = ("streamapp.engine.failures", "streamapp.runners.worker.producer")
-"""Who logs records that an exception handler said to go on without."""
+"""The loggers of records that an exception handler drops."""
 
 
 class Repetitions(logging.Filter):
-    """Lets a warning or error through once in ``seconds``, and says with the next one how many were left out.
+    """Lets a warning or error through once in ``seconds``; the next one in the log says how many are left out.
 
-    Messages that differ only in their numbers (ports, milliseconds, the number of a client) are the same one, and so are
-    those that say of themselves that they are: with the same ``extra={"kind": ...}``.
+    Messages count as the same if they have the same ``extra={"kind": ...}``. Without ``kind``, messages count as the
+    same if they differ only in numbers (ports, milliseconds, the number of a client).
     """
 
     def __init__(self, seconds: float = _SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
@@ -29,7 +29,7 @@ class Repetitions(logging.Filter):
         self._seconds = seconds
         self._clock = clock
         self._said: dict[str, tuple[float, int]] = {}
-        """Message -> (when it was said, how often it was left out since)."""
+        """Message -> (the time of its last line in the log, how often the message is left out after that line)."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING:
@@ -50,7 +50,7 @@ class Repetitions(logging.Filter):
 
 @cache
 def quieten_drops() -> None:
-    """Has the dropped records of this process pass through one `Repetitions`: there may be as many as records."""
+    """Adds one `Repetitions` to the loggers of dropped records: a fault may drop every record."""
     repetitions = Repetitions()
     for name in _DROPS:
         logging.getLogger(name).addFilter(repetitions)

@@ -1,7 +1,8 @@
-"""Asking the other workers: one hop, with a time-out, never in a cycle.
+"""Requests to other workers: one hop, with a time-out, never in a cycle.
 
-A question to another worker names the partitions that it is about (``partitions=1,3``), in its URL, where no proxy takes it away and
-anybody may write it. A worker answers such a question from its own partitions or refuses, and never asks on.
+A request to another worker names partitions in its URL (``partitions=1,3``). A worker answers such a request from its
+own partitions, or refuses the request, and never asks a third worker. Proxies keep the parameter, and any client may
+use it.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ __all__ = ["LocalResolver", "Peers", "local_name", "open_session"]
 _PASSED_ON = ("X-Request-Id", "Traceparent")
 _LOGIN = ("Authorization", "Cookie")
 _MOST_BYTES = 256 * 2**20
-"""Of an answer of another worker; a page of 4 MiB with one entry more is far below."""
+"""The largest answer of another worker. Pages of 4 MiB are far below, even if one entry is larger."""
 
 
 class LocalResolver(aiohttp.ThreadedResolver):
-    """Finds workers of this machine that listen on loopback only (``<host>.localhost``), which not every system knows.
+    """Resolves ``<host>.localhost``, the name of a worker that listens on loopback only; some systems cannot.
 
-    That name is unique, so a worker of another machine is not taken for one of this machine.
+    The name contains the machine's host name. A worker of another machine is therefore not mistaken for a local one.
     """
 
     async def resolve(
@@ -41,26 +42,26 @@ class LocalResolver(aiohttp.ThreadedResolver):
         if host.endswith(".localhost"):
             if host != local_name():
                 raise OSError(
-                    f"{host} listens on its own machine only: set web_bind there, with users (docs/security.md)"
+                    f"{host} listens on its own machine only: set web_bind and users there (docs/security.md)"
                 )
             host = "127.0.0.1"
         return await super().resolve(host, port, family)
 
 
 def local_name() -> str:
-    """The name of a worker that only its own machine can ask."""
+    """The host name that a worker on loopback tells other workers; only its own machine can ask it."""
     return f"{socket.gethostname().lower()}.localhost"
 
 
 def open_session() -> aiohttp.ClientSession:
-    """Faust's HTTP client (``app.http_client``), which finds the workers of this machine, too."""
+    """The session of Faust's HTTP client (``app.http_client``), which finds workers on loopback, too."""
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=LocalResolver()))
 
 
 class Peers:
-    """HTTP client for the views of other workers. ``timeout`` is in seconds, for a whole answer.
+    """An HTTP client for the views of other workers. ``timeout`` is in seconds, for a whole answer.
 
-    With ``signatures`` questions are signed for the caller of the request. The caller's password or token stays here.
+    With ``signatures``, requests are signed in the name of the caller. The caller's password or token is not sent on.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Peers:
         self._session: aiohttp.ClientSession | None = None
 
     async def run(self, _app: web.Application) -> AsyncIterator[None]:
-        """For ``web.Application.cleanup_ctx``."""
+        """Keeps the session open while the web server is up; for ``web.Application.cleanup_ctx``."""
         connector = aiohttp.TCPConnector(resolver=LocalResolver(), ssl=self._tls())
         async with aiohttp.ClientSession(timeout=self._timeout, connector=connector) as self._session:
             yield
@@ -83,9 +84,9 @@ class Peers:
     async def ask(
         self, worker: str, request: web.Request, partitions: Iterable[int]
     ) -> tuple[int, dict[str, Any]]:
-        """Status and JSON of another worker's answer to the same request about some partitions; raises `Unavailable`.
+        """Sends the request on to another worker, for some partitions; returns the status and the JSON of the answer.
 
-        200 and 404 are answers; anything else means that the worker cannot say.
+        The status is 200 or 404. Raises `Unavailable` for any other status, and if the worker does not answer.
         """
         assert self._session is not None, "the web application has not been started"
         listed = ",".join(map(str, sorted(partitions)))
@@ -100,19 +101,19 @@ class Peers:
         except (TimeoutError, aiohttp.ClientError, ValueError) as error:
             why = str(error) or f"no answer within {self._timeout.total:g} s"
             raise Unavailable(
-                f"partition {listed} is held by {worker}, which cannot be reached: {why}",
+                f"partition {listed} is on {worker}, which cannot be reached: {why}",
                 retry_after=2,
                 **where,
             ) from error
         if response.status not in (200, 404) or not isinstance(body, dict):
             reason = body.get("error") if isinstance(body, dict) else None
             wait = body.get("retry_after", 2) if isinstance(body, dict) else 2
-            message = f"partition {listed} is held by {worker}, which answered {response.status}: {reason}"
+            message = f"partition {listed} is on {worker}, which answered {response.status}: {reason}"
             raise Unavailable(message, retry_after=wait, **where)
         return response.status, body
 
     async def post(self, worker: str, request: web.Request, path: str) -> None:
-        """Sends a request without a body to another worker; raises `Unavailable` unless the answer is 200."""
+        """Sends a POST without a body to another worker. Raises `Unavailable` unless the status is 200."""
         assert self._session is not None, "the web application has not been started"
         url = URL(worker.rstrip("/") + path, encoded=True)
         headers = self._headers(request, "POST", worker, url)
@@ -135,7 +136,7 @@ class Peers:
 
 
 async def _json(response: aiohttp.ClientResponse) -> Any:
-    """Raises `ValueError` for what is no JSON, or too much."""
+    """The JSON of an answer. Raises `ValueError` if the answer is not JSON, or too large."""
     data = bytearray()
     async for chunk in response.content.iter_any():
         data += chunk

@@ -16,32 +16,32 @@ __all__ = ["KEEP_ALIVE_SECONDS", "LimitedRunner", "most_connections"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 HEAD_SECONDS = 10.0
-"""The longest time for the head of a request, from the connection's start or the head's first byte."""
+"""The longest time for the head of a request, from the start of the connection or the first byte of the head."""
 KEEP_ALIVE_SECONDS = 75.0
-"""The longest wait of a connection for its next request: longer than load balancers keep connections (60 s)."""
+"""The longest wait of a connection for its next request. Load balancers close idle connections earlier (60 s)."""
 BODY_SECONDS = 20.0
 """The longest time for the body of a request, of at most 1 MiB."""
 BUSY_SECONDS = 15.0
-"""A time longer than an answer takes. When connections run out, connections with a longer answer are closed, too."""
+"""More time than an answer needs. At the limit, a connection whose request began earlier may be closed, too."""
 TAKE_SECONDS = 60.0
-"""The longest time that a client may take for an answer, once more of it waits than the system's buffers hold."""
+"""The longest time for which an answer may exceed the system's buffers, because its client reads slowly."""
 MOST_UNSENT = 64 * 2**20
-"""Bytes of answers that clients have not taken, in all. Beyond it the connection that waits for longest is closed."""
+"""The most bytes of all answers that clients have not read. Above, the connections that wait longest are closed."""
 _LEFT = "Connection lost"
-"""aiohttp's words for a client that is gone while its body is read."""
+"""aiohttp's message for a client that disconnects while its body is read."""
 _LOG_SECONDS = 60.0
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 def most_connections() -> int:
-    """A quarter of the file handles that the process may have: the rest is for brokers and the state; 1,024 at most."""
+    """The default limit: a quarter of the process's file handles, at most 1,024. Brokers and stores need the others."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1_024 if soft == resource.RLIM_INFINITY else max(16, min(1_024, soft // 4))
 
 
 def _server_logger() -> logging.Logger:
-    """Logs failures of the server with their traceback, and no mistakes of clients: anybody could fill the log."""
+    """A logger of the server's failures. Errors of clients are left out, because any client could fill the log."""
     made = logger.getChild("server")
     made.addFilter(_is_no_clients_fault)
     return made
@@ -56,8 +56,8 @@ def _is_no_clients_fault(record: logging.LogRecord) -> bool:
 class LimitedRunner(web.AppRunner):
     """Serves an application with at most ``most`` connections.
 
-    When there are more, the one that has waited longest without a request is closed, so that a new one, such as a
-    readiness probe, is always served. Only if all are being answered is the new one closed.
+    At the limit, a new connection closes the connection that has waited longest without a request. A readiness probe
+    is therefore always served. If all connections are busy with requests, the new connection is closed.
     """
 
     def __init__(self, app: web.Application, *, most: int | None = None, **kwargs: Any) -> None:
@@ -65,7 +65,7 @@ class LimitedRunner(web.AppRunner):
         most = most_connections() if most is None else most
         self._connections = Connections(most)
         self.backlog: int = max(32, min(128, most // 2))
-        """Sites read this: asyncio accepts so many connections, some times over, before telling of the first."""
+        """The backlog of the sites. asyncio accepts up to this number of connections before it reports the first."""
 
     async def setup(self) -> None:
         await super().setup()
@@ -75,12 +75,12 @@ class LimitedRunner(web.AppRunner):
 
     @property
     def server(self) -> Any:
-        """The handler that sites call for each connection."""
+        """The factory that sites call for each connection."""
         return None if self._server is None else self._connections
 
 
 class Connections:
-    """The connections of a server. Connections that were quiet for longest come first."""
+    """The connections of a server. Connections without activity for the longest time come first."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -92,7 +92,7 @@ class Connections:
         return _Connection(self, self.make_handler())
 
     def watching(self, handler: Handler) -> Handler:
-        """The handler of all requests, whose beginnings and ends are noted."""
+        """Wraps the handler of all requests, and tells connections when a request begins and ends."""
 
         async def watched(request: web.BaseRequest) -> web.StreamResponse:
             connection = None if request.transport is None else self._open.get(request.transport)
@@ -104,7 +104,7 @@ class Connections:
                         BODY_SECONDS, connection.close_unless_read, request
                     )
             try:
-                if not request.headers.get("Expect", "").isascii():  # which aiohttp fails to refuse
+                if not request.headers.get("Expect", "").isascii():  # aiohttp does not refuse such a header
                     raise web.HTTPExpectationFailed
                 return await handler(request)
             finally:
@@ -116,7 +116,7 @@ class Connections:
         return watched
 
     def add(self, connection: _Connection) -> bool:
-        """False: there is no room."""
+        """Adds a connection, and may close another connection; False if there is no room."""
         if len(self._open) >= self._most:
             self._log()
             for other in self._open.values():
@@ -136,7 +136,7 @@ class Connections:
         self._open.pop(connection.transport, None)
 
     def bound_unsent(self) -> None:
-        """Closes connections with answers that nobody takes, until the others' answers fit into memory."""
+        """Closes connections whose clients do not read, until the unread answers fit into `MOST_UNSENT`."""
         waiting = [each for each in self._open.values() if each.stalled_since is not None]
         unsent = {each: each.transport.get_write_buffer_size() for each in waiting}
         left = sum(unsent.values())
@@ -151,13 +151,13 @@ class Connections:
         if now - self._logged >= _LOG_SECONDS:
             self._logged = now
             logger.warning(
-                "the web server has %d connections, which is its limit: those that wait longest are closed",
+                "the web server has %d connections, its limit: it closes the connections that wait longest",
                 self._most,
             )
 
 
 class _Connection(asyncio.Protocol):
-    """Passes everything on to aiohttp's handler of the connection, and keeps the time."""
+    """A connection with time limits; all events go to aiohttp's handler of the connection."""
 
     transport: asyncio.Transport
 
@@ -169,9 +169,9 @@ class _Connection(asyncio.Protocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._take_timer: asyncio.TimerHandle | None = None
         self.stalled_since: float | None = None
-        """Since when the client has not taken what was sent."""
+        """The time since which the client does not read; None if the client reads."""
 
-    # Of asyncio.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -206,7 +206,7 @@ class _Connection(asyncio.Protocol):
         self._connections.remove(self)
         self._handler.connection_lost(exc)
 
-    # Of requests.
+    # Called for requests.
 
     def request_begins(self) -> None:
         self._stop_timer()
@@ -219,7 +219,7 @@ class _Connection(asyncio.Protocol):
 
     @property
     def can_be_closed(self) -> bool:
-        """True if the connection has no request, or does not take the answer."""
+        """True if the connection has no request and no unread answer, or no activity for `BUSY_SECONDS`."""
         waits = not self._answering and not self.transport.get_write_buffer_size()
         return waits or self._loop.time() - self._since >= BUSY_SECONDS
 
@@ -230,7 +230,7 @@ class _Connection(asyncio.Protocol):
         self.transport.abort()
 
     def close_unless_read(self, request: web.BaseRequest) -> None:
-        """Closes if the body of the request is not there yet."""
+        """Closes the connection if the body of the request is not complete."""
         if not request.content.is_eof():
             self.close()
 

@@ -27,9 +27,10 @@ _MOST = 1_000
 
 
 class DeskViews:
-    """The handlers. The desk asks Kafka in a thread of its own; one desk of a worker writes at a time.
+    """The handlers. Each request opens a desk in another thread. At most one desk of a worker writes at a time.
 
-    ``open_desk`` raises `StreamsError` for an application without dead letters. ``try_record`` runs a record through the topology.
+    ``open_desk`` raises `StreamsError` for an application without dead letters. ``try_record`` runs a record through
+    the topology.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class DeskViews:
         self._writing = asyncio.Lock()
 
     async def listing(self, request: web.Request) -> web.Response:
-        """Open letters by operator and cause; with ``each=true`` one by one, the last ``limit``."""
+        """Open letters by operator and cause; with ``each=true``, the last ``limit`` letters."""
         matches = _filter(request).matches
         everything, each = _flag(request, "all"), _flag(request, "each")
         limit = int(_number(request, "limit", 100))
@@ -57,12 +58,12 @@ class DeskViews:
         return json_response(body)
 
     async def letter(self, request: web.Request) -> web.Response:
-        """One letter with its stack."""
+        """One letter with its stack trace."""
         letter, marks = await self._ask(lambda desk: desk.letter(request.match_info["letter"]))
         return json_response(described(letter, marks) | {"stacktrace": letter.said("stacktrace")})
 
     async def attempt(self, request: web.Request) -> web.Response:
-        """What comes out when the letter runs through the topology; nothing is written to Kafka."""
+        """The results of the letter's record in the topology. Nothing is written to Kafka."""
 
         def run(desk: FailureDesk) -> Trial:
             letter, _ = desk.letter(request.match_info["letter"])
@@ -84,7 +85,7 @@ class DeskViews:
         )
 
     async def replay(self, request: web.Request) -> web.Response:
-        """Replays letters, once; ``dry_run=true`` only counts them."""
+        """Replays the letters of a filter; ``dry_run=true`` only counts the letters."""
         chosen, force = _chosen(request), _flag(request, "force")
         rate = _number(request, "rate", 0) or None
         if _flag(request, "dry_run"):
@@ -98,7 +99,7 @@ class DeskViews:
         return json_response({"replayed": count})
 
     async def discard(self, request: web.Request) -> web.Response:
-        """Marks letters as discarded, with the note ``why``."""
+        """Marks the letters of a filter as discarded, with the note ``why``."""
         chosen, why = _chosen(request), request.query.get("why", "")
         async with self._writing:
             count = await self._ask(lambda desk: desk.discard(chosen.matches, why))
@@ -111,9 +112,11 @@ class DeskViews:
         except ValueError:
             given = None
         if not isinstance(given, dict) or not given or given.keys() - {"key", "value"}:
-            raise Problem(400, 'the body is JSON with key, value or both, such as {"value": "late"}')
+            raise Problem(
+                400, 'the body is wrong: send JSON with key, value or both, such as {"value": "late"}'
+            )
         if not all(text is None or isinstance(text, str) for text in given.values()):
-            raise Problem(400, "key and value are text, or null")
+            raise Problem(400, "key or value is wrong: send a string, or null")
         id = request.match_info["letter"]
         new = {name: None if text is None else text.encode() for name, text in given.items()}
 
@@ -148,7 +151,7 @@ def _chosen(request: web.Request) -> LetterFilter:
     chosen = _filter(request)
     if not chosen and not _flag(request, "all"):
         raise BadParameter(
-            "all", "name the letters by letter, operator, cause ..., or say all=true", example="true"
+            "all", "no letters are chosen: give letter, operator, cause ..., or all=true", example="true"
         )
     return chosen
 

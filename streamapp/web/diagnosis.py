@@ -1,4 +1,4 @@
-"""Why does nothing happen? What stands out in a worker's status, in sentences, the worst first."""
+"""Findings: remarkable facts in a worker's status, as sentences, errors first."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Severity = Literal["error", "warning", "info"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One observation: what it is about, what was seen, and what to look at next."""
+    """One remarkable fact: its subject, a message, and a hint for the next step."""
 
     severity: Severity
     subject: str
@@ -30,7 +30,7 @@ class Finding:
 
 
 def findings(sampler: Sampler, tables: Mapping[str, TableInfo]) -> list[Finding]:
-    """All that stands out; empty when the worker runs and keeps up."""
+    """All findings; empty if the worker runs, keeps up and drops nothing."""
     found = [*_worker(sampler), *_paused(sampler), *_unowned(sampler, tables)]
     for task in sampler.status.tasks:
         found += _restores(sampler, task) if task.restoring else _standing(sampler, task)
@@ -50,15 +50,16 @@ def _worker(sampler: Sampler) -> Iterator[Finding]:
                 "error",
                 "worker",
                 f"The worker has failed{because}.",
-                "Its log has the traceback; it does not process until it is restarted.",
+                "The log of the worker has the traceback. The worker processes nothing before a restart.",
             )
         case "stuck":
             yield Finding(
                 "error",
                 "worker",
                 f"Something holds the worker up{because}.",
-                "User code that does not come back within max_poll_interval_ms ends the worker, and its log shows where it is; "
-                "brokers and the consumer group are waited for; rollbacks without a commit end it after 5 minutes.",
+                "A function that does not return within max_poll_interval_ms ends the worker, and the log shows "
+                "the line of code. The worker waits for brokers and the consumer group. After 5 minutes of "
+                "rollbacks without a commit, the worker ends.",
             )
         case "rebalancing" | "starting" if seconds >= _REBALANCE_SECONDS:
             doing = "rebalancing" if status.state == "rebalancing" else "starting"
@@ -66,21 +67,22 @@ def _worker(sampler: Sampler) -> Iterator[Finding]:
                 "warning",
                 "worker",
                 f"The worker has been {doing} for {seconds:.0f} s{because}.",
-                "Is the broker reachable? Does another member of the group join and leave again and again?",
+                "Check that the brokers are reachable, and that no other member joins and leaves the group "
+                "again and again.",
             )
         case "restoring":
             yield Finding(
                 "info",
                 "worker",
-                "The worker reads its tables back from their changelogs.",
-                "Records are processed, and tables can be read, once that is done.",
+                "The worker restores its tables from their changelogs.",
+                "Each task processes records, and its tables can be read, when its restore is complete.",
             )
         case "running" if not status.tasks:
             yield Finding(
                 "info",
                 "worker",
                 "No partitions are assigned to this worker.",
-                "There are at least as many workers as partitions; this one stands by for a failover.",
+                "There are at least as many workers as partitions. This worker stands by for a failover.",
             )
 
 
@@ -90,7 +92,7 @@ def _paused(sampler: Sampler) -> Iterator[Finding]:
             "warning",
             "worker",
             "The worker is paused: no records are processed.",
-            "POST /resume, or `streamapp resume`, ends that.",
+            "POST /resume, or `streamapp resume`, ends the pause.",
         )
 
 
@@ -104,8 +106,8 @@ def _unowned(sampler: Sampler, tables: Mapping[str, TableInfo]) -> Iterator[Find
             yield Finding(
                 "warning",
                 table.name,
-                f"No worker is known to hold partition {listed} of {table.name}.",
-                "Views of these partitions answer 503 until a worker takes them over.",
+                f"No known worker has partition {listed} of {table.name}.",
+                "Requests for these partitions get status 503 until a worker has them.",
             )
 
 
@@ -118,8 +120,8 @@ def _restores(sampler: Sampler, task: TaskStatus) -> Iterator[Finding]:
                 f"{each.store} {each.partition}",
                 f"The restore of {each.store} has stood at offset {each.position} of {each.end} "
                 f"for {standstill:.0f} s.",
-                f"Can partition {each.partition} of {each.topic} be read? Does it have a leader? Or a transaction that nobody "
-                "ends (kafka-transactions.sh find-hanging)?",
+                f"Check that partition {each.partition} of {each.topic} has a leader and can be read. A hanging "
+                "transaction also stops a restore (kafka-transactions.sh find-hanging).",
             )
 
 
@@ -144,7 +146,7 @@ def _standing(sampler: Sampler, task: TaskStatus) -> Iterator[Finding]:
 
 
 def _falling_behind(sampler: Sampler) -> Iterator[Finding]:
-    """One for each topic: its partitions fall behind together, and the remedy is the same."""
+    """One finding for each topic. The partitions of a topic mostly fall behind together, and have the same remedy."""
     if not _processes(sampler):
         return
     topics: dict[str, list[tuple[TaskStatus, InputStatus, float]]] = {}
@@ -165,14 +167,14 @@ def _falling_behind(sampler: Sampler) -> Iterator[Finding]:
             f"{topic} falls behind: {lag:,} records wait, {growth:,.0f} more each second "
             f"(partition {', '.join(map(str, partitions))}).",
             f"Task {', '.join(map(str, tasks))}: {throughput:,.0f} records/s. More workers help "
-            "while there are fewer of them than partitions.",
+            "while there are fewer workers than partitions.",
         )
 
 
 def _dropping(sampler: Sampler) -> Iterator[Finding]:
     status = sampler.status
     if dropped := sum(status.dropped_records.values()):
-        # Records of tasks that were here before count as dropped, and perhaps not as processed.
+        # Drops of tasks that have moved away count, but the sampler may have missed their last processed records.
         share = dropped / max(dropped, sampler.processed)
         tasks = ", ".join(
             f"{task}: {count:,}" for task, count in sorted(status.dropped_records.items()) if count
@@ -180,15 +182,17 @@ def _dropping(sampler: Sampler) -> Iterator[Finding]:
         yield Finding(
             "warning" if share >= _DROPPED_SHARE else "info",
             "records",
-            f"{dropped:,} records were dropped since the worker started, {100 * share:.1f} % of those it took (task {tasks}).",
-            "They were late, lacked a key or value, or an exception handler went on without them: the log has the last kind.",
+            f"{dropped:,} records were dropped since the worker started, {100 * share:.1f} % of all its records "
+            f"(task {tasks}).",
+            "The records were late, lacked a key or a value, or failed in a step whose exception handler "
+            "went on. The log has the records that failed.",
         )
     if status.dropped_results:
         yield Finding(
             "warning",
             "results",
             f"{status.dropped_results:,} results were dropped since the worker started: brokers refused them.",
-            "production_exception_handler went on without them; the log says why they were refused.",
+            "production_exception_handler went on without these results. The log says why brokers refused them.",
         )
 
 
@@ -200,7 +204,7 @@ def _open_circuits(sampler: Sampler) -> Iterator[Finding]:
                     "warning",
                     each.operator,
                     f"{each.operator} of task {task.id} takes no record: the service behind it fails ({each.circuit}).",
-                    f"{each.records:,} records wait, and the next attempt comes by itself. Nothing is dropped meanwhile.",
+                    f"{each.records:,} records wait. The operator tries again by itself, and drops nothing.",
                 )
 
 
@@ -210,7 +214,7 @@ def _why_it_stands(task: TaskStatus, each: InputStatus) -> str:
             why = parked.circuit or f"{parked.records:,} records of {parked.operator} wait for a retry"
             return f"{parked.operator} takes no further record for now: {why}."
     if not each.buffered:
-        return "Nothing arrives from the broker: look at the partition's leader and the network."
+        return "Nothing arrives from the broker: check the partition's leader and the network."
     empty = [
         f"{other.topic}-{other.partition}"
         for other in task.inputs
@@ -218,5 +222,5 @@ def _why_it_stands(task: TaskStatus, each: InputStatus) -> str:
     ]
     if empty:
         names = " and ".join(empty)
-        return f"The task waits for {names}, to take records in order of time; nothing arrives from there."
-    return "Records have arrived but are not taken: one record takes long, or the worker's thread is blocked."
+        return f"The task takes records in order of time, and waits for {names}, where nothing arrives."
+    return "Records have arrived, but the task does not take them: one record takes long, or the thread is blocked."

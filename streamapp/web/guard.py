@@ -1,4 +1,4 @@
-"""The guard in front of all pages: a browser must not be made to ask this worker on behalf of another site."""
+"""The guard in front of all pages, against requests that another site makes through a user's browser."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def guard(
 ) -> Middleware:
     """Middleware that refuses requests with the ``Host`` of another site, and state changes by pages of another origin.
 
-    A page of ``evil.example`` that has its name resolve to this machine (DNS rebinding) sends ``Host: evil.example``.
-    Addresses are no names, so nobody can have them resolve to something else: they pass, as ``localhost`` does,
-    the names ``own`` gives, and those that match ``allowed`` (``views.example``, ``*.svc.cluster.local``, ``*``).
-    ``origins`` gives the origins (or ``*``) whose pages may change something with this request, beside its own.
+    With DNS rebinding, ``evil.example`` resolves to this machine, and its page sends ``Host: evil.example``. Allowed
+    hosts are ``localhost``, IP addresses (which DNS cannot change), the names of ``own``, and names that match
+    ``allowed`` (``views.example``, ``*.svc.cluster.local``, ``*``). ``origins`` gives the other origins (or ``*``)
+    whose pages may change state with a request.
     """
     patterns = [name.lower().rstrip(".") for name in allowed]
 
@@ -45,7 +45,8 @@ def guard(
             if not (_is_local(name) or name in own() or any(fnmatchcase(name, each) for each in patterns)):
                 raise Problem(
                     403,
-                    f"this worker is not called {name[:100]!r}: use its address, or add the name to web_allowed_hosts",
+                    f"{name[:100]!r} is not a name of this worker: use its address, or add the name to "
+                    "web_allowed_hosts",
                 )
             if request.method not in READS:
                 _refuse_other_origins(request, host, origins(request))
@@ -59,14 +60,14 @@ def guard(
 def _host(request: web.Request) -> str:
     hosts = request.headers.getall("Host", [])
     if not hosts and request.version < (1, 1):
-        return "localhost"  # no browser; load balancers look after a worker like that
+        return "localhost"  # HTTP/1.0 of load balancers' probes; no browser sends it
     if len(hosts) != 1 or not hosts[0]:
-        raise Problem(400, "a request names one host, in its header Host")
+        raise Problem(400, "the request has no header Host, or several: send one")
     return hosts[0].lower()
 
 
 def _name(host: str) -> str:
-    """The host of an authority, without port, brackets and a dot at its end; "" if it is no authority.
+    """The host of an authority, without port, brackets and the dot at the end; "" if the text is no authority.
 
     >>> _name("views.example.:6066"), _name("[::1]:6066"), _name("[::1].evil.example")
     ('views.example', '::1', '')
@@ -86,12 +87,18 @@ def _is_local(name: str) -> bool:
 
 
 def _refuse_other_origins(request: web.Request, host: str, trusted: Collection[str]) -> None:
-    """Browsers say where a request comes from; programs do not, and are let through."""
+    """Raises `Problem` for a request by a page of another origin. Programs send no origin, and are let through."""
     sent = request.headers.getall("Origin", [])
     if "*" in trusted or (len(sent) == 1 and sent[0] in trusted):
         return
     if sent and [each.lower().partition("://")[2] for each in sent] != [host]:
-        raise Problem(403, f"requests from pages of {', '.join(sent)[:100]!r} are refused")
+        raise Problem(
+            403, f"requests from pages of {', '.join(sent)[:100]!r} are refused: use this worker's own page"
+        )
     site = request.headers.get("Sec-Fetch-Site", "none")
     if site not in ("none", "same-origin"):
-        raise Problem(403, f"requests from pages of other sites are refused (Sec-Fetch-Site: {site[:20]!r})")
+        raise Problem(
+            403,
+            f"requests from pages of other sites are refused (Sec-Fetch-Site: {site[:20]!r}): "
+            "use this worker's own page",
+        )

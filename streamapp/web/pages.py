@@ -1,4 +1,4 @@
-"""One page of a listing out of the parts that partitions and workers give: bounded in rows and in bytes."""
+"""Merges the parts of partitions and workers into one page of a listing, limited in entries and bytes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ __all__ = ["Part", "merged_page", "part_of"]
 Part = dict[str, Any]
 """The part of a page from one partition, or from the partitions of a worker.
 
-``positions`` has a cursor for each of the ``entries``. ``partitions`` has the partitions as they answered. ``more``
-says if there are entries behind the last one. A part of the newest entries also has ``scanned``."""
+``positions`` has a cursor for each of the ``entries``. ``partitions`` has the freshness of each partition. ``more``
+is True if there are entries after the last one. For the newest entries, ``scanned`` is the number of entries that
+were read."""
 
 
 def part_of(table: TableInfo, page: Page, freshness: dict[str, Any]) -> Part:
-    """The part of one partition."""
+    """The part of one partition, as JSON."""
     return {
         "entries": [row_to_json(table, row) for row in page.rows],
         "positions": [row.position.cursor() for row in page.rows],
@@ -36,9 +37,9 @@ def part_of(table: TableInfo, page: Page, freshness: dict[str, Any]) -> Part:
 def merged_page(
     request: web.Request, table: TableInfo, query: Query, parts: Sequence[Part], *, as_part: bool
 ) -> dict[str, Any]:
-    """The answer to a request. ``as_part``: another worker asks, and needs what merging goes by.
+    """The answer to a request, as JSON. ``as_part`` adds the fields that another worker needs for its own merge.
 
-    A page ends at ``query.limit`` entries or `PAGE_BYTES`, whatever comes first, but has one entry at least.
+    A page ends at ``query.limit`` entries or at `PAGE_BYTES`. A page has at least one entry, if there is any.
     """
     more = any(part["more"] for part in parts)
     found = [pair for part in parts for pair in zip(part["positions"], part["entries"], strict=True)]
@@ -73,7 +74,10 @@ def merged_page(
 
 
 def _in_order(parts: Iterable[Part]) -> list[tuple[str, dict[str, Any]]]:
-    """The entries up to where a part ends that has more: entries behind that might come after others of it."""
+    """The entries in order, up to the first end of a part with more entries.
+
+    An entry after this end may come after entries that this part does not have yet.
+    """
     placed = [
         (Position.parse_cursor(cursor), cursor, entry)
         for part in parts
@@ -86,7 +90,7 @@ def _in_order(parts: Iterable[Part]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _within_bytes(entries: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
-    """The first entries, as many as fit into a page. A first entry that is too large is alone."""
+    """The first entries, as many as fit into a page. A first entry that is too large is alone on its page."""
     size = 0
     for n, (_, entry) in enumerate(entries):
         size += len(json.dumps(entry, ensure_ascii=False).encode(errors="backslashreplace"))

@@ -1,4 +1,4 @@
-"""Rates and standstills, from looking at a worker's counters once a second."""
+"""Rates and standstills, from samples of a worker's counters once a second."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GROWTH_SECONDS = 60
 
 @dataclass(slots=True)
 class Track:
-    """A counter over the last seconds: (time in s, value) pairs, and when the value last changed."""
+    """A counter over the last seconds: pairs of time in seconds and value, and the time of the last change."""
 
     changed_at: float
     points: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=HISTORY_SECONDS))
@@ -35,11 +35,11 @@ class Track:
 
     @property
     def seconds(self) -> float:
-        """How long it has been watched."""
+        """The seconds between the first and the last sample."""
         return self.points[-1][0] - self.points[0][0] if self.points else 0.0
 
     def per_second(self, seconds: int = _RATE_SECONDS) -> float:
-        """Mean growth over the last seconds; 0 until there are two points."""
+        """The mean growth per second over the last seconds; 0 before the second sample."""
         if len(self.points) < 2:
             return 0.0
         since = self.points[-1][0] - seconds
@@ -49,10 +49,10 @@ class Track:
 
 
 class Sampler:
-    """Keeps two minutes of a worker's counters; memory is bounded by the partitions the worker has.
+    """Keeps two minutes of a worker's counters. The memory depends on the number of the worker's partitions.
 
-    ``tick`` takes one sample, and `run` does it once a second while the web server is up; ``look`` only
-    brings ``status`` up to date, so that many readers do not make the history shorter.
+    `tick` takes one sample. `run` calls `tick` once a second while the web server is up. `look` only updates
+    ``status``, so many requests do not shorten the history.
     """
 
     def __init__(self, source: ViewSource, clock: Callable[[], float] = time.monotonic) -> None:
@@ -66,8 +66,8 @@ class Sampler:
 
     @property
     def status(self) -> WorkerStatus:
-        """The worker at the last look."""
-        # Not looked up before somebody asks: the web server is made before the command line's port is known.
+        """The status of the worker at the last `look`."""
+        # The first look waits for a request: the web server is made before the command line's port is known.
         return self._status or self.look()
 
     def look(self) -> WorkerStatus:
@@ -78,7 +78,7 @@ class Sampler:
 
     def tick(self) -> None:
         now, status = self._clock(), self.look()
-        # A task that moves away takes its counter along: only growth counts, or the total would fall.
+        # The total adds up growth. A sum of counters would fall when a task moves away with its counter.
         for task in status.tasks:
             self._processed += max(0, task.processed - self._totals.get(task.id, 0))
         self._totals = {task.id: task.processed for task in status.tasks}
@@ -100,7 +100,7 @@ class Sampler:
 
     @property
     def state_seconds(self) -> float:
-        """For how long the worker has been in its state."""
+        """The seconds since the worker's last change of state."""
         return self._clock() - self._state_since
 
     @property
@@ -122,13 +122,15 @@ class Sampler:
         return self._rate(_restore_key(restore))
 
     def lag_growth(self, task: TaskStatus, each: InputStatus) -> float:
-        """Records per second by which the lag grew over the last minute (negative: it shrinks); 0 until there is a minute: a
-        worker that has just begun has its topics' whole history before it, and perhaps somebody who is still writing it."""
+        """The growth of the lag over the last minute, in records per second; negative if the lag shrinks.
+
+        The growth is 0 during the first minute, because a new worker may still read the history of its topics.
+        """
         track = self._tracks.get(_lag_key(task, each))
         return track.per_second(_GROWTH_SECONDS) if track and track.seconds >= _GROWTH_SECONDS else 0.0
 
     def standstill(self, task: TaskStatus, each: InputStatus | RestoreStatus) -> float:
-        """For how many seconds a position has not moved."""
+        """The seconds since a position last moved."""
         key = _position_key(task, each) if isinstance(each, InputStatus) else _restore_key(each)
         track = self._tracks.get(key)
         return self._clock() - track.changed_at if track else 0.0
@@ -138,7 +140,7 @@ class Sampler:
         return track.per_second() if track else 0.0
 
     async def run(self, _app: web.Application) -> AsyncIterator[None]:
-        """For ``web.Application.cleanup_ctx``: samples once a second while the server is up."""
+        """Takes a sample once a second while the web server is up; for ``web.Application.cleanup_ctx``."""
 
         async def sample() -> None:
             while True:

@@ -1,4 +1,4 @@
-"""Reading one partition of a table: runs on the data plane, between two batches, so all of it is bounded."""
+"""Reads one partition of a table. Reads run on the data plane, between two batches, so each has a limit."""
 
 from __future__ import annotations
 
@@ -32,19 +32,20 @@ __all__ = [
 ]
 
 PAGE_BYTES = 4 * 1024 * 1024
-"""The largest number of bytes of entries in an answer, except for an answer whose only entry is larger."""
+"""The most bytes of entries in an answer. An answer with a single larger entry may have more."""
 _PARTITION_BYTES = 64 * 1024
-"""The bytes of a partition's entries that a reader always reads, however many partitions share a page."""
+"""The smallest share of a partition in the bytes of a page, also if many partitions share the page."""
 NEWEST_SCAN = 1_000
-"""How many entries of a partition are looked at to find the newest; enough for a page, too few to be felt."""
+"""The most entries of a partition that are read to find the newest; a read of this size does not delay processing."""
 COUNT_LIMIT = 1_000
-"""How far the entries of a partition are counted; the stores know no faster way."""
+"""The most entries of a partition that are counted. Stores have no faster way to count."""
 
 
 class Row(NamedTuple):
-    """One entry, still typed; ``window`` is (start, end) in ms, ``timestamp`` None in plain stores.
+    """One entry with typed key and value. All times are in milliseconds since 1970.
 
-    ``valid_to``: of a version, the time from which it was replaced; None: it is the latest.
+    ``window`` is (start, end). ``timestamp`` is None in stores without timestamps. ``valid_to`` is the time at which a
+    newer version replaced this version; None for the latest version.
     """
 
     position: Position
@@ -60,7 +61,7 @@ class Row(NamedTuple):
 
 
 class Page(NamedTuple):
-    """The first rows after a cursor, in order, whether there are more, and how many were looked at."""
+    """The first rows after a cursor, in order. ``more`` is True if rows follow; ``scanned`` rows were read."""
 
     rows: list[Row]
     more: bool
@@ -68,7 +69,7 @@ class Page(NamedTuple):
 
 
 def read_page(store: Any, table: TableInfo, partition: int, query: Query, share: int = 1) -> Page:
-    """One page of a listing, for an answer of ``share`` partitions; rows are read only as far as the page needs."""
+    """One page of a listing, for an answer from ``share`` partitions. The read ends when the page is full."""
     rows = _rows(store, table, partition, query)
     most_bytes = max(_PARTITION_BYTES, PAGE_BYTES // share)
     with lenient(store):
@@ -83,7 +84,7 @@ def read_page(store: Any, table: TableInfo, partition: int, query: Query, share:
 
 
 def _first(rows: Iterable[Row], most: int, most_bytes: int) -> tuple[list[Row], bool]:
-    """The first rows, the last of which may go beyond the bytes, and whether there are more."""
+    """The first rows, and True if more rows follow. The last row may exceed ``most_bytes``."""
     found: list[Row] = []
     left = most_bytes
     for row in rows:
@@ -95,7 +96,10 @@ def _first(rows: Iterable[Row], most: int, most_bytes: int) -> tuple[list[Row], 
 
 
 def _size(value: Any, most: int) -> int:
-    """About how many bytes a key or value is as JSON, counted to ``most``. A value may have any depth, or hold itself."""
+    """The approximate bytes of a key or value as JSON, counted up to ``most``.
+
+    The limit also ends the count of a value that contains itself, and the loop takes values of any depth.
+    """
     size, waiting = 0, [value]
     while waiting and size <= most:
         each = waiting.pop()
@@ -115,12 +119,12 @@ def _size(value: Any, most: int) -> int:
 
 
 def get(store: Any, table: TableInfo, partition: int, query: Query) -> Row | None:
-    """One key of a key-value table, or one version of it."""
+    """The row of a key in a key-value or versioned table, or None. ``as_of`` of the query chooses a version."""
     assert query.key is not None
     key, data = query.key
     try:
         found = store.get(key) if query.as_of is None else store.get(key, query.as_of)
-    except Exception as error:  # whatever the serde says of the stored bytes
+    except Exception as error:  # the serde may raise anything for the stored bytes
         why = Unreadable(b"", f"{type(error).__name__}: {error}")
         return Row(Position(0, data, partition=partition), key, why, None)
     if found is None:
@@ -164,7 +168,7 @@ def _rows(store: Any, table: TableInfo, partition: int, query: Query) -> Iterato
 
 
 def _in_order(rows: Iterator[Row], disorder: int) -> Iterator[Row]:
-    """Rows by position, out of rows whose time never falls by more than ``disorder``; reads few."""
+    """Yields rows by position, with few in memory. The time of ``rows`` never falls by more than ``disorder`` ms."""
     waiting: list[tuple[Position, int, Row]] = []
     latest = 0
     for n, row in enumerate(rows):
@@ -177,13 +181,13 @@ def _in_order(rows: Iterator[Row], disorder: int) -> Iterator[Row]:
 
 
 def _key_value_rows(store: Any, table: TableInfo, partition: int, query: Query) -> Iterator[Row]:
-    # The key bytes are the order of the store, so a cursor is a lower bound and a prefix is a run of keys.
+    # The store is in the order of the key bytes. A cursor is a lower bound, and keys with a prefix are neighbours.
     serde = _key_serde(table)
     data_of = _data_of(table)
     low, high = query.prefix or query.low, query.high
     start = None if low is None else low.value
     if query.after is not None and (low is None or query.after.key > low.data):
-        # A key that cannot be read is no bound: what stands before it is read again, and left out by its position.
+        # An unreadable key cannot be a bound. Earlier rows are then read again, and `read_page` drops these rows.
         with suppress(Exception):
             bound = serde.deserialize(query.after.key)
             serde.serialize(bound)
@@ -208,7 +212,7 @@ def _window_rows(store: Any, table: TableInfo, partition: int, query: Query) -> 
     n, previous = 0, None
     for windowed, value, *timestamp in found:
         data, start = serialize(windowed.key), windowed.start
-        # A store may keep several rows of one key and start, in the order in which they came.
+        # A store may keep several rows of one key and start, in the order of their arrival.
         n = n + 1 if previous == (data, start) else 0
         previous = (data, start)
         position = Position(start, data, start, partition, n)
@@ -237,12 +241,12 @@ def _version_rows(store: Any, partition: int, query: Query) -> Iterator[Row]:
 
 
 def _timed(table: TableInfo, found: Any) -> tuple[Any, int | None]:
-    """Value and timestamp of what a key-value store returned; a plain one has no timestamps."""
+    """Value and timestamp of a row of a key-value store; the timestamp is None in stores without timestamps."""
     return found if table.kind.shape is BY_KEY_TIMESTAMPED else (found, None)
 
 
 def _data_of(table: TableInfo) -> Callable[[Any], bytes]:
-    """A key's bytes."""
+    """A function from a key to its bytes, also for keys that cannot be read."""
     serialize = _key_serde(table).serialize
     return lambda key: key.data if isinstance(key, Unreadable) else serialize(key)
 

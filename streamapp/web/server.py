@@ -1,4 +1,4 @@
-"""The views and the page on an aiohttp application, and that application as Faust's web server."""
+"""Adds the views and the page to an aiohttp application, and makes this application Faust's web server."""
 
 from __future__ import annotations
 
@@ -62,13 +62,17 @@ def add_routes(
     desk: DeskViews | None = None,
     access: WebAccess | None = None,
 ) -> None:
-    """Adds the views (`/tables/`, `/status`, `/health`, `/topology`, with a ``desk`` `/dlq`) and the page (`/`) to an application.
+    """Adds the views (`/tables/`, `/status`, `/health`, `/metrics`, `/topology`) and the page (`/`) to an application.
 
-    They answer as soon as the application runs, in every state of the worker. Time-outs are in seconds: of a
-    whole answer of another worker, and of one read of a local partition. The guard covers all routes of the
-    application: ``allowed_hosts`` are names (``*.example.com``) under which it is asked beside those of this machine and
-    of the source's address, ``origins`` gives those whose pages may change something at routes other than these.
-    ``access`` says who may ask (default: what the environment says, docs/security.md).
+    With a ``desk``, `/dlq` is added, too. The views answer in every state of the worker. The guard covers all routes
+    of the application.
+
+    - ``allowed_hosts``: further host names of the application (``*.example.com``). The names of this machine and of
+      the source's address are allowed already.
+    - ``origins``: other origins whose pages may change state at routes other than the views.
+    - ``peer_timeout``: seconds for a whole answer of another worker.
+    - ``read_timeout``: seconds for one read of a local partition.
+    - ``access``: the users and their rights (default: from the environment, docs/security.md).
     """
     access = WebAccess() if access is None else access
     sampler, signatures = Sampler(source), Signatures(lambda: access.secret)
@@ -122,7 +126,7 @@ def _protect(
     allowed_hosts: Collection[str],
     origins: Callable[[], Collection[str]],
 ) -> None:
-    """Puts audit, guard and authentication, in this order, in front of all routes of an application."""
+    """Puts audit, guard and authentication in front of all routes of an application, in this order."""
     here = socket.gethostname().lower()
 
     def trusted(request: web.Request) -> Collection[str]:
@@ -141,9 +145,10 @@ async def _file(name: str, _request: web.Request) -> web.FileResponse:
 
 
 class GuardedWeb(Web):  # type: ignore[misc]
-    """Faust's web server with a guard, for as many connections as it can bear (`LimitedRunner`).
+    """Faust's web server with a guard in front of all pages, and a limit of connections (`LimitedRunner`).
 
-    It listens on loopback, or elsewhere with users (`WebAccess`). All pages have the guard, Faust's and your own, too.
+    The guard covers Faust's pages and the pages of the application, too. The server listens on loopback; another
+    address needs users (`WebAccess`).
     """
 
     def __init__(self, app: Any, *, allowed_hosts: Collection[str] = (), **kwargs: Any) -> None:
@@ -166,9 +171,9 @@ class GuardedWeb(Web):  # type: ignore[misc]
         )
 
     def prepare(self) -> None:
-        """Decides the address that others are told. Raises `ConfigError` for an open address without users.
+        """Decides the address that other workers use. Raises `ConfigError` for an open address without users.
 
-        Called when the command line has had its say.
+        Called after the options of the command line are applied.
         """
         conf = self.app.conf
         if not conf.web_enabled or conf.web_transport.scheme != "tcp":
@@ -177,7 +182,7 @@ class GuardedWeb(Web):  # type: ignore[misc]
         _advertise(conf, encrypted=self._access.encrypts or conf.web_ssl_context is not None)
         if not is_loopback(conf.web_bind) and conf.canonical_url.scheme != "https":
             logger.warning(
-                "the web server listens at %s without TLS: logins can be read on the way (docs/security.md)",
+                "the web server listens at %s without TLS: others in the network can read logins (docs/security.md)",
                 conf.web_bind,
             )
 
@@ -196,21 +201,20 @@ class GuardedWeb(Web):  # type: ignore[misc]
 
 
 def _advertise(conf: Any, *, encrypted: bool) -> None:
-    """Puts the address that others are told right, unless the application has one of its own."""
+    """Sets the address that other workers use, unless the application has set an address."""
     if str(conf.canonical_url) != f"http://{conf.web_host}:{conf.web_port}":
         return
     host = conf.web_host
     if host == socket.gethostname() and is_loopback(conf.web_bind):
         host = local_name()
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", AlreadyConfiguredWarning
-        )  # nobody but this function has read the setting
+        # Only this function has read the setting before.
+        warnings.simplefilter("ignore", AlreadyConfiguredWarning)
         conf.canonical_url = f"{'https' if encrypted else 'http'}://{host}:{conf.web_port}"
 
 
 class StreamsWeb(GuardedWeb):
-    """A guarded web server with the views on it. Faust's own statistics and graph move to ``/faust``."""
+    """A guarded web server with the views. Faust's own statistics and graph move to ``/faust``."""
 
     default_blueprints: ClassVar[Any] = (
         ("/router", "faust.web.apps.router:blueprint"),
@@ -240,7 +244,7 @@ class StreamsWeb(GuardedWeb):
 
 
 def _desk_of(app: Any) -> DeskViews:
-    """The desk of an application; each question reads its configuration anew."""
+    """The desk of an application. Each request reads the configuration of the application again."""
 
     def attempt(record: OutputRecord) -> Trial:
         time = record.timestamp or 0
@@ -252,10 +256,10 @@ def _desk_of(app: Any) -> DeskViews:
 
 
 def install(app: Any, source: ViewSource | None = None, *, allowed_hosts: Collection[str] = ()) -> None:
-    """Makes ``app`` (a `streamapp.App`) serve the views; call it before the app's web server is first used.
+    """Makes ``app`` (a `streamapp.App`) serve the views. Call this function before the app's web server is first used.
 
-    Without ``source`` the views show ``app.streams``. ``allowed_hosts`` as in `add_routes`. Nothing of the app's settings is
-    read yet.
+    Without ``source``, the views show ``app.streams``. ``allowed_hosts`` is as in `add_routes`. The app's settings are
+    read later.
     """
     from streamapp.web.runtime_source import RuntimeSource
 
@@ -268,11 +272,13 @@ def install(app: Any, source: ViewSource | None = None, *, allowed_hosts: Collec
 
 
 def install_guard(app: Any, *, allowed_hosts: Collection[str] = ()) -> None:
-    """Gives an application without a topology the guarded web server, without views."""
+    """Gives an application without a topology a guarded web server without views."""
     _refuse_late(app)
     app._new_web = lambda: GuardedWeb(app, allowed_hosts=allowed_hosts)
 
 
 def _refuse_late(app: Any) -> None:
     if "web" in vars(app):
-        raise RuntimeError("install(app) comes too late: the app's web server exists already")
+        raise RuntimeError(
+            "install(app) comes too late: call it before the first use of the app's web server"
+        )

@@ -1,4 +1,4 @@
-"""`/health`, `/status` and `/topology`: what the worker does, answered in every state of the worker."""
+"""`/health`, `/status` and `/topology`: the state of the worker. These views answer in every state."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ __all__ = ["StatusViews"]
 
 
 class StatusViews:
-    """The handlers; see docs/views.md for the shape of each answer."""
+    """The handlers. docs/views.md has the format of each answer."""
 
     def __init__(self, source: ViewSource, sampler: Sampler) -> None:
         self._source, self._sampler = source, sampler
 
     async def live(self, _request: web.Request) -> web.Response:
-        """200 as long as the process can answer at all."""
+        """200 while the process can answer."""
         return json_response({"live": True})
 
     async def ready(self, request: web.Request) -> web.Response:
-        """200 when every local table can be read and records are processed; 503 with reasons until then.
+        """200 when all tasks of the worker run; until then 503 with the state and the reason of each task.
 
-        ``?task=0_3`` asks for one task only.
+        ``?task=0_3`` asks for one task.
         """
         status = self._sampler.look()
         tasks = [self._readiness(status, task) for task in status.tasks]
@@ -51,7 +51,7 @@ class StatusViews:
             found = [task for task in tasks if task["task"] == asked]
             if not found:
                 listed = ", ".join(task.id for task in status.tasks) or "none"
-                raise NotFound(f"task {asked!r} is not here; this worker has {listed}")
+                raise NotFound(f"this worker does not have task {asked!r}: its tasks are {listed}")
             ready = found[0]["ready"]
             body |= found[0]
         if not CALLER.get().may_read:
@@ -61,7 +61,10 @@ class StatusViews:
         return json_response({"ready": False} | body, 503, {"Retry-After": str(self.retry_after())})
 
     def _readiness(self, status: WorkerStatus, task: TaskStatus) -> dict[str, Any]:
-        """Of a task: its tables can be read and it takes records, whatever the worker's others do."""
+        """The readiness of one task. A ready task processes records, and its tables can be read.
+
+        The restores of other tasks do not matter.
+        """
         about: dict[str, Any] = {"task": task.id, "partition": task.partition}
         if task.state == "restoring":
             return about | {"ready": False, "reason": "restoring", "restore": self.restore_progress(task)}
@@ -95,7 +98,7 @@ class StatusViews:
         )
 
     async def topology(self, request: web.Request) -> web.Response:
-        """The whole as JSON; ``?format=text`` and ``?format=mermaid`` as plain text."""
+        """The topology as JSON; with ``?format=text`` or ``?format=mermaid``, plain text."""
         graph = self._source.topology()
         match request.query.get("format", "json"):
             case "json":
@@ -105,10 +108,10 @@ class StatusViews:
             case "mermaid":
                 return web.Response(text=graph.mermaid)
             case other:
-                raise NotFound(f"format={other!r}: there are json, text and mermaid")
+                raise NotFound(f"there is no format {other!r}: use json, text or mermaid")
 
     def retry_after(self) -> int:
-        """When it makes sense to ask again, in seconds: the restore's time left, otherwise soon."""
+        """The value of ``Retry-After`` in seconds: the rest of the restore, at most 60, or 2 without a known rest."""
         left = self.restore_progress(*self._sampler.status.tasks)["seconds_left"]
         return 2 if left is None else max(1, min(60, round(left)))
 
@@ -146,7 +149,7 @@ class StatusViews:
         }
 
     def restore_progress(self, *tasks: TaskStatus) -> dict[str, Any]:
-        """How far the restore of some tasks is: percent, records per second, seconds left."""
+        """The progress of the restore of some tasks: stores, remaining records, percent, rate and seconds left."""
         restores = [each for task in tasks for each in task.restoring]
         remaining = sum(each.remaining for each in restores)
         total = sum(max(0, each.end - each.start) for each in restores)
@@ -161,13 +164,13 @@ class StatusViews:
 
 
 def workers(status: WorkerStatus, tables: Mapping[str, TableInfo]) -> list[str]:
-    """The addresses of all workers, this one first."""
+    """The addresses of all workers. This worker is the first."""
     owners = {url for table in tables.values() if not table.is_global for url in table.owners.values() if url}
     return [status.url, *sorted({*status.workers, *owners} - {status.url})]
 
 
 def _by_operator(status: WorkerStatus, task: TaskStatus) -> dict[str, dict[str, int]]:
-    """Dropped records of a task: operator -> reason -> count."""
+    """The dropped records of a task: operator -> reason -> count."""
     drops: dict[str, dict[str, int]] = {}
     for (id, operator, reason), count in sorted(status.drops.items()):
         if id == task.id:

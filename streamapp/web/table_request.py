@@ -1,4 +1,4 @@
-"""What a request asks of a table, taken from its URL and checked."""
+"""Parses the parameters and keys in the URLs of tables, and refuses wrong ones with `BadParameter`."""
 
 from __future__ import annotations
 
@@ -51,17 +51,18 @@ _KEY_PARAMETERS = {
 
 
 class TypedKey(NamedTuple):
-    """A key as its object and as its bytes."""
+    """A key as an object and as bytes."""
 
     value: Any
     data: bytes
 
 
 class Position(NamedTuple):
-    """Where an entry stands in the order of a listing, which is that of these fields.
+    """The position of an entry in a listing. Listings are in the order of these fields.
 
-    ``time`` is the start of a window, the end of a session, the timestamp of a version, and 0 in tables
-    without time, whose order is that of the key bytes. ``n`` tells duplicates apart.
+    ``time`` is the start of a window, the end of a session, or the timestamp of a version, in ms since 1970.
+    Key-value tables have 0, so their order is the order of the key bytes. ``n`` distinguishes several rows of a store
+    with the same key and start.
     """
 
     time: int
@@ -71,7 +72,7 @@ class Position(NamedTuple):
     n: int = 0
 
     def cursor(self) -> str:
-        """The position as text that can stand in a URL; for `parse_cursor` only.
+        """The position as text for a URL, which `parse_cursor` reads.
 
         >>> Position.parse_cursor(Position(5, b"JFK").cursor())
         Position(time=5, key=b'JFK', start=0, partition=0, n=0)
@@ -90,7 +91,7 @@ class Position(NamedTuple):
                 raise ValueError("unknown form")
         except (ValueError, TypeError, msgspec.MsgspecError) as error:
             raise BadParameter(
-                "cursor", "the cursor is not one of ours: pass the cursor of the page before, unchanged"
+                "cursor", "the cursor cannot be read: pass the cursor of the page before, unchanged"
             ) from error
         time, start, partition, n = rest
         return cls(time, key, start, partition, n)
@@ -98,7 +99,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One listing of a table, or of one key of it. Bounds are inclusive, times in ms since the epoch."""
+    """One listing of a table, or of one of its keys. Bounds are inclusive; times are in ms since 1970."""
 
     key: TypedKey | None = None
     low: TypedKey | None = None
@@ -113,17 +114,18 @@ class Query:
 
 
 def family(table: TableInfo) -> str | None:
-    """How a table can be read: key_value, window, session, versioned; None: internal to an operator."""
+    """The kind of reads: key_value, window, session or versioned; None for a table that is internal to an operator."""
     shape = table.kind.shape
     return None if shape is None else shape.family
 
 
 def parse_query(table: TableInfo, parameters: Mapping[str, str], key: str | None = None) -> Query:
-    """The query that a URL's parameters (and the key in its path) describe; raises `BadParameter`."""
+    """The query of a URL's parameters, and of the key in its path. Raises `BadParameter`."""
     kind = family(table)
     if kind is None:
         raise BadParameter(
-            "name", f"{table.name} ({table.kind}) is internal to an operator and cannot be read"
+            "name",
+            f"{table.name} ({table.kind}) is internal to an operator and cannot be read: ask another table",
         )
     allowed = (_TABLE_PARAMETERS if key is None else _KEY_PARAMETERS)[kind]
     _refuse_unknown(table, kind, parameters, allowed, key)
@@ -136,13 +138,15 @@ def parse_query(table: TableInfo, parameters: Mapping[str, str], key: str | None
     time_from = None if keyed else _take(parameters, "from", _time)
     time_to = None if keyed else _take(parameters, "to", _time)
     if time_from is not None and time_to is not None and time_from > time_to:
-        raise BadParameter("to", f"to={time_to} lies before from={time_from}", example=str(time_from))
+        raise BadParameter(
+            "to", f"to={time_to} is before from={time_from}: exchange them", example=str(time_from)
+        )
     as_of = _take(parameters, "as_of", _time)
     if as_of is not None and len(parameters) > 1:
-        raise BadParameter("as_of", "as_of asks for one version and cannot be combined with other parameters")
+        raise BadParameter("as_of", "as_of asks for one version: remove the other parameters")
     newest = _take(parameters, "newest", _flag) or False
     if newest and parameters.keys() - {"newest", "limit"}:
-        raise BadParameter("newest", "newest can only be combined with limit")
+        raise BadParameter("newest", "newest can only be combined with limit: remove the other parameters")
     return Query(
         key=None if key is None else _key(table, key, "key"),
         low=low,
@@ -158,19 +162,19 @@ def parse_query(table: TableInfo, parameters: Mapping[str, str], key: str | None
 
 
 def parse_stale(parameters: Mapping[str, str]) -> bool:
-    """Whether a caller takes a stale answer (``stale=true``, KIP-535); raises `BadParameter`."""
+    """True if the caller takes a stale answer (``stale=true``, KIP-535). Raises `BadParameter`."""
     return _take(parameters, "stale", _flag) or False
 
 
 def parse_partitions(table: TableInfo, parameters: Mapping[str, str]) -> frozenset[int] | None:
-    """The partitions of this worker that alone are asked for (``partitions=1,3``); None: the whole table is."""
+    """The partitions that this worker answers for alone (``partitions=1,3``); None for the whole table."""
 
     def parse(text: str, parameter: str) -> frozenset[int]:
         known = {str(partition): partition for partition in table.owners}
         if not all(each in known for each in text.split(",")):
             raise BadParameter(
                 parameter,
-                f"{parameter}={text!r:.40}: expected partitions of {table.name}, which has {len(known)}",
+                f"{parameter}={text!r:.40}: expected partitions of {table.name}, and there are {len(known)}",
                 example="0,2",
             )
         return frozenset(known[each] for each in text.split(","))
@@ -188,12 +192,12 @@ def _refuse_unknown(
 ) -> None:
     if kind == "versioned" and key is None:
         raise BadParameter(
-            "key", f"{table.name} is versioned and is read by key", example=f"/tables/{table.name}/KEY"
+            "key", f"{table.name} is versioned: give a key", example=f"/tables/{table.name}/KEY"
         )
     for name in parameters:
         if name not in allowed:
             what = f"a key of {table.name} ({kind})" if key is not None else f"{table.name} ({kind})"
-            takes = ", ".join(sorted({*allowed, "stale"}))  # which was looked at before
+            takes = ", ".join(sorted({*allowed, "stale"}))  # `parse_stale` reads it
             raise BadParameter(name, f"unknown parameter {name!r}: {what} takes {takes}")
 
 
@@ -205,7 +209,7 @@ def _prefix(table: TableInfo, text: str, parameter: str) -> TypedKey:
     if key_format(table.key_serde) not in ("string", "hex"):
         raise BadParameter(
             parameter,
-            f"prefix is for string and bytes keys; the keys of {table.name} are "
+            f"prefix is only for keys of type string or bytes. The keys of {table.name} are "
             f"{serde_name(table.key_serde)}: use from and to",
         )
     return _key(table, text, parameter)
@@ -226,17 +230,17 @@ def _flag(text: str, parameter: str) -> bool:
 
 
 def _time(text: str, parameter: str) -> int:
-    """Milliseconds since the epoch, or ISO 8601; a time without an offset is UTC."""
+    """A time in milliseconds since 1970, from such a number or from ISO 8601. A time without an offset is UTC."""
     try:
         if _WHOLE_NUMBER.fullmatch(text) and abs(int(text)) <= MAX_TIME:
             return int(text)
-        # In a query, "+" is a space: an offset that was not escaped arrives as one.
+        # In a query string, "+" means a space. The "+" of an offset that is not escaped arrives as a space.
         moment = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         return round(moment.timestamp() * 1000)
     except (ValueError, OverflowError) as error:
         raise BadParameter(
             parameter,
-            f"{parameter}={text!r:.40}: expected ms since the epoch or ISO 8601",
+            f"{parameter}={text!r:.40}: expected milliseconds since 1970, or ISO 8601",
             example="2013-12-01T00:00:00Z",
         ) from error

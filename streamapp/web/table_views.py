@@ -1,4 +1,4 @@
-"""`/tables/`: the views. Answers from this worker's partitions, from their owners, or from all merged."""
+"""`/tables/`: the views of tables. Answers come from partitions of this worker, from their owners, or from both."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ __all__ = ["TableViews"]
 R = TypeVar("R")
 
 _HISTORY = {"from", "to", "limit", "cursor"}
-"""With any of these, a key of a versioned table is all its versions instead of the latest."""
+"""With any of these parameters, a key of a versioned table has all its versions as answer, not the latest."""
 _PAGES_AT_ONCE = 8
-"""A page of 4 MiB takes four times as much memory while it is made."""
+"""The most pages at a time. A page of 4 MiB needs four times its size while it is made."""
 _OF_ALL = ("stale", "partitions")
-"""Parameters that say whom to ask, not for what."""
+"""Parameters that choose the workers to ask, not the entries."""
 
 
 class TableViews:
-    """The handlers; see docs/views.md for the shape of each answer. ``read_timeout`` in seconds."""
+    """The handlers. docs/views.md has the format of each answer. ``read_timeout`` is in seconds."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class TableViews:
         self._read_timeout = read_timeout
         self._pages = asyncio.Semaphore(_PAGES_AT_ONCE)
         self._parts = asyncio.Semaphore(_PAGES_AT_ONCE)
-        """Parts for other workers have places of their own: two workers that wait for each other's parts would wait for ever."""
+        """The places for parts of other workers' pages. With shared places, two workers could wait for each other."""
 
     async def listing(self, _request: web.Request) -> web.Response:
         tables = self._source.tables().values()
@@ -56,7 +56,7 @@ class TableViews:
         return json_response({"tables": described})
 
     async def table(self, request: web.Request) -> web.Response:
-        """What a table is; with any parameter, a page of its entries."""
+        """The description of a table; with any parameter, a page of its entries."""
         table = self._lookup(request)
         if not request.query:
             return json_response(await self._describe(table))
@@ -66,7 +66,7 @@ class TableViews:
         return await self._page(request, table, query, frozenset(table.owners))
 
     async def key(self, request: web.Request) -> web.Response:
-        """The entry of a key; of windowed, session and versioned tables its entries in a time range."""
+        """The entry of a key; for window, session and versioned tables, the key's entries in a time range."""
         return await self._key(request, self._lookup(request), request.match_info["key"])
 
     async def _key(self, request: web.Request, table: TableInfo, text: str) -> web.Response:
@@ -97,7 +97,7 @@ class TableViews:
         fresh = self._freshness(table, partition)
         if row is None:
             key = key_to_json(table.key_serde, query.key.value) if query.key else None
-            where = f"in partition {partition}, where Kafka's default partitioner puts it"
+            where = f"in partition {partition}, which Kafka's default partitioner chooses"
             raise NotFound(f"{table.name} has no entry for key {key!r} {where}", key=key, partitions=[fresh])
         return json_response({"table": table.name} | row_to_json(table, row) | {"partitions": [fresh]})
 
@@ -111,11 +111,11 @@ class TableViews:
 
     @asynccontextmanager
     async def _place(self, places: asyncio.Semaphore) -> AsyncIterator[None]:
-        """One of the places to make a page. Raises `Unavailable` when none gets free in time."""
+        """Holds one of the places for pages. Raises `Unavailable` if no place is free within ``read_timeout``."""
         try:
             await asyncio.wait_for(places.acquire(), self._read_timeout)
         except TimeoutError:
-            raise Unavailable("too many pages are asked for at once", retry_after=2) from None
+            raise Unavailable("too many pages are made at once: ask again later", retry_after=2) from None
         try:
             yield
         finally:
@@ -148,7 +148,7 @@ class TableViews:
     async def _local_parts(
         self, table: TableInfo, query: Query, partitions: Collection[int], stale: bool
     ) -> list[Part]:
-        """The pages of some local partitions, which are read in one turn of the data plane if it can be."""
+        """The parts of some local partitions. The reads are submitted together, so one turn can do all of them."""
 
         async def part(partition: int) -> Part:
             read = _page_reader(table, partition, query, len(partitions))
@@ -166,7 +166,7 @@ class TableViews:
         partitions: list[int],
         stale: bool,
     ) -> list[Part]:
-        """The pages of partitions of another worker; if ``stale``, of copies of them when it does not answer."""
+        """The parts of partitions of another worker. With ``stale``, standbys answer if the worker does not."""
         try:
             status, body = await self._peers.ask(worker, request, partitions)
         except Unavailable:
@@ -180,19 +180,19 @@ class TableViews:
             ]
         if status != 200 or "positions" not in body:
             raise Unavailable(
-                f"{worker} holds partition {partitions} but answered {status}: {body.get('error')}"
+                f"{worker} has partition {partitions} but answered {status}: {body.get('error')}"
             )
         return [body]
 
     def _copies(self, table: TableInfo, partition: int) -> list[str]:
-        """The workers with a standby of a partition, this one first."""
+        """The workers with a standby of a partition. This worker is the first, if it has a standby."""
         this = self._sampler.status.url
         return sorted(table.standbys.get(partition, ()), key=lambda worker: worker != this)
 
     async def _from_copy(
         self, request: web.Request, table: TableInfo, partition: int
     ) -> tuple[int, dict[str, Any]] | None:
-        """The answer of the first standby that gives one; None: this worker has the standby itself."""
+        """The answer of the first standby's worker that answers; None if this worker has a standby itself."""
         copies = self._copies(table, partition)
         for worker in copies:
             if worker == self._sampler.status.url:
@@ -209,43 +209,46 @@ class TableViews:
         if not stale:
             self._refuse_unless_ready(table, partition)
         if partition not in self._source.tables()[table.name].local and not stale:
-            raise Unavailable(f"partition {partition} of {table.name} has just moved away from {status.url}")
+            raise Unavailable(
+                f"partition {partition} of {table.name} has just moved away from {status.url}: ask again"
+            )
         try:
             read = self._source.read(table.name, partition, fn, stale=stale)
             return await asyncio.wait_for(read, self._read_timeout)
         except TimeoutError as error:
             raise Unavailable(
                 f"partition {partition} of {table.name} could not be read within {self._read_timeout:g} s: "
-                "the worker's thread is busy with a batch"
+                "the worker's thread is busy with a batch. Ask again later"
             ) from error
 
     def _lookup(self, request: web.Request) -> TableInfo:
         tables, name = self._source.tables(), request.match_info["name"]
         if name not in tables:
             listed = ", ".join(sorted(tables)) or "none"
-            raise NotFound(f"there is no table {name!r}; there are: {listed}", tables=sorted(tables))
+            raise NotFound(f"there is no table {name!r}: the tables are {listed}", tables=sorted(tables))
         return tables[name]
 
     def _owner(self, table: TableInfo, partition: int) -> str:
         worker = table.owners.get(partition)
         if worker is None:
             raise Unavailable(
-                f"partition {partition} of {table.name} has no owner at the moment", partitions=[partition]
+                f"partition {partition} of {table.name} has no owner at the moment: ask again later",
+                partitions=[partition],
             )
         return worker
 
     def _refuse_unless_assigned(self, request: web.Request) -> bool:
-        """Returns whether a stale answer will do."""
+        """Raises `Unavailable` if the worker has no assignment; returns True if the caller takes a stale answer."""
         stale = parse_stale(request.query)
-        # While it restores a worker knows who owns what, so what lies elsewhere can be had; not so before.
-        # In a rebalance it still has the copies of the assignment before.
+        # A worker that restores knows the owners of all partitions, so it can ask them. A starting worker does not.
+        # In a rebalance, a worker still has the standbys of the assignment before.
         states = ("running", "restoring", "rebalancing") if stale else ("running", "restoring")
         if self._sampler.look().state not in states:
             raise self._not_running()
         return stale
 
     def _refuse_unless_ready(self, table: TableInfo, partition: int) -> None:
-        """A partition is readable as soon as its own task runs, whatever else is being restored."""
+        """Raises `Unavailable` unless the task of the partition runs. Restores of other tasks do not matter."""
         status = self._sampler.status
         if status.state not in ("running", "restoring"):
             raise self._not_running()
@@ -267,7 +270,7 @@ class TableViews:
         return Unavailable(message, retry_after=self._status.retry_after(), state=status.state)
 
     def _freshness(self, table: TableInfo, partition: int) -> dict[str, Any]:
-        """Who answered for a partition, and how far behind its input it was."""
+        """The worker that answers for a partition, and the lag of its task, or of its standby in the changelog."""
         status = self._sampler.status
         about: dict[str, Any] = {"partition": partition, "worker": status.url}
         copies = [(copy.id, copy.stores) for copy in status.standbys]
@@ -306,7 +309,7 @@ class TableViews:
         } | ({"window_size_ms": size} if (size := table.kind.window_size_ms) else {})
 
     async def _count(self, table: TableInfo) -> dict[str, Any] | None:
-        """How many entries the local partitions have, as far as they are counted; None: not known."""
+        """The number of entries in local partitions, counted up to `COUNT_LIMIT` in each; None if not known."""
         countable = family(table) == "key_value" and table.local
         if not countable or self._sampler.look().state != "running":
             return None
@@ -319,16 +322,20 @@ class TableViews:
 
 
 def _without(request: web.Request, *names: str) -> dict[str, str]:
-    """The parameters of a request but for some."""
+    """The parameters of a request, without some."""
     return {name: value for name, value in request.query.items() if name not in names}
 
 
 def _asked_here(request: web.Request, table: TableInfo, partitions: Collection[int]) -> frozenset[int] | None:
-    """The partitions with the answer that this worker is to give by itself; None: the worker asks others."""
+    """The partitions for which this worker answers alone; None if the worker may ask other workers."""
     asked = parse_partitions(table, request.query)
     if asked is not None and not asked.issubset(partitions):
         listed = ", ".join(map(str, sorted(partitions)))
-        raise BadParameter("partitions", f"the key is in partition {listed} of {table.name}", example=listed)
+        raise BadParameter(
+            "partitions",
+            f"the key is in partition {listed} of {table.name}: ask for this partition",
+            example=listed,
+        )
     return asked
 
 

@@ -1,4 +1,4 @@
-"""Keys and values as JSON, and keys out of a URL: one text form for each serde, for both directions."""
+"""Writes keys and values as JSON, and reads keys from URLs in the same form."""
 
 from __future__ import annotations
 
@@ -38,18 +38,23 @@ from streamapp.web.problem import BadParameter
 __all__ = ["key_format", "key_to_json", "parse_key", "serde_name", "to_json"]
 
 MAX_DEPTH = 100
-"""Levels of a value that are shown."""
+"""The most levels of a value in an answer."""
 _PRINTED_BITS = 14_000
-"""Python prints integers of up to 4,300 digits."""
+"""The largest integer that is printed as a number, in bits. Python prints at most 4,300 digits."""
 _EXAMPLES = {"string": "JFK", "integer": "42", "double": "0.5", "hex": "00ff1a", "uuid": str(UUID(int=1))}
 
 
 def to_json(value: Any) -> Any:
-    """Any value as something ``json.dumps`` takes; it never fails.
+    """Any value as an object for ``json.dumps``. This function never raises.
 
-    Structs, dataclasses and named tuples become objects; bytes ``{"$base64": ...}``; NaN and the infinities
-    ``{"$float": "nan"}``; integers that Python refuses to print ``{"$int": "0x..."}``; what has no JSON form ``{"$repr": ...}``;
-    what is nested deeper than 100 levels ``{"$deep": ...}``; what cannot be read or shown ``{"$unreadable": why}``.
+    Structs, dataclasses and named tuples become objects. Values without a form in JSON are marked:
+
+    - bytes: ``{"$base64": ...}``
+    - NaN and the infinities: ``{"$float": "nan"}``
+    - integers that Python refuses to print: ``{"$int": "0x..."}``
+    - levels below the 100th: ``{"$deep": ...}``
+    - values that cannot be read or shown: ``{"$unreadable": why}``
+    - other objects: ``{"$repr": ...}``
 
     >>> to_json({"delay": 12, "raw": b"ab"})
     {'delay': 12, 'raw': {'$base64': 'YWI='}}
@@ -58,7 +63,7 @@ def to_json(value: Any) -> Any:
     """
     try:
         return _to_json(value, MAX_DEPTH)
-    except Exception as error:  # a class of the application's
+    except Exception as error:  # a class of the application may raise anything
         return {"$unreadable": f"{type(error).__name__}: {excerpt(error, size=200)}"}
 
 
@@ -103,7 +108,7 @@ def _text(key: Any) -> str:
 
 
 def key_format(serde: Serde[Any] | None) -> str:
-    """How a key is written in a URL: ``string``, ``integer``, ``double``, ``uuid``, ``hex`` or ``json``.
+    """The form of a key in a URL: ``string``, ``integer``, ``double``, ``uuid``, ``hex`` or ``json``.
 
     >>> key_format(LongSerde())
     'integer'
@@ -123,7 +128,7 @@ def key_format(serde: Serde[Any] | None) -> str:
 
 
 def key_to_json(serde: Serde[Any] | None, key: Any) -> Any:
-    """A key in the form in which `parse_key` takes it: bytes as hex, the rest as `to_json` has it."""
+    """A key in the form that `parse_key` reads: bytes as hex, other keys as by `to_json`."""
     if isinstance(key, Windowed) and isinstance(serde, TimeWindowedSerde | SessionWindowedSerde):
         return {"key": key_to_json(serde.inner, key.key), "start": key.start, "end": key.end}
     if isinstance(key, list) and isinstance(serde, ListSerde):
@@ -132,7 +137,7 @@ def key_to_json(serde: Serde[Any] | None, key: Any) -> Any:
 
 
 def parse_key(serde: Serde[Any] | None, text: str, parameter: str) -> tuple[Any, bytes]:
-    """The key that a URL names, and its bytes; raises `BadParameter`.
+    """The key of a URL, and its bytes. Raises `BadParameter`.
 
     >>> parse_key(LongSerde(), "258", "key")
     (258, b'\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x02')
@@ -142,7 +147,7 @@ def parse_key(serde: Serde[Any] | None, text: str, parameter: str) -> tuple[Any,
     try:
         key = _key_from_json(serde, json.loads(text)) if kind == "json" else _plain_key(kind, text)
         data = key if serde is None else serde.serialize(key)
-    except Exception as error:  # a serde may be anybody's
+    except Exception as error:  # a serde of the application may raise anything
         expected = f"expected a key of this table ({serde_name(serde)}), written as {kind}"
         raise BadParameter(
             parameter, f"{parameter}={text!r:.80}: {expected}: {error}", example=example
@@ -151,7 +156,7 @@ def parse_key(serde: Serde[Any] | None, text: str, parameter: str) -> tuple[Any,
 
 
 def serde_name(serde: Serde[Any] | None) -> str:
-    """A serde's short name: ``string``, ``json``, ``time_windowed(string)`` ..."""
+    """The short name of a serde, such as ``string``, ``json`` or ``time_windowed(string)``."""
     if serde is None:
         return "bytes"
     if isinstance(serde, TimeWindowedSerde | SessionWindowedSerde):
@@ -176,10 +181,10 @@ def _plain_key(kind: str, text: str) -> Any:
 
 
 def _key_from_json(serde: Serde[Any] | None, document: Any) -> Any:
-    """JSON as the key object: a typed JSON serde gets its type, windowed serdes a `Windowed`."""
+    """The key object of JSON: a typed JSON serde gets an object of its type, a windowed serde gets a `Windowed`."""
     if isinstance(serde, TimeWindowedSerde | SessionWindowedSerde):
         if not isinstance(document, dict) or not {"key", "start"} <= document.keys():
-            raise ValueError('a JSON object with "key", "start" and "end" is needed')
+            raise ValueError('give a JSON object with "key", "start" and "end"')
         start = int(document["start"])
         if isinstance(serde, TimeWindowedSerde):
             end = int(document.get("end", start + serde.window_size_ms))

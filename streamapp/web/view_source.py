@@ -1,4 +1,4 @@
-"""What the views ask of the worker they run in: a port, so that they can be tested without one."""
+"""`ViewSource` is the interface between the views and their worker. Tests run the views without a worker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NodeKind = Literal["source", "processor", "sink"]
 
 
 class NotAvailable(Exception):
-    """A store cannot be read at the moment; becomes a 503 that says why. ``retry_after`` is in seconds."""
+    """A store cannot be read at the moment. The answer is 503 with ``reason``. ``retry_after`` is in seconds."""
 
     def __init__(self, reason: str, *, retry_after: int = 1) -> None:
         super().__init__(reason)
@@ -44,7 +44,11 @@ class NotAvailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InputStatus:
-    """One source partition of a task. ``position``: next offset to process, ``end``: the end of the log."""
+    """One source partition of a task.
+
+    ``position`` is the next offset to process. ``end`` is the end of the log. ``buffered`` records have arrived but
+    are not processed.
+    """
 
     topic: str
     partition: int
@@ -54,7 +58,7 @@ class InputStatus:
 
     @property
     def lag(self) -> int | None:
-        """Records between what was processed and the end of the log; None while the end is unknown."""
+        """The offsets between the position and the end of the log; None while one of the two is not known."""
         if self.position is None or self.end is None:
             return None
         return max(0, self.end - self.position)
@@ -62,7 +66,10 @@ class InputStatus:
 
 @dataclass(frozen=True, slots=True)
 class RestoreStatus:
-    """How far a store has been read back from its changelog; offsets, ``end`` exclusive."""
+    """The restore of a store from one partition of its changelog.
+
+    ``start``, ``position`` and ``end`` are offsets; ``end`` is exclusive.
+    """
 
     store: str
     topic: str
@@ -71,7 +78,7 @@ class RestoreStatus:
     position: int
     end: int
     queued: bool = False
-    """It has not begun: others are restored first."""
+    """True before the restore begins, while other stores are restored."""
 
     @property
     def remaining(self) -> int:
@@ -85,7 +92,7 @@ class RestoreStatus:
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """One sub-topology on one partition, as this worker runs it."""
+    """A task of this worker: one sub-topology on one partition number."""
 
     id: str
     partition: int
@@ -99,9 +106,9 @@ class TaskStatus:
 
 @dataclass(frozen=True, slots=True)
 class StandbyStatus:
-    """A copy of a task's state that another worker's task keeps warm here: how far each store is.
+    """A copy on this worker of the stores of a task that runs on another worker.
 
-    ``warmup``: the task moves here once the copy has caught up.
+    ``warmup`` is True if the task moves to this worker when the copy is up to date.
     """
 
     id: str
@@ -111,13 +118,13 @@ class StandbyStatus:
 
     @property
     def lag(self) -> int:
-        """Changelog records that are not in the copy yet."""
+        """The number of changelog offsets that are not in the copy yet."""
         return sum(each.remaining for each in self.stores)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """One consistent look at a worker. ``url`` is the address at which other workers reach it."""
+    """The state of a worker at one moment. ``url`` is the address that other workers use."""
 
     state: WorkerState
     reason: str | None
@@ -126,11 +133,11 @@ class WorkerStatus:
     standbys: Sequence[StandbyStatus] = ()
     paused: bool = False
     workers: Sequence[str] = ()
-    """The addresses of all workers of the application, as of the last assignment."""
+    """The addresses of all workers of the application at the last assignment."""
     dropped_records: Mapping[str, int] = field(default_factory=dict)
-    """Records dropped since the worker started, by task, those included that are elsewhere now."""
+    """Records dropped since the worker started, by task, including tasks that have moved away."""
     dropped_results: int = 0
-    """Results that brokers refused and the production exception handler went on without."""
+    """Results that brokers refused, and without which the production exception handler went on."""
 
     drops: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     """``dropped_records`` by task, operator (or store) and reason."""
@@ -139,7 +146,7 @@ class WorkerStatus:
 
     @property
     def dropped(self) -> int:
-        """All that was dropped since the worker started."""
+        """The number of records and results dropped since the worker started."""
         return sum(self.dropped_records.values()) + self.dropped_results
 
 
@@ -147,10 +154,11 @@ class WorkerStatus:
 class TableInfo:
     """A state store, as the views see it.
 
-    ``owners`` has the address of the worker that holds each partition (None: nobody, at the moment),
-    ``standbys`` those of the workers with a warm copy of it, ``local`` the partitions this worker holds. A
-    global table is whole in every worker: one partition, always local.
-    ``subtopology`` is the one whose tasks feed it; task ``<subtopology>_<partition>`` tells how fresh it is.
+    ``owners`` has the address of the worker of each partition, or None while a partition has no worker.
+    ``standbys`` has the addresses of the workers with a standby of each partition. ``local`` are the partitions of
+    this worker. Each worker has the whole of a global table, which has one partition.
+
+    ``subtopology`` is the sub-topology that writes the store. Task ``<subtopology>_<partition>`` has the lag.
     """
 
     name: str
@@ -191,7 +199,7 @@ class TopologyGraph:
 
 
 class ViewSource(Protocol):
-    """What a worker offers to its views. All but ``read`` return at once, in every state of the worker."""
+    """The worker, as its views see it. All methods but ``read`` return at once, in every state of the worker."""
 
     application_id: str
 
@@ -202,19 +210,19 @@ class ViewSource(Protocol):
     def tables(self) -> Mapping[str, TableInfo]: ...
 
     def partition_for(self, table: str, key: bytes) -> int:
-        """The partition that holds a key, by the partitioner that wrote it."""
+        """The partition of a key's bytes, by Kafka's default partitioner (murmur2). Raises `NotAvailable`."""
         ...
 
     async def read(self, table: str, partition: int, fn: Callable[[Any], R], *, stale: bool = False) -> R:
-        """``fn(store)`` for a local partition, between two batches; raises `NotAvailable`.
+        """Calls ``fn(store)`` for a local partition, between two batches. Raises `NotAvailable`.
 
-        ``fn`` runs on the data plane: it must be quick, and must not keep the store or an iterator of it.
-        ``stale``: a standby, or a store that is being restored, will do (KIP-535).
+        ``fn`` runs on the data plane. The function must be quick, and must not keep the store or an iterator.
+        With ``stale``, the store may be a standby, or a store that is being restored (KIP-535).
         """
         ...
 
     def pause(self) -> None:
-        """No more records are processed until `resume`; the worker stays in the group (KIP-834)."""
+        """Stops the processing of records until `resume`. The worker stays in the group (KIP-834)."""
         ...
 
     def resume(self) -> None: ...

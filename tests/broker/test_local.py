@@ -167,7 +167,9 @@ def test_a_start_that_was_killed_halfway_is_continued_by_the_next(tmp_path: Path
 def test_a_start_waits_for_one_that_is_under_way(tmp_path: Path) -> None:
     with (tmp_path / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(BrokerError, match=r"has been starting or resetting .* for 0.2 seconds: end it"):
+        with pytest.raises(
+            BrokerError, match=r"has been starting or resetting .* for 0.2 seconds: end that process"
+        ):
             LocalKafka(tmp_path, port=0, start_timeout=0.2).start()
         ended = []
 

@@ -76,7 +76,7 @@ def judge(history: Iterable[Event]) -> list[Verdict]:
 
     for stage in stages:
         if stage.model == "desk":
-            check("I11", _on_the_desk(stage, events))
+            check("I11", _on_the_desk(stage, events, exactly_once))
             continue
         check("I1", _lost(stage, committed))
         if exactly_once:
@@ -249,14 +249,16 @@ def _in_one_place(stage: _Stage, events: list[Event], exactly_once: bool) -> Ite
             yield f"{record} is in the output {stage.seen[record]} times, in the dead letters {dead[record]} times"
 
 
-def _on_the_desk(stage: _Stage, events: list[Event]) -> Iterator[str]:
-    """Each time that a record went in, it came out or became a letter. A replayed letter went in again, once."""
+def _on_the_desk(stage: _Stage, events: list[Event], exactly_once: bool) -> Iterator[str]:
+    """Each time that a record went in, it came out or became a letter, once with exactly_once_v2. A replayed letter
+    went in again, once."""
     inputs, letters = only(events, "sent"), only(events, "letter")
     sent = Counter(Output(e["key"], e["value"]) for e in inputs)
     again = Counter(Output(e["key"], e["value"]) for e in inputs if e.get("again"))
     dead = Counter(Output(e["key"], e["value"]) for e in only(events, "dead"))
     for record in sent.keys() | dead.keys():
-        if sent[record] != stage.seen[record] + dead[record]:
+        places = stage.seen[record] + dead[record]
+        if places < sent[record] or (exactly_once and places > sent[record]):
             yield (
                 f"{record} went in {sent[record]} times, is in the output {stage.seen[record]} times, "
                 f"in the dead letters {dead[record]} times"
@@ -274,7 +276,8 @@ def _on_the_desk(stage: _Stage, events: list[Event]) -> Iterator[str]:
     if len(letters) != sum(dead.values()):
         yield f"the desk lists {len(letters)} of {sum(dead.values())} letters"
     for record in sent.keys() - again.keys() | again.keys() & dead.keys():
-        if stage.seen[record] + kept[record] != 1:
+        places = stage.seen[record] + kept[record]
+        if not places or (exactly_once and places > 1):
             yield f"{record} is in the output {stage.seen[record]} times, and {kept[record]} letters of it wait or were changed"
 
 

@@ -118,7 +118,7 @@ def test_ids_in_headers_and_values(topics: Topics) -> None:
         (("--id", "body"), "an id is key"),
         (("--window", "1000"), "line 1"),
         (("--window", "1000", "--republish", "1"), "needs ids"),
-        (("--republish", "1"), 'not JSON with "id"'),
+        (("--republish", "1"), 'a JSON object with "id"'),
     ],
 )
 def test_what_cannot_be_right_is_refused(topics: Topics, arguments: tuple[str, ...], message: str) -> None:

@@ -76,7 +76,7 @@ def test_a_real_refusal_names_both_schemas(registry: ConfluentSchemaRegistry, to
     registry.id_of(f"{topic}-value", FLIGHT)
     with pytest.raises(SchemaRegistryError, match=r"not compatible .*Version 1 \(id \d+\).*fields.dest: new"):
         registry.id_of(f"{topic}-value", REFUSED)
-    with pytest.raises(SchemaRegistryError, match="for invalid"):
+    with pytest.raises(SchemaRegistryError, match="as invalid"):
         registry.id_of(f"{topic}-other", {"type": "rekord"})
 
 

@@ -108,7 +108,7 @@ def test_every_client_goes_to_the_same_address(
                 )
             },
             {},
-            "give the same as broker_credentials",
+            "give Faust the same credentials as broker_credentials",
         ),
     ],
 )

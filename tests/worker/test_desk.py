@@ -158,7 +158,7 @@ def test_a_second_desk_stops_the_first_and_nothing_is_replayed_twice(desk: Desk)
         if written == 2:
             seconds.append(FailureDesk(config).replay(lambda letter: True))
 
-    with pytest.raises(BrokerError, match="another desk writes now"):
+    with pytest.raises(BrokerError, match="another desk began to write"):
         FailureDesk(config).replay(lambda letter: True, rate=2, progress=another)
     assert seconds == [4]
     assert [value for _, value in cluster.read(cluster.source)] == [b"%d" % number for number in range(6)]
@@ -176,7 +176,7 @@ def test_a_letter_without_its_record_is_replayed_with_the_record_of_its_source(d
     cluster.producer.flush()
     config = StreamsConfig(cluster.id, bootstrap_servers=cluster.bootstrap, dead_letter_queue_topic=desk.dead)
     with pytest.raises(
-        StreamsError, match="letter 0-1 has no record.*Give it a record with edit, or discard"
+        StreamsError, match="letter 0-1 has no record.*Give the letter a record with edit, or discard"
     ):
         FailureDesk(config).replay(lambda letter: True)
     assert cluster.read(cluster.source) == [(b"k7", b"7")]  # all or none: nobody wrote a tombstone

@@ -42,7 +42,7 @@ def test_a_topic_is_created_with_settings(run) -> None:  # type: ignore[no-untyp
 
 
 def test_keys_and_values_need_something_between_them(run) -> None:  # type: ignore[no-untyped-def]
-    assert "it cannot be empty" in run("write", "any", "--separator", "", lines="k\tv\n").output
+    assert "--separator cannot be empty" in run("write", "any", "--separator", "", lines="k\tv\n").output
 
 
 def test_a_topic_that_is_missing_is_named_with_the_command_that_makes_it(run) -> None:  # type: ignore[no-untyped-def]

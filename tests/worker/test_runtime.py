@@ -59,7 +59,7 @@ def test_a_read_is_refused_when_the_group_was_silent_for_a_session(
     streams.on_heartbeat()
     assert streams._local(plane, sub, "counts", 0, stale=False) is store
     now += streams.config.session_timeout_ms / 1000 + 1  # the process was suspended
-    with pytest.raises(StoreNotAvailable, match="group has not answered for 46 s: others may"):
+    with pytest.raises(StoreNotAvailable, match="group has not answered for 46 s: other workers may"):
         streams._local(plane, sub, "counts", 0, stale=False)
     assert streams._local(plane, sub, "counts", 0, stale=True) is store
     streams.on_heartbeat()

@@ -1,4 +1,4 @@
-"""The checks, each a function with a code, a reason, a remedy and a page."""
+"""The registry of checks. A check is a function with a code, a reason, a remedy and a page."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["CHECKS", "Check", "Finding", "Threat", "check", "examine"]
 
 Threat = Literal["loses", "doubles", "starves", "stalls"]
 Found = Iterator[tuple[str, str]]
-"""(subject, what was seen) for each thing that is not as it should be."""
+"""The subject and the observation of each finding."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that the doctor looks at. ``code`` stays for good: baselines name it."""
+    """One check of the doctor. ``code`` never changes, because baselines contain codes."""
 
     code: str
     title: str
@@ -31,7 +31,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Finding:
-    """One subject, such as a topic, that a check objects to."""
+    """One subject with a danger, such as a topic, and the check that has found the danger."""
 
     check: Check
     subject: str
@@ -39,21 +39,21 @@ class Finding:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What a baseline remembers."""
+        """Code and subject, which identify the finding in a baseline."""
         return self.check.code, self.subject
 
 
 CHECKS: dict[str, Check] = {}
-"""Code -> check; filled by the modules of the families (`families.py`)."""
+"""Code -> check; the modules in ``checks`` fill this table when they are imported."""
 
 
 def check(
     code: str, title: str, threat: Threat, *, reason: str, remedy: str, page: str
 ) -> Callable[[Callable[[Survey], Found]], Callable[[Survey], Found]]:
-    """Registers a function of a `Survey` that yields a subject and what was seen, for each finding."""
+    """Registers a function of a `Survey` that yields the subject and the observation of each finding."""
 
     def register(look: Callable[[Survey], Found]) -> Callable[[Survey], Found]:
-        assert code not in CHECKS, f"{code} is there twice"
+        assert code not in CHECKS, f"two checks have the code {code}"
         CHECKS[code] = Check(code, title, threat, reason, remedy, page, look)
         return look
 
@@ -61,7 +61,7 @@ def check(
 
 
 def examine(survey: Survey, checks: Iterable[Check]) -> list[Finding]:
-    """All findings, by code and subject. Raises `BrokerError` when the cluster does not answer."""
+    """All findings, by code and subject. Raises `BrokerError` if the cluster does not answer."""
     return [
         Finding(check, subject, seen)
         for check in sorted(checks, key=lambda check: check.code)

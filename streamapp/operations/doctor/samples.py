@@ -1,4 +1,4 @@
-"""The last records of partitions: keys and timestamps, no values."""
+"""Reads keys and timestamps of the last records of partitions."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from streamapp.records import TopicPartition
 __all__ = ["RECORDS", "Sample", "sample"]
 
 RECORDS = 1_000
-"""How many records of each partition are looked at, at most."""
+"""The most records of a partition in a sample."""
 _SECONDS = 20.0
-"""For all partitions together; what has not arrived by then is left out."""
+"""The time limit for all partitions together; later records are not in the sample."""
 
 
 class Sample(NamedTuple):
-    """Keys and timestamps (milliseconds) of some records."""
+    """Keys and timestamps (milliseconds since 1970) of some records."""
 
     keys: list[bytes | None]
     timestamps: list[int]
 
 
 def sample(client: Mapping[str, Any], positions: Sequence[Position]) -> dict[TopicPartition, Sample]:
-    """The last records of each partition. Nothing is committed, and no group is joined."""
+    """The last records of each partition. The reader joins no group and commits nothing."""
     found = {each.partition: Sample([], []) for each in positions}
     waiting = {each.partition for each in positions if each.end > each.start}
     if not waiting:

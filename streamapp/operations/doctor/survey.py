@@ -1,4 +1,4 @@
-"""All that the checks look at: each fact is asked for once, when the first check needs it."""
+"""`Survey` gives the checks their facts, and asks for a fact once, when the first check needs the fact."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Broker:
     address: str
     rack: str | None
     config: Mapping[str, str]
-    """Empty where this client has no right to see it."""
+    """The settings; empty if this client has no right to read them."""
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,16 @@ class Topic:
         return {each.strip() for each in self.config.get("cleanup.policy", "delete").split(",")}
 
     def number(self, name: str) -> int | None:
-        """A setting as a number; None where this client may not see it."""
+        """A setting as a number; None if this client has no right to read settings."""
         value = self.config.get(name)
         return None if value is None else int(value)
 
 
 class Survey:
-    """One look at the cluster of a group. ``outage_ms``: how long the application may be down without losing anything.
+    """The state of a group and its cluster. ``outage_ms`` is the longest outage that must lose no record.
 
-    Each fact is asked for once. ``unseen`` says what could not be looked at; everything else raises `BrokerError`.
+    Each fact is asked for once. ``unseen`` lists the facts that this client may not see. Other failures raise
+    `BrokerError`.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Survey:
 
     @cached_property
     def brokers(self) -> Mapping[int, Broker]:
-        """The brokers that are up; where a broker does not show its settings, its rack is not known either."""
+        """The brokers that are up. A broker whose settings are not visible has no rack here, either."""
         nodes = self.subject.brokers
         answers = describe_brokers(self.subject.admin, nodes, seconds=_SECONDS)
         configs = self._configs({f"broker {id}": answer for id, answer in answers.items()})
@@ -113,8 +114,8 @@ class Survey:
 
     @cached_property
     def topics(self) -> Mapping[str, Topic]:
-        """The topics of the application that exist, and those in which Kafka keeps offsets and transactions."""
-        there = self.subject.topics  # asked first: the error for brokers that do not answer is the clearest
+        """The existing topics of the application, and Kafka's own topics of offsets and transactions."""
+        there = self.subject.topics  # asked first: has the clearest error for brokers that do not answer
         roles = {name: role for name, role in self._roles().items() if name in there}
         if not roles:
             return {}
@@ -150,7 +151,7 @@ class Survey:
 
     @property
     def own_topics(self) -> list[Topic]:
-        """All but Kafka's own."""
+        """The topics of the application, without Kafka's own topics."""
         return [topic for topic in self.topics.values() if topic.role != "kafka"]
 
     @cached_property
@@ -163,7 +164,7 @@ class Survey:
 
     @cached_property
     def leaderless(self) -> frozenset[TopicPartition]:
-        """Nobody answers for these."""
+        """Partitions without a leader; no broker answers requests about them."""
         return frozenset(
             TopicPartition(topic.name, each.number)
             for topic in self.topics.values()
@@ -180,7 +181,7 @@ class Survey:
 
     @cached_property
     def stable_ends(self) -> Mapping[TopicPartition, int]:
-        """Where readers of committed records end at present."""
+        """The last stable offset of each partition: readers of committed records wait there."""
         partitions = [
             TopicPartition(t.name, p.number)
             for t in self.own_topics
@@ -194,12 +195,12 @@ class Survey:
 
     @cached_property
     def transactions(self) -> Sequence[OpenTransaction] | None:
-        """None: cannot be seen."""
+        """The open transactions of the cluster; None if this client cannot see them."""
         return self._seen("open transactions", lambda: open_transactions_of(self.subject.settings))
 
     @cached_property
     def features(self) -> Mapping[str, int] | None:
-        """None: cannot be seen."""
+        """The feature levels of the cluster; None if this client cannot see them."""
         return self._seen("feature levels", lambda: feature_levels(self.subject.settings))
 
     @property
@@ -225,14 +226,16 @@ class Survey:
         )
 
     def _configs(self, answers: Mapping[str, Future[Mapping[str, Any]]]) -> dict[str, Mapping[str, str]]:
-        """The settings of those that tell; the others are noted."""
+        """The settings by name of a resource. Refused answers go to ``unseen``."""
         found: dict[str, Mapping[str, str]] = {}
         for name, answer in answers.items():
             try:
                 entries = answer.result().values()
             except KafkaException as exc:
                 if exc.args[0].code() == KafkaError._TIMED_OUT:
-                    raise BrokerError(f"the settings of {name} are not told within {_SECONDS:g} s") from exc
+                    raise BrokerError(
+                        f"the settings of {name} did not arrive within {_SECONDS:g} s: check that all brokers run"
+                    ) from exc
                 self.unseen.append(f"the settings of {name}: {exc.args[0].str()}")
                 continue
             found[name] = {entry.name: entry.value for entry in entries if entry.value is not None}

@@ -1,4 +1,4 @@
-"""``/status`` of running workers."""
+"""Reads ``/status`` of running workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECONDS = 10.0
 
 @dataclass(frozen=True)
 class WorkerReport:
-    """What one worker says about itself (docs/views.md); ``problem`` in place of the status of one that does not answer."""
+    """The status of one worker (docs/views.md), or the ``problem`` of a worker that does not answer."""
 
     url: str
     status: Mapping[str, Any] | None
@@ -25,7 +25,10 @@ class WorkerReport:
 
 
 def ask_workers(urls: Iterable[str]) -> list[WorkerReport]:
-    """The status of the workers at these addresses, and of those that they name. Raises `BrokerError` for an address that is none."""
+    """The status of the workers at these addresses, and of the workers that they name.
+
+    Raises `BrokerError` for an address that is not HTTP.
+    """
     waiting, found = [_address(url) for url in urls], {}
     while waiting:
         url = waiting.pop(0)
@@ -42,7 +45,9 @@ def ask_workers(urls: Iterable[str]) -> list[WorkerReport]:
 def _address(url: str) -> str:
     url = url if "://" in url else f"http://{url}"
     if not url.startswith(("http://", "https://")):
-        raise BrokerError(f"{url} is not the address of a worker's views, such as http://localhost:6066")
+        raise BrokerError(
+            f"{url} is not an HTTP address: give a worker's address, such as http://localhost:6066"
+        )
     return url.rstrip("/")
 
 

@@ -1,4 +1,4 @@
-"""New offsets for a group: planned, shown, and committed only when asked to."""
+"""Plans new offsets for a group. `Change.carry_out` commits a plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Change", "Move", "chosen_positions", "plan_copy", "plan_reset"]
 
 @dataclass(frozen=True)
 class Move:
-    """One partition: where the group is (None: nowhere) and where it goes; ``asked`` is what the target said."""
+    """The new offset ``to`` of one partition. ``asked`` is the offset of the target, which may lie outside the log."""
 
     at: Position
     to: int
@@ -30,23 +30,23 @@ class Move:
     def remark(self) -> str:
         if self.asked == self.to:
             return ""
-        return f"{self.asked} was asked for, and the log has {self.at.start} to {self.at.end}"
+        return f"{self.asked} was asked for, but the log has {self.at.start} to {self.at.end}"
 
 
 @dataclass(frozen=True)
 class Change:
-    """What `carry_out` would commit; nothing has happened yet."""
+    """A plan of new offsets. Nothing is committed before `carry_out`."""
 
     subject: Subject
     moves: tuple[Move, ...]
     tables: tuple[Contradiction, ...]
     make_topics_of: Plan | None = None
-    """A copy of an application needs its internal topics before its offsets."""
+    """The plan of a copy of an application, whose internal topics are created before its offsets."""
 
     def carry_out(self) -> None:
-        """Commits all offsets in one request; the group has to be at rest, which the brokers check once more.
+        """Commits all offsets in one request. Brokers refuse the request if the group has members.
 
-        Raises `StreamsError`.
+        Raises `StreamsError` if the group has members, or if the request fails.
         """
         check_at_rest(self.subject.admin, self.subject.group, self.subject.session_timeout_ms)
         if self.make_topics_of is not None:
@@ -57,22 +57,23 @@ class Change:
 
 
 def plan_reset(subject: Subject, target: Target, topics: Collection[str] = ()) -> Change:
-    """New offsets of a group at rest, for all of its inputs or some topics (``name`` or ``name:0,1``).
+    """New offsets of a group without members, for all of its inputs or some topics (``name`` or ``name:0,1``).
 
-    Offsets outside the log go to its nearer end. Partitions that stay where they are keep the metadata of their commit. Raises
-    `StreamsError` while the group has members, or a backfill writes.
+    An offset outside the log becomes the nearer end of the log. Partitions that keep their offset also keep the
+    metadata of their commit. Raises `StreamsError` while the group has members, or while a backfill is not complete.
     """
     check_at_rest(subject.admin, subject.group, subject.session_timeout_ms)
     committed = subject.committed()
     if any(metadata.startswith(BACKFILL) for _, metadata in committed.values()):
         raise StreamsError(
-            f"a backfill of {subject.group} was begun and has not come to its end, and the group's offsets say how far it is: "
+            f"a backfill of {subject.group} is not complete, and the group's offsets hold its progress: "
             "repeat the same `streamapp backfill` command first"
         )
     chosen = chosen_positions(subject, topics, inputs_only=not isinstance(target, FromFile))
     if not chosen:
         raise ConfigError(
-            f"the group {subject.group} has committed nothing and so has no topics: name some with --topic, if this is its name"
+            f"the group {subject.group} has committed nothing, so its topics are not known: check the name of the "
+            "group, or name topics with --topic"
         )
     asked = target.offsets(subject, chosen)
     at = {each.partition: each for each in chosen}
@@ -85,15 +86,17 @@ def plan_reset(subject: Subject, target: Target, topics: Collection[str] = ()) -
 
 
 def plan_copy(subject: Subject, copy: str, target: Target | None, plan: Plan | None = None) -> Change:
-    """Offsets for a group ``copy`` that has none yet: those of the group (which may go on working), or other ones.
+    """Offsets for a new group ``copy``: the offsets of the group, which may go on working, or the target's.
 
-    The copy of an application (``plan``: its plan under the name ``copy``) gets its own internal topics, which are empty: its
-    tables have the records from there on. Raises `StreamsError` if ``copy`` has members or offsets.
+    ``plan`` is the plan of an application under the name ``copy``. This copy gets its own, empty internal topics, so
+    its tables contain only records after the new offsets. Raises `StreamsError` if ``copy`` has members or offsets.
     """
     new = Subject(copy, subject.client, plan)
     check_at_rest(new.admin, copy, new.session_timeout_ms)
     if new.committed():
-        raise StreamsError(f"the group {copy} has committed offsets already; name one that does not exist")
+        raise StreamsError(
+            f"the group {copy} has committed offsets already: name a group that does not exist"
+        )
     chosen = chosen_positions(subject, inputs_only=True)
     asked = (
         target.offsets(subject, chosen)
@@ -102,7 +105,7 @@ def plan_copy(subject: Subject, copy: str, target: Target | None, plan: Plan | N
     )
     if not asked:
         raise ConfigError(
-            f"the group {subject.group} has committed nothing to copy: say where the copy begins, as with --to-earliest"
+            f"the group {subject.group} has committed nothing to copy: give the copy a target, such as --to-earliest"
         )
     at = {each.partition: each for each in chosen}
     moves = tuple(
@@ -115,7 +118,10 @@ def plan_copy(subject: Subject, copy: str, target: Target | None, plan: Plan | N
 def chosen_positions(
     subject: Subject, topics: Collection[str] = (), *, inputs_only: bool = False
 ) -> list[Position]:
-    """The positions of topics given as ``name`` or ``name:0,1``; without any, all of the group, or those of its inputs."""
+    """The positions of ``topics``, given as ``name`` or ``name:0,1``.
+
+    Without ``topics``, these are all positions of the group; with ``inputs_only``, the positions in its inputs.
+    """
     found = positions(subject, [text.partition(":")[0] for text in topics])
     if not topics:
         inputs = subject.inputs({each.partition: each for each in found if each.committed is not None})
@@ -128,7 +134,7 @@ def chosen_positions(
             wanted = {TopicPartition(name, int(each)) for each in numbers.split(",")} if numbers else there
         except ValueError:
             raise ConfigError(
-                f"--topic is NAME or NAME:0,1 with numbers of partitions, not {text!r}"
+                f"--topic takes NAME or NAME:0,1 with partition numbers, not {text!r}"
             ) from None
         if not wanted or not wanted <= there:
             raise ConfigError(
@@ -139,7 +145,7 @@ def chosen_positions(
 
 
 def _contradicted(subject: Subject, moves: tuple[Move, ...]) -> tuple[Contradiction, ...]:
-    """Tables have nothing of a partition without a committed offset, so any beginning suits them."""
+    """The tables that contradict the moves. A partition without a committed offset has no records in tables."""
     known = [
         (move.at.partition.topic, move.to, move.at.committed)
         for move in moves

@@ -1,4 +1,4 @@
-"""Positions of a group beside the logs that it reads, and the positions that it may be put to."""
+"""Positions of a group in the logs that it reads, and targets for new positions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Position:
-    """Where a group is in one partition: ``committed`` None, if nowhere; ``start`` and ``end`` of the log."""
+    """The committed offset of a group in one partition, or None; ``start`` and ``end`` are the offsets of the log."""
 
     partition: TopicPartition
     committed: int | None
@@ -42,7 +42,7 @@ class Position:
 
     @property
     def lag(self) -> int | None:
-        """Offsets between the position and the end of the log; a group that has not committed has no lag (None)."""
+        """The number of offsets between the position and the end of the log; None without a committed offset."""
         return None if self.committed is None else max(0, self.end - self.committed)
 
     @property
@@ -63,9 +63,10 @@ class Position:
 def positions(
     subject: Subject, topics: Iterable[str] = (), without: Collection[TopicPartition] = ()
 ) -> list[Position]:
-    """All partitions that the group has committed offsets of, and all of its inputs and of ``topics``, sorted.
+    """The positions in all partitions of the group's inputs, of repartition topics and of ``topics``, sorted.
 
-    Partitions in ``without`` are left out: one without leader has no log to ask.
+    Other partitions with committed offsets are included. Partitions in ``without`` are left out; brokers give no
+    offsets of a partition without a leader.
     """
     committed = subject.committed()
     wanted = {*committed}
@@ -87,7 +88,7 @@ def positions(
 
 @dataclass(frozen=True)
 class ToEarliest:
-    """The first record that is there."""
+    """The first record that the log still has."""
 
     def offsets(self, subject: Subject, at: list[Position]) -> dict[TopicPartition, int]:
         return {each.partition: each.start for each in at}
@@ -103,7 +104,7 @@ class ToLatest:
 
 @dataclass(frozen=True)
 class ToTime:
-    """The first record whose timestamp is this or later (milliseconds); the end of the log, if there is none."""
+    """The first record at or after a timestamp (milliseconds since 1970); the end of the log, if there is none."""
 
     time_ms: int
 
@@ -117,7 +118,7 @@ class ToTime:
 
 @dataclass(frozen=True)
 class ShiftBy:
-    """So many records further on (negative: back); partitions without a committed offset stay without."""
+    """A number of offsets forward, or back if negative. Partitions without a committed offset stay without."""
 
     records: int
 
@@ -127,7 +128,7 @@ class ShiftBy:
 
 @dataclass(frozen=True)
 class FromFile:
-    """The offsets of lines ``topic,partition,offset``, which `as_csv` and Kafka's own tool write."""
+    """The offsets from lines ``topic,partition,offset`` of `as_csv` or ``kafka-consumer-groups --export``."""
 
     text: str
 
@@ -138,7 +139,7 @@ class FromFile:
         if missing:
             raise ConfigError(
                 f"the file has {missing[0].topic}-{missing[0].partition}, which is not there, or was not asked for "
-                f"({len(missing)} of its {len(wanted)} partitions)"
+                f"({len(missing)} of its {len(wanted)} partitions). Remove these lines, or name the topics with --topic"
             )
         return wanted
 
@@ -156,15 +157,17 @@ class FromFile:
                     raise ValueError
             except (IndexError, ValueError):
                 raise ConfigError(
-                    f"line {number} of the file is {','.join(row)!r}; it has to be topic,partition,offset, as `streamapp offsets "
-                    "export` and kafka-consumer-groups --export write it"
+                    f"line {number} of the file is {','.join(row)!r}: write lines topic,partition,offset, "
+                    "like `streamapp offsets export` and kafka-consumer-groups --export"
                 ) from None
             if found.setdefault(TopicPartition(topic, partition), offset) != offset:
                 raise ConfigError(
-                    f"line {number} of the file has another offset of {topic}-{partition} than a line before"
+                    f"line {number} of the file has another offset of {topic}-{partition}: keep one line"
                 )
         if not found:
-            raise ConfigError(f"the file has no offsets of the group {group}")
+            raise ConfigError(
+                f"the file has no offsets of the group {group}: choose a file with lines of this group"
+            )
         return found
 
 
@@ -172,7 +175,7 @@ Target = ToEarliest | ToLatest | ToTime | ShiftBy | FromFile
 
 
 def as_csv(offsets: Mapping[TopicPartition, int]) -> str:
-    """Lines that `FromFile` and ``kafka-consumer-groups --from-file`` read.
+    """The offsets as lines for `FromFile` and ``kafka-consumer-groups --from-file``.
 
     >>> as_csv({TopicPartition("flights", 1): 7})
     'flights,1,7\\n'

@@ -1,4 +1,4 @@
-"""The group that a command is about: that of an application of ours, or any other by its name."""
+"""The group of a command: the group of an application of streamapp, or any other group by its name."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _INTERNAL = re.compile(r"(?P<store>.+)-(?P<kind>changelog|repartition)")
 
 @dataclass(frozen=True)
 class Subject:
-    """One group on one cluster. With a ``plan`` its inputs and tables are known, not guessed from names of topics.
+    """One group on one cluster. ``client`` are librdkafka's settings for the cluster.
 
-    ``client`` are librdkafka's settings for the cluster.
+    ``plan`` tells the inputs and tables of an application. Without a plan, the names of topics tell the tables.
     """
 
     group: str
@@ -54,7 +54,10 @@ class Subject:
 
     @property
     def settings(self) -> KafkaSettings:
-        """The cluster for clients that are not librdkafka's. Raises `ConfigError` where only librdkafka is let in."""
+        """The cluster for clients other than librdkafka's.
+
+        Raises `ConfigError` for settings of ``client_properties`` that only librdkafka understands.
+        """
         return KafkaSettings.from_env() if self.plan is None else settings_of(self.plan.config)
 
     @property
@@ -73,8 +76,8 @@ class Subject:
             return self.admin.list_topics(timeout=_SECONDS)
         except KafkaException as exc:
             raise BrokerError(
-                f"Kafka cannot be reached at {self.servers} ({exc.args[0].str()}). Is it running, and is this its address "
-                "(docs/connecting.md)?"
+                f"Kafka cannot be reached at {self.servers} ({exc.args[0].str()}). Check that Kafka runs, and that "
+                "this is its address (docs/connecting.md)."
             ) from exc
 
     @cached_property
@@ -89,7 +92,7 @@ class Subject:
         return {id: f"{broker.host}:{broker.port}" for id, broker in self._metadata.brokers.items()}
 
     def kind(self, look: GroupLook) -> str:
-        """Words for what the group belongs to."""
+        """The kind of program that the group belongs to, in words."""
         if self.plan is not None:
             return "application of streamapp"
         if look.assignor in ("stream", "faust") or self.internal("changelog") or self.internal("repartition"):
@@ -97,9 +100,10 @@ class Subject:
         return "consumer group"
 
     def internal(self, kind: str) -> dict[str, str]:
-        """Store, or name of the repartition -> internal topic of this kind that exists.
+        """The existing internal topics of a kind, by store or by name of the repartition.
 
-        Without a plan all topics count whose name begins with the group's, also those of an application ``<group>-...``.
+        Without a plan, these are all topics of the kind whose names begin with ``<group>-``. Topics of another
+        application ``<group>-...`` are then included.
         """
         if self.plan is not None:
             topics = [topic for topic in self.plan.internal_topics if topic.kind == kind]
@@ -117,7 +121,10 @@ class Subject:
         return found
 
     def inputs(self, committed: Mapping[TopicPartition, object]) -> tuple[str, ...]:
-        """The topics of others that the group reads: as the plan says, or those it has committed offsets of."""
+        """The topics that the group reads, without internal topics.
+
+        The plan names these topics. Without a plan, they are the topics with committed offsets.
+        """
         internal = {*self.internal("repartition").values(), *self.internal("changelog").values()}
         topics = {tp.topic for tp in committed}
         if self.plan is not None:

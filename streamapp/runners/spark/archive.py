@@ -1,7 +1,7 @@
 """Records of a topic in Parquet files, which the tasks read themselves.
 
-Spark would read the files in Java, shuffle and sort the rows, and hand them to Python. Where they lie in the order
-of a topic already, none of that is needed, and it is most of what a batch costs.
+Spark would read the files in Java, shuffle and sort the rows, and hand the rows to Python. Files in the order of a
+topic need none of these steps, which are most of the cost of a batch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ __all__ = ["ParquetSource", "write_archive"]
 COLUMNS = ("key", "value", "timestamp", "offset")
 BATCH = 10_000
 BATCH_BYTES = 1 << 19
-"""A batch that fits into the processor's cache with what is made of it costs a tenth less than one of several megabytes."""
+"""A batch of this size fits into the processor's cache together with the objects made from the batch.
+
+The cost is a tenth less than with batches of several megabytes.
+"""
 _FOLDER = re.compile(r"(?:^|/)partition=(\d+)/[^/]+\.parquet$")
 
 
@@ -38,20 +41,24 @@ _FOLDER = re.compile(r"(?:^|/)partition=(\d+)/[^/]+\.parquet$")
 class ParquetSource:
     """A topic in Parquet files, as `OutputTopic.write_parquet` writes them.
 
-    ``path`` is a folder, or a URI that pyarrow knows (``s3://...``, ``hdfs://...``), which every executor can
-    read. Below it lie ``partition=N/*.parquet`` with the columns ``key``, ``value`` (binary or null),
-    ``timestamp`` (bigint, ms), ``offset`` (bigint) and optionally ``headers``; each file in the order of its
-    offsets, and no two of a partition overlapping. ``partitions`` is the number of the topic's partitions; by
-    default the largest one that occurs, and one.
+    ``path`` is a folder, or a URI that pyarrow knows (``s3://...``, ``hdfs://...``). Every executor can read ``path``.
+    The files are ``partition=N/*.parquet`` below ``path``. Their columns are ``key`` and ``value`` (binary or null),
+    ``timestamp`` (bigint, ms), ``offset`` (bigint) and optionally ``headers``.
 
-    Files in any other order are read with ``FrameSource(spark.read.parquet(...))``, which sorts them.
+    Each file is in the order of its offsets, and the files of a partition do not overlap. For files in any other
+    order, use ``FrameSource(spark.read.parquet(...))``, which sorts the rows.
+
+    ``partitions`` is the number of the topic's partitions; default: the largest partition number in the files, plus 1.
     """
 
     path: str
     partitions: int | None = None
 
     def parts(self, topic: str) -> dict[TopicPartition, ParquetPart]:
-        """Reads the footers of all files. Raises `ConfigError` for files that are not as they should be."""
+        """Reads the footers of all files, and gives a part for each partition.
+
+        Raises `ConfigError` for no rows, wrong columns, too many partitions, or files that overlap.
+        """
         system, root = pafs.FileSystem.from_uri(self.path) if "://" in self.path else _local(self.path)
         found: dict[int, list[tuple[int, int, str, int]]] = {}
         for info in system.get_file_info(pafs.FileSelector(root, recursive=True, allow_not_found=True)):
@@ -92,7 +99,7 @@ class ParquetPart:
     files: tuple[str, ...]
     size: int
     span: tuple[int, int]
-    """The first offset, and the one behind the last."""
+    """The first offset, and the offset behind the last."""
 
     def open(self, partition: TopicPartition) -> ParquetReader:
         return ParquetReader(self, partition)
@@ -128,7 +135,11 @@ class ParquetReader:
 
 
 def write_archive(frame: DataFrame, path: str) -> None:
-    """Writes the records of a topic (``partition``, ``mx``, ``src``, ``seq`` and the rest) for `ParquetSource`."""
+    """Writes the records of a topic for `ParquetSource`.
+
+    ``frame`` has the columns of a record (``key``, ``value``, ``timestamp``, ``headers``), and ``partition``, ``mx``,
+    ``src`` and ``seq``. The order by the last three becomes the offset.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -136,7 +147,7 @@ def write_archive(frame: DataFrame, path: str) -> None:
     ordered = exact_partitions(frame, count, F.col("partition"))
     number = F.row_number().over(Window.partitionBy("partition").orderBy("mx", "src", "seq")) - 1
     columns = ("partition", "key", "value", "timestamp", "headers", number.cast("bigint").alias("offset"))
-    # Spark sorts by `partition` before it writes the folders, and keeps the order within.
+    # Spark sorts by `partition` before it writes the folders, and keeps the order within a partition.
     rows = ordered.select(*columns).sortWithinPartitions("partition", "offset")
     rows.write.partitionBy("partition").parquet(path)
 
@@ -146,13 +157,16 @@ def _local(path: str) -> tuple[pafs.FileSystem, str]:
 
 
 def _batch_rows(meta: pq.FileMetaData) -> int:
-    """How many rows to take at a time: fewer where they are large."""
+    """The number of rows to read at a time: large rows come in smaller numbers."""
     size = sum(meta.row_group(number).total_byte_size for number in range(meta.num_row_groups))
     return max(1, min(BATCH, int(BATCH_BYTES * meta.num_rows // max(1, size))))
 
 
 def _span(system: pafs.FileSystem, path: str) -> tuple[int, int, int] | None:
-    """First and last offset of a file and its rows, from its footer; None if it is empty."""
+    """The first offset, the last offset and the number of rows of a file, from its footer; None for an empty file.
+
+    Raises `ConfigError` for a column that is missing or has the wrong type.
+    """
     with pq.ParquetFile(path, filesystem=system) as file:
         schema, meta = file.schema_arrow, file.metadata
         missing = [name for name in COLUMNS if name not in schema.names]

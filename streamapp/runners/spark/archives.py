@@ -9,11 +9,11 @@ __all__ = ["forget_archives"]
 
 
 def forget_archives() -> None:
-    """Makes the import system forget the archives it has looked into; what is imported later opens them again.
+    """Makes the import system forget the archives that it has open; a later import opens an archive again.
 
-    Spark calls `importlib.invalidate_caches` before each task, and before Python 3.12 that reads the directories of all of them
-    anew: of Spark's own jar (5,000 files) and of pyspark.zip, once for each package in it. It took longer than the rest of
-    a small task, 0.15 s of CPU.
+    Spark calls `importlib.invalidate_caches` before each task. Before Python 3.12, this call reads the directories of
+    all open archives again. Spark's own jar has 5,000 files, and the call reads pyspark.zip once for each of its
+    packages. The reading costs 0.15 s of CPU, more than the rest of a small task.
     """
     for path, finder in [*sys.path_importer_cache.items()]:
         if isinstance(finder, zipimporter):

@@ -1,4 +1,4 @@
-"""History that Kafka does not keep any more: a topic's beginning in Parquet files, the rest in Kafka."""
+"""Topics whose beginning is in Parquet files, because Kafka has deleted these records, and whose rest is in Kafka."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ __all__ = ["History", "archives"]
 def archives(
     files: Mapping[str, str], counts: Mapping[str, int]
 ) -> tuple[dict[TopicPartition, ParquetPart], Ranges]:
-    """What lies in the folders of some topics, and from which offset to which. ``counts``: partitions in Kafka."""
+    """The parts of the archives in ``files`` (topic -> folder), and the range of offsets of each part that has files.
+
+    ``counts`` has the number of partitions of each topic in Kafka. Raises `ConfigError` for a topic that Kafka does
+    not have.
+    """
     unknown = sorted(files.keys() - counts.keys())
     if unknown:
         raise ConfigError(f"files are given for {', '.join(unknown)}, but Kafka has no such topic")
@@ -32,9 +36,9 @@ def archives(
 
 @dataclass(frozen=True)
 class History(ParquetSource):
-    """An archive (`ParquetSource`) whose ``offset`` is that of the topic, continued by the topic itself.
+    """An archive (`ParquetSource`) with the topic's own offsets, followed by the rest of the topic in Kafka.
 
-    Where both have a record, the archive is read.
+    A record that both have comes from the archive.
     """
 
     client: Mapping[str, Any] = field(default_factory=dict)
@@ -48,7 +52,7 @@ class History(ParquetSource):
 
 @dataclass(frozen=True)
 class HistoryPart:
-    """The `Part` of one partition."""
+    """The `Part` of one partition: its records from ``start`` to before ``end``."""
 
     archive: ParquetPart
     client: Mapping[str, Any]

@@ -1,5 +1,7 @@
-"""The rules of tasks on Spark: a result depends on the records only, not on the wall clock, and not on how the records of the
-inputs were cut into batches."""
+"""The rules of tasks on Spark: a result depends on the records only.
+
+The wall clock and the division of the inputs into batches have no influence.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ __all__ = ["BATCH_RULES"]
 
 
 class OrderedPartitionGroup(PartitionGroup):
-    """Of equal heads that of the input which the topology names first is the next, instead of turns."""
+    """Chooses, among heads with the same timestamp, the head of the input that the topology names first.
+
+    On workers, inputs with the same timestamp take turns.
+    """
 
     def next(self) -> tuple[RecordQueue | None, int]:
         best: RecordQueue | None = None
@@ -40,7 +45,7 @@ def _no_wall_clock(node: str) -> UnsupportedOperation:
 
 BATCH_RULES = TaskRules(
     partition_group=OrderedPartitionGroup,
-    # A micro-batch lets a side of a join run far ahead of the other, so overtaken answers are the rule.
+    # In a micro-batch, one side of a foreign-key join runs far ahead of the other. Most answers are then overtaken.
     always_recheck=True,
     retries_at_once=True,
     refuse_wall_clock=_no_wall_clock,

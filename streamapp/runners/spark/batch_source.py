@@ -1,4 +1,4 @@
-"""Where the records of a batch come from: ranges of Kafka topics, archives in Parquet, or DataFrames."""
+"""The sources of a batch: ranges of Kafka topics, archives in Parquet, or DataFrames."""
 
 from __future__ import annotations
 
@@ -28,27 +28,28 @@ SETTLE_SECONDS = 10.0
 BATCH = 10_000
 
 Ranges = dict[TopicPartition, tuple[int, int]]
-"""First offset, and the offset behind the last, of each partition."""
+"""The first offset, and the offset behind the last, of each partition."""
 
 
 class Part(Protocol):
-    """One partition of a topic, wherever it lies; goes from the driver to an executor."""
+    """One partition of a topic in Kafka or in files; the driver sends the part to an executor."""
 
     @property
     def size(self) -> int:
-        """About how many records it has."""
+        """The approximate number of records."""
 
     def open(self, partition: TopicPartition) -> RecordReader: ...
 
 
 @dataclass(frozen=True)
 class KafkaSource:
-    """Topics as they are in Kafka, from ``since`` (default: the first record) to ``until`` (default: the end
-    of the log when the batch starts).
+    """Topics in Kafka, from ``since`` (default: the first record) to ``until`` (default: the end at the batch's start).
 
-    Both are either a time in ms, which means the first record of each partition with at least that timestamp,
-    or offsets by partition. ``until`` is exclusive. Only committed records are read: what a transaction wrote that
-    has not ended 10 seconds after the batch began, and what lies behind it in its partitions, is not among them.
+    Each bound is a time in ms, or offsets by partition. A time stands for the first record of each partition with at
+    least this timestamp. ``until`` is exclusive.
+
+    The batch reads committed records only, and waits at most 10 seconds for open transactions to end. In a partition
+    with a transaction that stays open, the batch ends at the first record of this transaction.
 
     >>> KafkaSource(until=1_385_874_000_000)                       # everything before December 2013
     KafkaSource(since=None, until=1385874000000)
@@ -60,18 +61,18 @@ class KafkaSource:
 
 @dataclass(frozen=True)
 class FrameSource:
-    """One topic as a DataFrame: Parquet files, or Spark's own Kafka reader.
+    """One topic as a DataFrame, for example from Parquet files or from Spark's own Kafka reader.
 
     Columns: ``key`` and ``value`` (binary or string), ``timestamp`` (bigint in ms, or timestamp),
     ``partition`` (int), ``offset`` (bigint, the order within a partition), and optionally ``headers``.
-    ``partitions`` is the number of the topic's partitions; by default the largest one that occurs, and one.
+    ``partitions`` is the number of the topic's partitions; default: the largest partition number in the frame, plus 1.
     """
 
     frame: DataFrame
     partitions: int | None = None
 
     def rows(self, topic: str) -> DataFrame:
-        """The frame with columns of the types that the stages want; raises `ConfigError` if it can't be."""
+        """The frame with the columns and types that the stages need; raises `ConfigError` for a missing column."""
         from pyspark.sql import functions as F
         from pyspark.sql.types import TimestampType
 
@@ -99,7 +100,7 @@ class FrameSource:
 
 
 class KafkaRange:
-    """Asks a cluster which offsets a `KafkaSource` means."""
+    """Asks a cluster for the offsets of a `KafkaSource`."""
 
     def __init__(self, client: Mapping[str, Any]) -> None:
         self._settings = client
@@ -107,7 +108,7 @@ class KafkaRange:
         self._servers = client["bootstrap.servers"]
 
     def partition_counts(self) -> dict[str, int]:
-        """All topics of the cluster with their numbers of partitions."""
+        """All topics of the cluster with their numbers of partitions; raises `BrokerError` if Kafka does not answer."""
         try:
             topics = self._client.list_topics(timeout=TIMEOUT_SECONDS).topics
         except KafkaException as error:
@@ -118,8 +119,10 @@ class KafkaRange:
         return {name: len(found.partitions) for name, found in topics.items()}
 
     def committed(self, partitions: Iterable[TopicPartition]) -> Ranges:
-        """What readers of committed records can read at this moment. Not all that was committed before may be among it:
-        Kafka tells partitions of a commit after it has answered."""
+        """The range that readers of committed records can read now.
+
+        Records of a recent commit may be missing: Kafka answers a commit before all partitions have its marker.
+        """
         asked = list(partitions)
         first = self._offsets(asked, OffsetSpec.earliest())
         end = self._offsets(asked, OffsetSpec.latest())
@@ -128,8 +131,11 @@ class KafkaRange:
     def settle(
         self, partitions: Collection[TopicPartition], seconds: float = SETTLE_SECONDS
     ) -> set[TopicPartition]:
-        """Waits until all transactions that are open now have ended, in these partitions; returns those where some have
-        not in time. From then on all can be read that was committed before."""
+        """Waits until the transactions that are open now in these partitions have ended.
+
+        Returns the partitions with a transaction that is still open after ``seconds``. In the other partitions, all
+        records that were committed before the call can be read.
+        """
         ends = self._offsets(partitions, OffsetSpec.latest(), read_committed=False)
         deadline = time.monotonic() + seconds
         while True:
@@ -140,7 +146,7 @@ class KafkaRange:
             time.sleep(0.02)
 
     def resolve(self, source: KafkaSource, partitions: Sequence[TopicPartition]) -> Ranges:
-        """The ranges that a source means."""
+        """The ranges of a source; raises `ConfigError` for offsets that Kafka does not have."""
         self.settle(partitions)
         there = self.committed(partitions)
         first = {tp: span[0] for tp, span in there.items()}
@@ -151,7 +157,7 @@ class KafkaRange:
         beyond = [tp for tp in partitions if ends[tp] > end[tp]]
         if gone or beyond:
             named = ", ".join(f"{tp} has {first[tp]} to {end[tp]}" for tp in gone + beyond)
-            raise ConfigError(f"offsets are asked for that Kafka does not have: {named}")
+            raise ConfigError(f"since or until names offsets that Kafka does not have: {named}")
         return {tp: (starts[tp], max(starts[tp], ends[tp])) for tp in partitions}
 
     def _bound(
@@ -197,7 +203,7 @@ class KafkaPart:
 
 
 class KafkaReader:
-    """Reads one range of one partition, in an executor. Its task has a reader for each of its inputs."""
+    """Reads one range of one partition in an executor; a task has one reader for each of its inputs."""
 
     def __init__(self, client: Mapping[str, Any], partition: TopicPartition, start: int, end: int) -> None:
         self._partition, self._end, self._next = partition, end, start
@@ -214,7 +220,10 @@ class KafkaReader:
         self._consumer.assign({partition: start})
 
     def read(self) -> RecordBatch | None:
-        """The next records, or None at the end of the range; an empty batch when Kafka is slow."""
+        """The next records; None at the end of the range; an empty batch if none arrive within a second.
+
+        Raises `BrokerError` for an error that the client does not retry.
+        """
         if self._next >= self._end:
             return None
         found, events = self._consumer.poll(BATCH, 1.0)
@@ -238,6 +247,6 @@ class KafkaReader:
     def _on_event(self, event: ConsumerEvent) -> None:
         error = event.error
         if error.code() == KafkaError._PARTITION_EOF:
-            self._next = max(self._next, event.offset)  # behind the markers of transactions
+            self._next = max(self._next, event.offset)  # the position behind the markers of transactions
         elif error.fatal() or not error.retriable():
             raise BrokerError(f"{self._partition} cannot be read at offset {self._next}: {error.str()}")

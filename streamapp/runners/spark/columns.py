@@ -1,4 +1,4 @@
-"""Topics out of typed columns: Parquet, CSV, Avro, tables of a database, whatever Spark reads."""
+"""Topics from typed columns of all sources that Spark reads: Parquet, CSV, Avro, tables of a database and others."""
 
 from __future__ import annotations
 
@@ -32,17 +32,20 @@ RAW = "_raw"
 
 @dataclass(frozen=True)
 class ColumnSource:
-    """One topic as rows with typed columns, as if each row had been sent to Kafka in the order of its time.
+    """One topic as rows with typed columns; the rows are records in the order of their times.
 
-    ``key`` names the column of the key (None: no key), ``timestamp`` that of the time (timestamp, or bigint in
-    ms). The value is what the topology's serde makes of the columns ``value``: with one name that column, else a
-    record of them (default: all). Keys go to the ``partitions`` where Kafka would put them; rows of the same
-    moment are in the order of the hash of what they contain.
+    - ``key`` names the column of the key; None: the records have no key.
+    - ``timestamp`` names the column of the time (timestamp, or bigint in ms).
+    - ``value`` names the columns that the topology's serde writes as the value. One name, as a string, gives the
+      content of this column. A sequence of names gives a record of these columns.
+      The default is a record of all columns except ``corrupt``.
+    - ``partitions`` is the number of partitions. Each key is in the partition that Kafka's default partitioner chooses.
+      Rows with the same time are in the order of a hash of key and value.
+    - ``corrupt`` names the column with the text of rows that Spark's CSV or JSON reader could not parse
+      (their option ``columnNameOfCorruptRecord``).
 
-    ``corrupt`` names a column with the text of rows that could not be parsed (``columnNameOfCorruptRecord`` of
-    Spark's CSV and JSON readers). Those, and rows that the serdes refuse, go where
-    ``deserialization_exception_handler`` says: "fail" stops the batch, "continue" drops and counts them, and
-    sends them to the dead-letter topic if there is one.
+    ``deserialization_exception_handler`` decides about corrupt rows and about rows that the serdes refuse. "fail" stops
+    the batch. "continue" drops and counts such rows, and sends them to the dead-letter topic if there is one.
 
     >>> flights = spark.read.parquet("flights/")                                        # doctest: +SKIP
     >>> ColumnSource(flights, key="tailnum", timestamp="time_hour", partitions=4)       # doctest: +SKIP
@@ -56,7 +59,7 @@ class ColumnSource:
     corrupt: str | None = None
 
     def check(self, topic: str) -> None:
-        """Raises `ConfigError` for columns that are not there."""
+        """Raises `ConfigError` for a column that the frame does not have."""
         columns = self.frame.columns
         wanted = [self.key, self.timestamp, self.corrupt, *self.value_columns]
         missing = [name for name in wanted if name is not None and name not in columns]
@@ -87,7 +90,7 @@ class ColumnSource:
         )
 
     def rows(self, topic: str, source: SourceNode, config: StreamsConfig) -> DataFrame:
-        """The records with their place in the topic, and in ``rejected`` those that are none."""
+        """The rows as records with their place in the topic; ``rejected`` is true for a row that is no record."""
         from pyspark.sql import functions as F
 
         self.check(topic)
@@ -109,7 +112,7 @@ class ColumnSource:
 
 @dataclass(frozen=True)
 class _Encoder:
-    """Runs in executors: rows become records, and what cannot become one is told apart."""
+    """Turns rows into records, in executors; ``rejected`` marks a row that cannot become a record."""
 
     topic: str
     source: SourceNode
@@ -178,19 +181,20 @@ class _Encoder:
                 text.encode(),
             )
             answer = handler(context, error)
-        # A rejected row goes to the dead letters wherever there is a topic for them.
+        # "skip" is refused if there is a dead-letter topic, because every rejected row goes to this topic.
         skips = answer == "skip" and self.config.dead_letter_queue_topic is None
         if answer not in ("continue", "dead_letter") and not skips:
             raise StreamsError(
-                f"{self.source.name}: a row for {self.topic} is no record: {excerpt(text)}: {type(error).__name__}: {error}; "
-                'set deserialization_exception_handler to "continue" to drop such rows (to the dead-letter topic, if one is set)'
+                f"{self.source.name}: a row for {self.topic} is no record: {excerpt(text)}: "
+                f"{type(error).__name__}: {error}. Set deserialization_exception_handler to "
+                '"continue" to drop such rows (to the dead-letter topic, if one is set)'
             ) from error
         headers = (*error_headers(error), ("__streams.errors.topic", self.topic.encode()))
         return None, text.encode(), max(time or 0, 0), headers, True
 
 
 def _writer(serde: Serde[Any]) -> Callable[[Any], bytes]:
-    """Writes what Spark's columns hold: dicts become the type that the serde wants."""
+    """The serde's `serialize` for values of Spark's columns: a dict first becomes the type that the serde needs."""
     serialize = serde.serialize
     wanted = (
         serde.type if isinstance(serde, JsonSerde | JsonSchemaSerde | AvroSerde | ProtobufSerde) else None

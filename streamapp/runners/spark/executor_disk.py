@@ -1,4 +1,4 @@
-"""State of streaming tasks on an executor's disk, between two micro-batches."""
+"""The state of streaming tasks on an executor's disk, between two micro-batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ LOCK_SECONDS = 5.0
 
 
 class ExecutorDisk:
-    """The `StateHome` on an executor's disk. The disk has a copy of the changelogs: bytes that cannot be opened are deleted."""
+    """The `StateHome` on an executor's disk.
+
+    A state that cannot be opened is deleted: the disk has only a copy of the changelogs.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._root = Path(plan.config.state_dir) / f"{plan.application_id}-spark" / plan.fingerprint
@@ -31,7 +34,7 @@ class ExecutorDisk:
                 folder.mkdir(parents=True, exist_ok=True)
                 return RocksBackend(folder)
             except LockError:
-                # An attempt that Spark has given up is still alive here. Its state is not needed.
+                # An attempt that Spark has given up is still alive here, and holds the lock. Nobody needs its state.
                 if time.monotonic() > deadline:
                     return RocksBackend(tempfile.mkdtemp(prefix="streamapp-"))
                 time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""Brings errors that executors raised back to the driver as what they are."""
+"""Gives the driver the errors of executors with their own types."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _NO_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([^']+)'", re.M
 
 @contextmanager
 def raised_in_tasks() -> Iterator[None]:
-    """Raises streamapp's errors of executors again, by their own type and without Java's stack.
+    """Raises streamapp's errors of executors again, with their own type and without Java's stack.
 
-    Everything else stays the `PythonException` that Spark made of it, with the executor's traceback.
+    A missing module becomes a `StreamsError` that says how to ship the code. Any other error stays Spark's
+    `PythonException`, with the executor's traceback.
     """
     from pyspark.errors import PythonException
 
@@ -34,8 +35,9 @@ def raised_in_tasks() -> Iterator[None]:
             if missing is None:
                 raise
             raise StreamsError(
-                f"the executors have no module {missing[1]}: give them an archive with your code (`streamapp spark package "
-                "dist/app.tar.gz PACKAGE ...`, then --archive dist/app.tar.gz, or spark-submit --archives; docs/spark.md)"
+                f"the executors have no module {missing[1]}. Give them an archive with your code: run `streamapp spark "
+                "package dist/app.tar.gz PACKAGE ...`, then add --archive dist/app.tar.gz (spark-submit: --archives). "
+                "docs/spark.md has an example"
             ) from error
         name, message = found[-1]
         kind = getattr(errors, name, StreamsError)

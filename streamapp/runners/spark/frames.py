@@ -1,4 +1,4 @@
-"""The frames between stages: their columns, and what the kinds of rows mean."""
+"""The frames between stages: their columns and their kinds of rows."""
 
 from __future__ import annotations
 
@@ -39,9 +39,13 @@ INPUT = {
     "headers": HEADERS,
 }
 INPUT_COLUMNS = tuple(INPUT)
-"""Rows into a stage. ``input`` is an index into the topics that Spark brings. (mx, src, seq) is their order: the
-largest timestamp that the writing task had seen, its partition, and a counter. A row of a repartition topic is a
-pack: ``value`` has the records, and ``timestamp`` says how many they are."""
+"""Rows into a stage.
+
+``input`` is an index into the topics that Spark brings. The rows are in the order of (``mx``, ``src``, ``seq``): the
+largest timestamp that the writing task has seen, the task's partition, and a counter.
+
+A row of a repartition topic is a pack: ``value`` has the records, and ``timestamp`` has their number.
+"""
 
 OUTPUT = (
     "kind int, name string, task int, mx bigint, src int, seq bigint, key binary, value binary, "
@@ -49,13 +53,15 @@ OUTPUT = (
 )
 """Rows out of a stage, by kind:
 
-RECORD    ``name`` is the topic, ``task`` the partition
-PACK      of a repartition topic: as in `INPUT`
-ROW       of a table: ``name`` is the store
-COUNTS    ``seq`` has the number
-SENT      ``seq`` is how many records of the topic ``name`` went to the partition ``task``, packed or not
-CHANGE    a changelog record; only with a `Resume`
-POSITION  ``name`` and ``task`` are an input, ``value`` is what is to be committed beside its offset
+| kind | row |
+| --- | --- |
+| RECORD | a record: ``name`` is the topic, ``task`` the partition |
+| PACK | a pack of a repartition topic, as in `INPUT` |
+| ROW | a row of a table: ``name`` is the store |
+| COUNTS | a counter: ``seq`` has the number |
+| SENT | ``seq`` is the number of records of the topic ``name`` in the partition ``task``, packed or not |
+| CHANGE | a changelog record; only with a `Resume` |
+| POSITION | ``name`` and ``task`` are an input; ``value`` is the metadata to commit beside its offset |
 """
 
 RECORD, ROW, COUNTS, CHANGE, POSITION, PACK, SENT = range(7)
@@ -77,7 +83,7 @@ OUTPUT_TYPES = {
 
 
 def output_batch(kind: int, source: int, size: int, **columns: Any) -> pa.RecordBatch:
-    """Rows of one kind from one task; columns that are not given are 0 (mx, seq) or null."""
+    """Rows of one kind from one task; columns without an argument are 0 (``mx``, ``seq``) or null."""
     columns["kind"] = np.full(size, kind, np.int32)
     columns["src"] = np.full(size, source, np.int32)
     columns.setdefault("mx", np.zeros(size, np.int64))

@@ -1,7 +1,7 @@
-"""The consumer group of an application, seen from outside: what it has committed, and whether anybody is in it.
+"""The consumer group of an application, seen from outside: its committed offsets and its members.
 
-While a backfill writes, the group's offsets stay where they were, and their metadata says what is under way.
-That is all that a killed backfill needs to go on, and what keeps workers from starting in the middle of it.
+While a backfill writes, the group's offsets stay the same, and their metadata describes the backfill (`Progress`).
+A killed backfill needs nothing else to continue. The metadata also stops workers from starting during a backfill.
 """
 
 from __future__ import annotations
@@ -32,57 +32,59 @@ __all__ = ["Group", "Progress"]
 R = TypeVar("R")
 
 TIMEOUT_SECONDS = 30.0
-"""Of one request."""
+"""The time limit of one request."""
 PATIENCE_SECONDS = 120.0
+"""The time limit of the retries while the group has no coordinator."""
 METADATA_LIMIT = 4_000
 """Brokers take 4096 bytes by default (``offset.metadata.max.bytes``)."""
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the metadata of an input says while a backfill writes."""
+    """The metadata of an input while a backfill writes."""
 
     job: str
+    """`Survey.job` of the backfill."""
     cut: int
-    """Where workers will begin."""
+    """The offset at which workers will begin."""
     now_ms: int
     """The wall clock that operators see, also when the backfill is repeated."""
     was: str = ""
-    """The metadata of before."""
+    """The metadata before the backfill."""
 
-    # Of the task that this is the first input of:
+    # Only the first input of a task has the following fields:
     logs: dict[str, int] = {}
-    """Store -> where its changelog ended before, if it had records."""
+    """Store -> the end offset of its changelog before the backfill, for changelogs with records."""
     rows: int = 0
-    """How many rows are written since."""
+    """The number of rows that the backfill has written for the task."""
     checksum: int = 0
-    """Of these rows."""
+    """The CRC-32 of these rows."""
 
     def to_metadata(self) -> str:
         text = BACKFILL + msgspec.json.encode(self).decode()
         if len(text) > METADATA_LIMIT:
             raise StreamsError(
-                f"the group's metadata would be {len(text)} bytes long, and Kafka takes 4096: the application has "
-                "too many operators in one sub-topology; give them more repartition() between them"
+                f"the group's metadata would be {len(text)} bytes long, and Kafka takes 4096: one sub-topology of the "
+                "application has too many operators. Put repartition() between some of them"
             )
         return text
 
     @staticmethod
     def of(metadata: str) -> Progress | None:
-        """None: no backfill is under way."""
+        """The progress in an input's metadata; None if no backfill is under way."""
         if not metadata.startswith(BACKFILL):
             return None
         return msgspec.json.decode(metadata[len(BACKFILL) :], type=Progress)
 
 
 class Group:
-    """The group of ``config.application_id``. Every method waits for the answer, and raises `BrokerError`."""
+    """The group of ``config.application_id``. Every method waits for Kafka's answer, and raises `BrokerError`."""
 
     def __init__(self, config: StreamsConfig) -> None:
         self._config = config
         self.name: str = config.application_id
 
     def members(self) -> list[Any]:
-        """Who is in the group, each with ``client_id`` and ``host``."""
+        """The members of the group, each with ``client_id`` and ``host``."""
         admin = AdminClient({**client_of(self._config), "log_level": 0})
 
         def look() -> list[Any]:
@@ -92,7 +94,7 @@ class Group:
         return self._patiently("the members", look)
 
     def check_empty(self, but: str | None = None) -> None:
-        """Raises `ConfigError` if anybody runs the application, except clients called ``but``."""
+        """Raises `ConfigError` if the group has members, except clients with the id ``but``."""
         members = [member for member in self.members() if member.client_id != but]
         if members:
             named = ", ".join(sorted({f"{member.client_id} at {member.host}" for member in members}))
@@ -102,8 +104,10 @@ class Group:
             )
 
     def read_settled(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        """As `read`, once no transaction with offsets for these partitions is open, or is just being ended: `read` does
-        not see what one has committed as long as the group has not been told (KIP-447)."""
+        """As `read`, but waits until no transaction has open offsets for these partitions (KIP-447).
+
+        Kafka ends a transaction before the group has its offsets. `read` alone would miss such offsets.
+        """
         admin = AdminClient({**client_of(self._config), "log_level": 0})
         asked = [ConsumerGroupTopicPartitions(self.name, [KafkaPartition(*tp) for tp in partitions])]
 
@@ -119,9 +123,9 @@ class Group:
         return self.read(partitions)
 
     def read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        """What is committed; partitions for which nothing is are left out."""
-        # Not with librdkafka, which gives metadata back with what lies behind it in memory; when it writes
-        # metadata, it adds a NUL.
+        """The committed offsets, with their metadata, of the partitions that have any."""
+        # aiokafka reads here, because librdkafka adds bytes from the memory behind the metadata. librdkafka also writes
+        # a NUL at the end of metadata, which `_read` takes off.
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while True:
             try:
@@ -151,7 +155,7 @@ class Group:
         }
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
-        """Commits all of it or nothing. Raises `ConfigError` if the group has members: only they may commit."""
+        """Commits all positions or none. Raises `ConfigError` if the group has members, which alone may commit."""
         consumer = Consumer({**client_of(self._config), "group.id": self.name, "enable.auto.commit": False})
         entries = [KafkaPartition(*tp, c.offset, metadata=c.metadata) for tp, c in positions.items()]
 
@@ -176,6 +180,6 @@ class Group:
 
     def _refused(self, what: str, why: str) -> BrokerError:
         return BrokerError(
-            f"Kafka at {self._config.bootstrap_servers}: {what} of group {self.name}: {why}. Is it running, and are its "
-            "address and security settings right?"
+            f"Kafka at {self._config.bootstrap_servers}: {what} of group {self.name}: {why}. Is Kafka running, and are "
+            "its address and security settings right?"
         )

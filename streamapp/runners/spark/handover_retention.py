@@ -1,4 +1,4 @@
-"""Whether Kafka would delete at once what a backfill writes: results of history have old timestamps."""
+"""Refuses a backfill whose results Kafka would delete at once: results of history have old timestamps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMEOUT_SECONDS = 30.0
 def first_times(
     config: StreamsConfig, ranges: Ranges, archived: Mapping[TopicPartition, Part]
 ) -> dict[TopicPartition, int]:
-    """The timestamp of the first record of each range that has one."""
+    """The timestamp in ms of the first record of each range; ranges without records are left out."""
     found = {}
     for tp, (start, end) in ranges.items():
         part = archived.get(tp)
@@ -40,8 +40,10 @@ def first_times(
 
 
 def check_retention(config: StreamsConfig, oldest: Mapping[str, int]) -> None:
-    """Raises `ConfigError` for topics that do not keep records as old as ``oldest``: topic -> timestamp in ms.
-    Topics that do not exist are not asked."""
+    """Raises `ConfigError` for topics that do not keep records as old as ``oldest`` (topic -> timestamp in ms).
+
+    Raises `BrokerError` for a topic that Kafka does not have.
+    """
     now = int(time.time() * 1000)
     short = {
         topic: retention
@@ -53,14 +55,14 @@ def check_retention(config: StreamsConfig, oldest: Mapping[str, int]) -> None:
     named = ", ".join(f"{topic} ({timedelta(milliseconds=ms)})" for topic, ms in sorted(short.items()))
     since = datetime.fromtimestamp(min(oldest[topic] for topic in short) / 1000, UTC)
     raise ConfigError(
-        f"Kafka would delete results at once: they are from {since:%Y-%m-%d} on, and retention.ms is shorter for {named}. "
-        f"Change it first: kafka-configs.sh --bootstrap-server {config.bootstrap_servers} --alter --entity-type topics "
-        f"--entity-name {min(short)} --add-config retention.ms=-1"
+        f"Kafka would delete results at once: they are from {since:%Y-%m-%d} on, and retention.ms is shorter for "
+        f"{named}. Change retention.ms first: kafka-configs.sh --bootstrap-server {config.bootstrap_servers} --alter "
+        f"--entity-type topics --entity-name {min(short)} --add-config retention.ms=-1"
     )
 
 
 def _retentions(config: StreamsConfig, topics: list[str]) -> dict[str, int]:
-    """In ms, of the topics that delete by age."""
+    """``retention.ms`` of the topics that delete records by age."""
     if not topics:
         return {}
     admin = AdminClient({**client_of(config), "log_level": 0})

@@ -1,5 +1,7 @@
-"""What a backfill finds before it begins: where the application stands, where the cut will be, and what speaks
-against it. Nothing is changed here."""
+"""Looks at the cluster before a backfill: the application's offsets and state, the cut, and reasons to refuse.
+
+Nothing here changes the cluster.
+"""
 
 from __future__ import annotations
 
@@ -21,42 +23,48 @@ from streamapp.topology import Plan, Subtopology
 __all__ = ["Survey", "Until", "fingerprint_group", "read_topics", "survey"]
 
 OPEN_SECONDS = 60.0
-"""So long a survey waits for the transactions of workers that were killed; by default Kafka ends them after 10 s."""
+"""The time that a survey waits for transactions of killed workers; by default Kafka ends them after 10 s."""
 
 Until = int | Mapping[TopicPartition, int] | None
-"""A time in ms, offsets, or None: the ends of the topics as they are now."""
+"""A time in ms, offsets, or None for the present ends of the topics."""
 
 
 @dataclass(frozen=True)
 class Survey:
-    """Where an application stands, and how far a backfill would bring it."""
+    """The offsets and state of an application, and the work of a backfill."""
 
     plan: Plan
     partitions: Mapping[str, int]
-    """Of every topic that is read, and of every internal one."""
+    """The partition count of every input and of every internal topic."""
     missing: Mapping[str, int]
-    """Internal topics that do not exist yet -> how many partitions they will have."""
+    """Internal topics that do not exist yet -> the partition counts that they will have."""
     ranges: Ranges
-    """Of each input: where the group stands, and where it will stand. A repartition topic has no records in between."""
+    """Input -> the group's offset before and after the backfill.
+
+    A repartition topic has no records between the two.
+    """
     resume: Resume
-    """The state that there is."""
+    """The state before the backfill."""
     note: Progress | None
-    """Of a backfill that was begun and has not ended: this one continues it."""
+    """The progress of an earlier backfill that has not ended, which this one continues; None if there is none."""
 
     @property
     def external(self) -> Ranges:
-        """The ranges of the topics that are not the application's own."""
+        """The ranges of all topics except the application's internal ones."""
         internal = {topic.name for topic in self.plan.internal_topics}
         return {tp: span for tp, span in self.ranges.items() if tp.topic not in internal}
 
     @property
     def records(self) -> int:
-        """Offsets between where the group stands and the cut: as many records, or a few more than there are."""
+        """The number of offsets between the group's offsets and the cut.
+
+        Markers of transactions count too, so there may be fewer records.
+        """
         return sum(end - start for start, end in self.external.values())
 
     @property
     def job(self) -> str:
-        """Names what is to be done: the same topology over the same ranges."""
+        """A name for the work: the same for the same topology over the same ranges."""
         text = f"{self.plan.fingerprint} {sorted(self.ranges.items())}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -68,7 +76,7 @@ class Survey:
         return [TopicPartition(topic, task) for topic in topics if task < self.partitions[topic]]
 
     def logs(self, sub: Subtopology, task: int) -> dict[str, int]:
-        """Where the changelogs of a task end that have records, by store."""
+        """Store -> the end offset of its changelog, for those changelogs of a task that have records."""
         ends = {
             store: self.resume.changelogs.get(TopicPartition(topic.name, task))
             for store, topic in sub.changelog_topics.items()
@@ -78,16 +86,17 @@ class Survey:
 
 
 def fingerprint_group(plan: Plan) -> Group:
-    """Where a finished backfill leaves the plan's fingerprint."""
+    """The group in which a finished backfill leaves the plan's fingerprint."""
     return Group(plan.config.replace(application_id=f"{plan.application_id}-backfill"))
 
 
 def survey(plan: Plan, until: Until, history: Ranges | None = None) -> Survey:
-    """Looks at the cluster. ``history`` has the offsets of what is read from files, by partition.
+    """Looks at the cluster. ``history`` has, by partition, the offsets of the records that come from files.
 
-    Raises `ConfigError` while workers run and where offsets and state do not belong together,
-    `TopologyError` for topics that are missing or do not fit, `UnsupportedOperation` for what a batch cannot
-    run.
+    - `ConfigError`: workers are running, or offsets and state do not belong together.
+    - `TopologyError`: topics are missing, or have wrong partition counts.
+    - `UnsupportedOperation`: a batch cannot run the topology.
+    - `BrokerError`: Kafka does not answer, or transactions stay open for 60 seconds.
     """
     check_runnable(plan)
     in_order(plan, (), whole=False)
@@ -102,7 +111,7 @@ def survey(plan: Plan, until: Until, history: Ranges | None = None) -> Survey:
     there = [tp for tp in inputs if tp.topic in existing]
     committed = group.read(there)
     notes = {tp: note for tp, entry in committed.items() if (note := Progress.of(entry.metadata))}
-    if not notes:  # a backfill that goes on ends its transactions itself
+    if not notes:  # a backfill that continues an earlier one ends the earlier transactions itself
         _settle(kafka, _existing(existing, [topic.name for topic in plan.internal_topics]))
         committed = group.read_settled(there)
     internal = {topic.name for topic in plan.internal_topics}
@@ -121,23 +130,25 @@ def survey(plan: Plan, until: Until, history: Ranges | None = None) -> Survey:
     found = Survey(plan, partitions, missing, ranges, resume, note)
     if note is not None and note.job != found.job:
         raise ConfigError(
-            f"a backfill of {plan.application_id} was begun with another topology or other topics, and has not ended. Repeat "
-            "it as it was; or delete the application's internal topics and its consumer group, and begin anew"
+            f"a backfill of {plan.application_id} with another topology or other topics has begun and not ended. "
+            "Repeat that backfill with its topology and topics; or delete the application's internal topics and its "
+            "consumer group, and begin anew"
         )
     return found
 
 
 def read_topics(plan: Plan, existing: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """Partition counts of what is read and of what is internal, and of the latter what is missing.
+    """The partition counts of all inputs and internal topics; and those of the internal topics that are missing.
 
-    Raises `TopologyError` for what does not exist, or not with as many partitions as needed."""
+    Raises `TopologyError` for a topic that does not exist, or an internal topic with a wrong number of partitions.
+    """
     written = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
     inside = {topic.name for topic in plan.internal_topics}
     absent = sorted(t for t in {*plan.source_topics, *written} if t not in existing and t not in inside)
     if absent:
         raise TopologyError(
-            f"{', '.join(absent)} {'do' if len(absent) > 1 else 'does'} not exist on {plan.config.bootstrap_servers}; "
-            "create what the application reads and writes before a backfill"
+            f"{', '.join(absent)} {'do' if len(absent) > 1 else 'does'} not exist on {plan.config.bootstrap_servers}: "
+            "create all topics that the application reads and writes before a backfill"
         )
     plan.check_patterns(existing)
     counts = plan.partition_counts(existing)
@@ -151,9 +162,9 @@ def read_topics(plan: Plan, existing: Mapping[str, int]) -> tuple[dict[str, int]
     for topic in sorted(inside & existing.keys()):
         if existing[topic] != partitions[topic]:
             raise TopologyError(
-                f"the internal topic {topic} has {existing[topic]} partitions, but the application needs {partitions[topic]}. "
-                "Delete the application's internal topics and its consumer group, and begin anew; or give the input as many "
-                "partitions as before"
+                f"the internal topic {topic} has {existing[topic]} partitions, but the application needs "
+                f"{partitions[topic]}. Delete the application's internal topics and its consumer group, and begin "
+                "anew; or give the input as many partitions as before"
             )
     return partitions, {t: n for t, n in partitions.items() if t in inside and t not in existing}
 
@@ -163,12 +174,13 @@ def _existing(existing: Mapping[str, int], topics: Iterable[str]) -> list[TopicP
 
 
 def _settle(kafka: KafkaRange, partitions: Collection[TopicPartition]) -> None:
-    """Waits until what the last workers committed can be read, all of it."""
+    """Waits until all records that the last workers committed can be read."""
     if open_ := kafka.settle(partitions, OPEN_SECONDS):
         raise BrokerError(
-            f"transactions in {', '.join(map(str, sorted(open_)))} have not ended within {OPEN_SECONDS:g} s, so what lies there is "
-            "not complete. Kafka ends those of a killed worker after its transaction_timeout_ms; look for others with "
-            "kafka-transactions.sh find-hanging. Run this again when they have ended"
+            f"transactions in {', '.join(map(str, sorted(open_)))} have not ended within {OPEN_SECONDS:g} s, so these "
+            "partitions are not complete. Kafka ends the transactions of a killed worker after its "
+            "transaction_timeout_ms; kafka-transactions.sh find-hanging finds others. Run this again when all "
+            "transactions have ended"
         )
 
 
@@ -180,13 +192,14 @@ def _check_no_detour(plan: Plan, partitions: Mapping[str, int]) -> None:
         raise UnsupportedOperation(
             f"topic {both[0]}",
             "Spark in a backfill",
-            "the application writes it and reads it, and others may write to it meanwhile, so there is no offset to hand over",
-            "Put repartition() in its place",
+            "the application writes this topic and reads it, and others may write to it meanwhile, "
+            "so there is no offset to hand over",
+            "Put repartition() in the place of the topic",
         )
 
 
 def _check_fingerprint(plan: Plan, committed: Mapping[TopicPartition, Position]) -> None:
-    """Raises `ConfigError` if the state that belongs to these offsets is that of another topology."""
+    """Raises `ConfigError` if the state at these offsets comes from another topology."""
     if not committed:
         return
     left = fingerprint_group(plan).read(list(committed))
@@ -194,9 +207,10 @@ def _check_fingerprint(plan: Plan, committed: Mapping[TopicPartition, Position])
     known.add(known_fingerprint(plan.config.state_dir, plan.application_id) or plan.fingerprint)
     if known != {plan.fingerprint}:
         raise ConfigError(
-            f"the state of {plan.application_id} was made by a topology whose stores or internal topics were different. Run "
-            "the backfill with that topology; or set another application_id; or delete the internal topics, the consumer "
-            f"groups {plan.application_id} and {plan.application_id}-backfill and the state folders, and begin anew"
+            f"the state of {plan.application_id} was made by a topology whose stores or internal topics were "
+            "different. Run the backfill with that topology, or set another application_id. To begin anew, delete the "
+            f"internal topics, the consumer groups {plan.application_id} and {plan.application_id}-backfill, and the "
+            "state folders"
         )
 
 
@@ -214,14 +228,14 @@ def _ranges(
         earliest, after = history.get(tp, (first, first))
         if after < first:
             raise ConfigError(
-                f"the files have {tp} up to offset {after}, but Kafka keeps it from {first} on: what lies between is missing. "
-                "Add files that have it"
+                f"the files have {tp} up to offset {after}, but Kafka keeps it from {first} on: the records between "
+                "are missing. Add files that have these records"
             )
         start = committed[tp].offset if tp in committed else earliest
         if start < earliest:
             raise ConfigError(
-                f"the group stands at offset {start} of {tp}, which is not there any more: it begins with {earliest}. Read the "
-                "missing records from files, or set the group's offset to where you accept to go on"
+                f"the group stands at offset {start} of {tp}, but the partition now begins with {earliest}. Read the "
+                "missing records from files; or, to go on without them, set the group's offset"
             )
         found[tp] = (start, max(start, cuts[tp][1]))
     return found
@@ -234,15 +248,18 @@ def _drained(
     committed: Mapping[TopicPartition, Position],
     existing: Mapping[str, int],
 ) -> Ranges:
-    """The repartition topics, of which every record was processed by workers before they stopped."""
+    """The ranges of the repartition topics.
+
+    Raises `ConfigError` for records that the workers have not processed before they stopped.
+    """
     there = kafka.committed([tp for tp in inputs if tp.topic in existing])
     found = dict.fromkeys(inputs, (0, 0))
     for tp, (first, end) in there.items():
         start = committed[tp].offset if tp in committed else first
         if _has_records(plan, tp, start, end):
             raise ConfigError(
-                f"{tp} has records from offset {start} on that no worker has processed: let workers run until they have, stop "
-                "them with SIGTERM, and run this again"
+                f"{tp} has records from offset {start} on that no worker has processed. Let workers run until they are "
+                "done, stop them with SIGTERM, and run this again"
             )
         found[tp] = (start, max(start, end))
     return found
@@ -255,7 +272,10 @@ def _changelogs(
     committed: Mapping[TopicPartition, Position],
     notes: Mapping[TopicPartition, Progress],
 ) -> Ranges:
-    """What there is of state, each changelog up to where the state belongs to the group's offsets."""
+    """The ranges of the changelogs, each up to the offset at which the state belongs to the group's offsets.
+
+    Raises `ConfigError` for state without offsets, and for offsets without state.
+    """
     logs = _existing(existing, [t.name for t in found.plan.internal_topics if t.kind == "changelog"])
     spans = kafka.committed({*logs, *(tp for tp in found.ranges if tp.topic in existing)})
     ranges: Ranges = {}
@@ -277,24 +297,25 @@ def _changelogs(
                 elif topic.name not in existing:
                     if began:
                         raise ConfigError(
-                            f"the store {store} is new: its changelog {topic.name} does not exist, but the group stands at "
-                            f"offset {committed[began[0]].offset} of {began[0]}, and the store would lack what came before. Set "
-                            "another application_id to compute everything anew"
+                            f"the store {store} is new: its changelog {topic.name} does not exist. But the group "
+                            f"stands at offset {committed[began[0]].offset} of {began[0]}, so the store would lack "
+                            "the records before. Set another application_id to compute everything anew"
                         )
                 else:
                     first, end = spans[tp]
                     if _has_records(found.plan, tp, first, end):
                         if not began:
                             raise ConfigError(
-                                f"{tp} has state, but the group {found.plan.application_id} has no offsets that it belongs to: "
-                                "they expired, or were deleted. Delete the application's internal topics to begin anew"
+                                f"{tp} has state, but the group {found.plan.application_id} has no offsets for this "
+                                "state: they expired, or were deleted. Delete the application's internal topics to "
+                                "begin anew"
                             )
                         ranges[tp] = (first, end)
     return ranges
 
 
 def _has_records(plan: Plan, tp: TopicPartition, start: int, end: int) -> bool:
-    """Whether there is more than markers of transactions between two offsets."""
+    """True if there are records between two offsets, and not only markers of transactions."""
     if start >= end:
         return False
     reader = KafkaReader(client_of(plan.config), tp, start, end)

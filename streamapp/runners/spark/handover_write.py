@@ -1,4 +1,4 @@
-"""Writes what the stages of a backfill hold into Kafka: outputs and changelogs, task by task, each row once."""
+"""Writes the results of a backfill's stages to Kafka: outputs and changelogs, task by task, each row once."""
 
 from __future__ import annotations
 
@@ -43,14 +43,16 @@ Row = tuple[Any, ...]
 
 
 def compacted_topics(sub: Subtopology) -> dict[str, str]:
-    """Changelogs of which the last record per key is enough -> their stores."""
+    """Changelog -> store, for stores that need only the last record of each key."""
     plain = {spec.name for spec in sub.stores if spec.kind.latest_is_enough}
     return {topic.name: store for store, topic in sub.changelog_topics.items() if store in plain}
 
 
 def rows_to_write(frame: DataFrame, plan: Plan, sub: Subtopology) -> DataFrame:
-    """The outputs of a stage, then its changelogs, ready for `TaskWriter`. What went into repartition topics
-    was processed by other stages, and is not among them."""
+    """The outputs of a stage, then its changelogs, ready for `TaskWriter`.
+
+    Records of repartition topics are left out: other stages have processed them.
+    """
     from pyspark.sql import functions as F
 
     inside = [topic.name for s in plan.subtopologies for topic in s.repartition_topics]
@@ -62,10 +64,10 @@ def rows_to_write(frame: DataFrame, plan: Plan, sub: Subtopology) -> DataFrame:
 
 @dataclass(frozen=True)
 class TaskWriter:
-    """Writes the rows of one task in order. Runs in executors, in Spark's partition of the task's number.
+    """Writes the rows of one task in order, in an executor; the task's number is that of Spark's partition.
 
-    Each transaction also says in the application's group, in the metadata of the task's first input, how many
-    rows are written and their checksum: a second run goes on behind them.
+    Each transaction also commits the number of written rows and their checksum to the application's group, as metadata
+    of the task's first input. A second run continues behind these rows.
     """
 
     config: StreamsConfig
@@ -86,12 +88,16 @@ class TaskWriter:
         except KafkaException as error:
             raise BrokerError(
                 f"Kafka refused the results of task {self.subtopology}_{context.partitionId()}: {error.args[0].str()}. "
-                "Run the backfill again: it goes on where it was"
+                "Run the backfill again: it continues after the last commit"
             ) from error
         yield pa.RecordBatch.from_pydict({"rows": [rows], "written": [written]})
 
     def write(self, task: int, batches: Iterator[pa.RecordBatch]) -> tuple[int, int]:
-        """How many rows the task has, and how many of them this call has written."""
+        """Returns the number of the task's rows, and the number of rows that this call has written.
+
+        Raises `StreamsError` if the rows differ from those of an interrupted run, or if another run has ended the
+        backfill.
+        """
         with transactional_producer(self._client(task)) as producer:
             return self._write(task, producer, batches)
 
@@ -121,9 +127,10 @@ class TaskWriter:
             if rows <= done.rows:
                 if rows == done.rows and checksum != done.checksum:
                     raise StreamsError(
-                        f"the first {rows} results of task {self.subtopology}_{task} are not those that the backfill wrote "
-                        "before it was interrupted: the topology's functions do not give the same for the same input. "
-                        "Make them (no clock, no random numbers), delete the application's internal topics and group, and begin anew"
+                        f"the first {rows} results of task {self.subtopology}_{task} are not those of the interrupted "
+                        "backfill. Functions of the topology do not give the same for the same input. "
+                        "Change these functions (no clock, no random numbers), delete the application's internal "
+                        "topics and group, and begin anew"
                     )
                 continue
             if rows == position + 1:
@@ -141,7 +148,7 @@ class TaskWriter:
             **client_of(self.config),
             "transactional.id": f"{self.config.application_id}-backfill-{self.subtopology}_{task}",
             "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
-            # Not compressed: readers such as aiokafka need libraries for most codecs.
+            # No compression: readers such as aiokafka need libraries for most codecs.
             "linger.ms": 50,
             "batch.num.messages": 10_000,
             "batch.size": 1_000_000,
@@ -154,14 +161,17 @@ class TaskWriter:
         progress = Progress.of(entry.metadata)
         if progress is None or progress.job != self.job:
             raise StreamsError(
-                f"the group {group.name} does not say any more that this backfill writes: another run has ended it, "
-                "or the group's offsets were changed"
+                f"the group {group.name} does not say any more that this backfill writes: another run has ended the "
+                "backfill, or the group's offsets were changed. Find out which, before another run"
             )
         return entry, progress
 
     def _wanted(self, rows: Iterator[Row], logs: Collection[str]) -> Iterator[Row]:
-        """Of rows that follow each other with the same key in a compacted topic the last, unless it deletes
-        what was never there."""
+        """Leaves out rows of compacted topics that no reader needs.
+
+        One is a row before another row with the same key. Another is a deletion, if the changelog had no records before
+        the backfill.
+        """
         compacted = self.compacted
         pointless = set(compacted.values()) - set(logs)
         held: Row | None = None

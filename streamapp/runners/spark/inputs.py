@@ -1,4 +1,4 @@
-"""What a batch reads, found out before it begins: topics, their partitions, and how many records there are."""
+"""The inputs of a batch, known before the batch begins: topics, their partitions, and their numbers of records."""
 
 from __future__ import annotations
 
@@ -29,33 +29,37 @@ Source = KafkaSource | ParquetSource | FrameSource | ColumnSource
 
 @dataclass
 class Inputs:
-    """Each source topic lies in ``parts``, which tasks read, or in ``rows``, which Spark brings."""
+    """The source topics of a batch: tasks read the topics in ``parts``, and Spark brings the topics in ``rows``."""
 
     topics: tuple[str, ...] = ()
     parts: dict[TopicPartition, Part] = field(default_factory=dict)
     rows: dict[str, DataFrame] = field(default_factory=dict)
     partitions: dict[str, int] = field(default_factory=dict)
-    """Partition counts of all topics that are read, and of those that are written as far as Kafka has them."""
+    """The partition counts of all inputs and internal topics, and of all other topics in Kafka if Kafka is a source."""
     totals: dict[TopicPartition, int] = field(default_factory=dict)
-    """Records of the topics in ``rows``."""
+    """The number of records in each partition of the topics in ``rows``."""
     rejected: dict[str, DataFrame] = field(default_factory=dict)
-    """Rows of column sources that are no records."""
+    """Topic -> the rows of a column source that are no records."""
     rejections: int = 0
+    """The number of rows in ``rejected``."""
     kept: list[DataFrame] = field(default_factory=list)
-    """What lies on the executors' disks until the batch is closed."""
+    """The frames on the executors' disks; closing the batch deletes them."""
 
     def of(self, topics: tuple[str, ...]) -> dict[TopicPartition, Part]:
         return {tp: part for tp, part in self.parts.items() if tp.topic in topics}
 
     def size(self, topics: tuple[str, ...]) -> int:
-        """About how many records the topics have."""
+        """The approximate number of records of the topics."""
         return sum(part.size for part in self.of(topics).values()) + sum(
             total for tp, total in self.totals.items() if tp.topic in topics
         )
 
 
 def resolve(plan: Plan, sources: Sources) -> Inputs:
-    """Finds the sources of all topics. Raises `ConfigError` where there is none, `CopartitionError` as workers do."""
+    """Finds the sources of all topics.
+
+    Raises `ConfigError` for a topic without a source, and `CopartitionError` in the same cases as workers.
+    """
     kafka = KafkaRange(client_of(plan.config))
     written = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
     wanted = [topic for topic in plan.source_topics if topic not in written]
@@ -70,15 +74,15 @@ def resolve(plan: Plan, sources: Sources) -> Inputs:
     elif not isinstance(sources, Mapping):
         raise ConfigError(
             f"a {type(sources).__name__} is a source for one topic: say for which, "
-            f"{{{', '.join(f'{topic!r}: ...' for topic in wanted)}}}. Only a KafkaSource is one for all topics"
+            f"{{{', '.join(f'{topic!r}: ...' for topic in wanted)}}}. Only a KafkaSource is a source for all topics"
         )
     else:
         by_topic = {t: s if isinstance(s, Source) else FrameSource(s) for t, s in sources.items()}
         missing = [topic for topic in wanted if topic not in by_topic]
         if missing:
             raise ConfigError(
-                f"there is no source for {', '.join(missing)}: give a DataFrame, a KafkaSource, a ParquetSource or a ColumnSource for "
-                f"each of {', '.join(wanted)}"
+                f"there is no source for {', '.join(missing)}: give a DataFrame, a KafkaSource, a ParquetSource or a "
+                f"ColumnSource for each of {', '.join(wanted)}"
             )
         if any(isinstance(source, KafkaSource) for source in by_topic.values()):
             on_kafka = kafka.partition_counts()
@@ -108,7 +112,7 @@ def resolve(plan: Plan, sources: Sources) -> Inputs:
 
 
 def _add_rows(found: Inputs, topic: str, source: FrameSource) -> int:
-    """Adds a frame; returns how many partitions its topic has."""
+    """Adds a frame, and returns the number of partitions of its topic."""
     rows = found.rows[topic] = source.rows(topic)
     sizes: dict[int, int] = dict(map(tuple, rows.groupBy("task").count().collect()))
     found.totals.update({TopicPartition(topic, task): size for task, size in sizes.items()})

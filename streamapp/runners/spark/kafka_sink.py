@@ -1,11 +1,11 @@
-"""Records from Spark into Kafka, in time order and exactly once, also when a run was killed and is started
-again.
+"""Writes records from Spark to Kafka in time order and exactly once, also over a killed run and its repetition.
 
-Spark's own Kafka sink ignores timestamps and writes at least once. Here a task is a transactional producer.
-Each transaction also commits how many rows of each partition are now in Kafka, as an offset of the consumer
-group that is named like the job. The next run reads that number and goes on behind it; with it lies a
-checksum of the rows so far, so that a run whose input has changed is refused rather than continued in the
-wrong place.
+Spark's own Kafka sink ignores timestamps and writes at least once. Here, a task is a transactional producer. Each
+transaction also commits the number of rows that are now in Kafka, for each partition. The number is an offset of the
+consumer group with the name of the job, and its metadata is a checksum of these rows.
+
+The next run reads the number and continues behind these rows. A run with another checksum is refused: its input has
+changed, and the number would point to a wrong row.
 """
 
 from __future__ import annotations
@@ -51,11 +51,14 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Published:
-    """What one run of `publish` did: records by topic. ``total`` is how many the input has."""
+    """The result of one run of `publish`: numbers of rows by topic."""
 
     total: dict[str, int]
+    """All rows of the input."""
     written: dict[str, int]
+    """The rows that this run has written."""
     there_before: dict[str, int]
+    """The rows that earlier runs have done."""
 
 
 def publish(
@@ -67,20 +70,19 @@ def publish(
     tasks: int = 1,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Published:
-    """Writes the rows of ``frame`` to Kafka in the order of their timestamps, each exactly once over all
-    runs.
+    """Writes the rows of ``frame`` to Kafka in the order of their timestamps, each row exactly once over all runs.
 
-    Columns: ``topic``, ``partition`` (int), ``key``, ``value`` (binary), ``timestamp`` (bigint, ms), and
-    optionally ``headers`` and ``wanted`` (boolean; an unwanted row is passed over for good). Rows of the same
-    moment are written in the order of ``topics``, which have to exist already and belong to this ``job``
-    alone. One task keeps the time order over all partitions, as a live stream has it; more ``tasks`` keep it
-    within each partition and write faster.
+    Columns: ``topic``, ``partition`` (int), ``key``, ``value`` (binary), ``timestamp`` (bigint, ms), and optionally
+    ``headers`` and ``wanted`` (boolean). A row that is not wanted is never written.
+
+    The ``topics`` exist already, and only this ``job`` writes to them. Rows with the same timestamp are in the order of
+    ``topics``. With one task, the time order holds over all partitions, as in a live stream. More ``tasks`` write
+    faster, and keep the time order within each partition.
 
     ``on_progress(done, total)`` is called about three times a second, from another thread.
 
-    Raises `ConfigError` when a topic has records that are not from this job, or the input is not the one that
-    the job was begun with, and `BrokerError` when Kafka refuses; after that the same call goes on where it
-    was.
+    - `ConfigError`: a topic does not exist or has records of others, or the input differs from that of earlier runs.
+    - `BrokerError`: Kafka refuses. The same call then continues behind the last commit.
     """
     from pyspark.sql import functions as F
 
@@ -98,7 +100,7 @@ def publish(
         unknown = sizes.keys() - set(partitions)
         if unknown:
             raise ConfigError(
-                f"The frame has rows for {sorted(map(str, unknown))}, which Kafka does not have"
+                f"The frame has rows for {sorted(map(str, unknown))}, but Kafka has no such partitions"
             )
         rank = F.array_position(F.array(*map(F.lit, topics)), F.col("topic"))
         order = [F.col("timestamp"), rank, *map(F.col, ("partition", "key", "value"))]
@@ -133,25 +135,27 @@ def publish(
 
 
 Position = tuple[int, str]
-"""How many rows of a partition are done, and the checksum of these rows in hexadecimal."""
+"""The number of rows of a partition that are done, and the checksum of these rows in hexadecimal."""
 
 
 class _Ledger:
-    """How far a job is, kept in Kafka beside the records."""
+    """The progress of a job, kept in Kafka as offsets of the consumer group ``job``."""
 
     def __init__(self, kafka: KafkaSettings, job: str) -> None:
         self._kafka, self._job = kafka, job
         self.consumer = Consumer({**kafka.librdkafka(), "group.id": job, "enable.auto.commit": False})
 
     def begin(self, topics: Sequence[str], tasks: int) -> list[TopicPartition]:
-        """Shuts out what is left of earlier runs, and enters empty partitions that are not in the ledger
-        yet."""
+        """Fences the producers of earlier runs, and enters empty partitions that are not in the ledger yet.
+
+        Raises `ConfigError` for a topic that does not exist, or that has records but no entry in the ledger.
+        """
         try:
             roll_back(_client(self._kafka, self._job, task) for task in range(tasks))
             known = self.consumer.list_topics(timeout=TIMEOUT_SECONDS).topics
             missing = [topic for topic in topics if topic not in known]
             if missing:
-                raise ConfigError(f"Kafka has no topics {missing}: create them before records are published")
+                raise ConfigError(f"Kafka has no topics {missing}: create these topics, then publish")
             partitions = [
                 TopicPartition(topic, p) for topic in topics for p in sorted(known[topic].partitions)
             ]
@@ -160,9 +164,9 @@ class _Ledger:
                 low, high = self.consumer.get_watermark_offsets(KafkaPartition(*tp), timeout=TIMEOUT_SECONDS)
                 if high > low:
                     raise ConfigError(
-                        f"{tp} has records (offsets {low} to {high}), but Kafka has no progress of the job {self._job!r}: "
-                        "they are not from it, or it was run so long ago that Kafka forgot. Delete the topic "
-                        "and run again, or publish to another topic."
+                        f"{tp} has records (offsets {low} to {high}), but Kafka has no progress of the job "
+                        f"{self._job!r}. Another program wrote the records, or the group's offsets have expired. "
+                        "Delete the topic and run again, or publish to another topic."
                     )
             if new:
                 begun = [_entry(tp, 0, "0") for tp in new]
@@ -173,7 +177,7 @@ class _Ledger:
         return partitions
 
     def read(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
-        """Per partition the rows that are done; -1 where the job never was."""
+        """The `Position` of each partition; -1 rows for a partition that is not in the ledger."""
         return {
             TopicPartition(entry.topic, entry.partition): (max(entry.offset, -1), entry.metadata)
             for entry in committed(self.consumer, partitions, seconds=TIMEOUT_SECONDS)
@@ -196,12 +200,12 @@ def _client(kafka: KafkaSettings, job: str, task: int) -> dict[str, Any]:
         "batch.size": 262_144,
         "compression.type": "lz4",
         "queue.buffering.max.messages": 2 * RECORDS_PER_TRANSACTION,
-        "logger": logger,  # else librdkafka writes to the terminal, over the progress bar
+        "logger": logger,  # without a logger, librdkafka writes to the terminal, over the progress bar
     }
 
 
 class _Writer:
-    """Runs in the executor: writes one sorted slice, transaction by transaction."""
+    """Writes one sorted slice in an executor, transaction by transaction."""
 
     def __init__(self, kafka: KafkaSettings, job: str) -> None:
         self.kafka, self.job = kafka, job
@@ -214,15 +218,15 @@ class _Writer:
         yield self.run(context.partitionId(), batches)
 
     def run(self, task: int, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
-        """Writes what is not in Kafka yet; gives back how many records that were, by topic and partition."""
+        """Writes the rows that are not in Kafka yet; returns the numbers of written records by topic and partition."""
         ledger = _Ledger(self.kafka, self.job)
         try:
             with transactional_producer(_client(self.kafka, self.job, task)) as producer:
                 written = self._write(batches, producer, ledger)
         except KafkaException as error:
             raise BrokerError(
-                f"Kafka refused the records of job {self.job!r}: {error}. Run it again: it goes on where it "
-                "was."
+                f"Kafka refused the records of job {self.job!r}: {error}. Run the job again: it continues after the "
+                "last commit."
             ) from error
         finally:
             ledger.close()
@@ -236,7 +240,7 @@ class _Writer:
         self, batches: Iterator[pa.RecordBatch], producer: Producer, ledger: _Ledger
     ) -> dict[TopicPartition, int]:
         group = ledger.consumer.consumer_group_metadata()
-        done: dict[TopicPartition, Position] = {}  # as Kafka has it
+        done: dict[TopicPartition, Position] = {}  # the ledger in Kafka
         seen: dict[TopicPartition, list[int]] = {}  # [rows, checksum] of this run
         written: dict[TopicPartition, int] = {}
         pending = 0
@@ -247,7 +251,7 @@ class _Writer:
                 for tp, (rows, checksum) in seen.items()
                 if rows > done[tp][0]
             ]
-            if not pending:  # rows that nobody wants move the position too
+            if not pending:  # rows that are not wanted move the position too
                 producer.begin_transaction()
             producer.send_offsets_to_transaction(entries, group, TIMEOUT_SECONDS)
             producer.commit_transaction(TIMEOUT_SECONDS)
@@ -265,7 +269,7 @@ class _Writer:
             if rows <= position:
                 if rows == position and f"{mine[1]:x}" != checksum:
                     raise ConfigError(
-                        f"The first {rows} rows for {tp} are not those that job {self.job!r} wrote before: "
+                        f"The first {rows} rows for {tp} differ from those that job {self.job!r} wrote before: "
                         "the input has changed. Delete the topic and begin anew, or publish under another "
                         "job to another topic."
                     )

@@ -1,8 +1,10 @@
-"""Tables that Spark computes by itself, on columns, without the engine: for topologies that say what they compute.
+"""Tables that Spark computes on columns, without the engine, for topologies whose functions are expressions.
 
-What is understood: a `ColumnSource`, filters and new keys by `Expression`, grouping, and a count or `Aggregates`, with or
-without tumbling or hopping windows. A `ColumnSource` is in the order of time, so nothing is late; and what is asked for is
-what the table holds in the end. That leaves sums by key, which Spark does on columns many times faster.
+Such a topology has a `ColumnSource`, filters and new keys by `Expression`, grouping, and a count or `Aggregates`. The
+windows are tumbling or hopping, if there are windows.
+
+The records of a `ColumnSource` are in the order of time, so no record is late. Only the final contents of the table
+matter. The rest of the work is sums by key, and Spark is many times faster at sums by key than the engine.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ __all__ = ["native_table"]
 def native_table(plan: Plan, name: str, source: ColumnSource) -> DataFrame:
     """The contents of a table, with the columns of `OutputTable.typed` except ``partition``.
 
-    Raises `UnsupportedOperation`, with the operator's name, for what only the engine can compute.
+    - `UnsupportedOperation`: only the engine can compute an operator, which the error names.
+    - `StreamsError`: the table or a column is unknown, or the rows span more time than the table keeps windows.
     """
     from pyspark.sql import functions as F
 
@@ -51,7 +54,7 @@ def native_table(plan: Plan, name: str, source: ColumnSource) -> DataFrame:
     source.check(topic)
     rows = source.frame
     if source.corrupt is not None:
-        raise _only_engine(aggregate, "rows that could not be parsed go where the error policy says")
+        raise _only_engine(aggregate, "the error policy decides about rows that could not be parsed")
     given = source.value_columns
     single = isinstance(source.value, str)
     fields = {n: rows[n] for n in given}
@@ -68,7 +71,7 @@ def native_table(plan: Plan, name: str, source: ColumnSource) -> DataFrame:
                 pass
             case _:
                 raise _only_engine(
-                    step, "it has a Python function, which only says what it computes as an expression"
+                    step, "it has a Python function, and Spark SQL needs an expression in its place"
                 )
     if single:
         keep = keep & rows[given[0]].isNotNull()
@@ -107,8 +110,9 @@ def _windowed(
     span = rows.agg(F.min("_start"), F.max(time)).collect()[0]
     if span[0] is not None and span[0] <= span[1] - retention_ms:
         raise StreamsError(
-            f"{node.name}: the rows span {span[1] - span[0]:,} ms, but the table keeps windows for {retention_ms:,} ms. Give it "
-            "a longer retention, or fewer rows: which of the old windows it still had would depend on the engine's order"
+            f"{node.name}: the rows span {span[1] - span[0]:,} ms, but the table keeps windows for {retention_ms:,} "
+            "ms. The engine's order would decide which old windows are left: give the table a longer retention, or "
+            "fewer rows"
         )
     start, end = F.col("_start"), F.col("_start") + F.lit(size)
     grouped = rows.groupBy(key.alias("key"), start.alias("_start")).agg(value.alias("value"), timestamp)
@@ -122,7 +126,7 @@ def _windowed(
 
 
 def _upstream(node: ProcessorNode, nodes: dict[str, Node]) -> tuple[list[ProcessorNode], str]:
-    """The steps above a node, nearest first, through repartition topics; and the topic they begin with."""
+    """The steps before a node, through repartition topics, nearest first; and the topic at their beginning."""
     steps: list[ProcessorNode] = []
     at: Node = node
     while True:
@@ -155,7 +159,7 @@ def _aggregates(
     if aggregator is add_one:
         return {"value": F.count("*")}
     if not isinstance(aggregator, ex.Aggregates):
-        raise _only_engine(node, "it aggregates by a Python function; Aggregates(...) says what it computes")
+        raise _only_engine(node, "it aggregates with a Python function, and Spark SQL needs Aggregates(...)")
     found = {}
     for name, part in aggregator.parts.items():
         column = F.lit(1) if part.of is None else _column(part.of, key, fields, node)
@@ -176,7 +180,7 @@ def _column(expression: ex.Expression, key: Column, fields: dict[str, Column], n
             case ex.Field(name=name):
                 if name not in fields:
                     raise StreamsError(
-                        f"{node.name} asks for the field {name}; the columns are {', '.join(fields)}"
+                        f"{node.name} names the field {name}, but the columns are {', '.join(fields)}"
                     )
                 return fields[name]
             case ex.Binary(symbol=symbol, left=left, right=right):

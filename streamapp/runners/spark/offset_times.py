@@ -1,8 +1,8 @@
-"""Offsets by time, in topics that were written in transactions.
+"""Offsets by time, in topics with transactions.
 
-A broker's answer to "the first offset with at least this time" may be the marker of a transaction: markers carry
-the time of the broker's clock, which is later than any time in history. So the answer is looked at, and if it
-is a marker, the place is searched for.
+A broker's answer to "the first offset with at least this time" may be the marker of a transaction. Markers have the
+time of the broker's clock, which is later than any time in history. `TimeSearch` therefore reads the record at the
+answer, and searches on if that record is too early.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ TIMEOUT_SECONDS = 30.0
 
 
 class TimeSearch:
-    """Finds records by time; reads one record for each look.
+    """Finds records by time with a binary search, which reads one record for each step.
 
-    In a partition whose times are out of order it finds one of the places where an earlier record is followed
-    by one that is late enough.
+    In a partition with times out of order, the found record is late enough, and its predecessor is too early. Several
+    records may fulfil this condition.
     """
 
     def __init__(self, client: Mapping[str, Any]) -> None:
@@ -39,14 +39,16 @@ class TimeSearch:
                 "auto.offset.reset": "error",
                 "isolation.level": "read_committed",
                 "fetch.message.max.bytes": 65_536,
-                # A look behind the end of a log waits for records, and the next one for that: half a second by default.
+                # A fetch behind the end of a log waits for records (default: half a second), and delays the next fetch.
                 "fetch.wait.max.ms": 1,
             }
         )
 
     def first(self, partition: TopicPartition, start: int, end: int, at_least: int) -> int:
-        """The offset between ``start`` and ``end`` of the first record with a timestamp ``at_least`` so large,
-        or ``end``."""
+        """The offset of the first record from ``start`` on whose timestamp is at least ``at_least`` (ms).
+
+        Returns ``end`` if no record before ``end`` is late enough. Raises `BrokerError` if Kafka does not answer.
+        """
         found = self._record(partition, start, end)
         if found is None or found[1] >= at_least:
             return end if found is None else found[0]
@@ -64,7 +66,7 @@ class TimeSearch:
         self._consumer.close()
 
     def _record(self, partition: TopicPartition, offset: int, end: int) -> tuple[int, int] | None:
-        """Offset and timestamp of the first record at an offset or behind it."""
+        """The offset and timestamp of the first record at ``offset`` or behind; None if ``end`` comes first."""
         self._consumer.assign([KafkaPartition(*partition, offset)])
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while time.monotonic() < deadline:
@@ -80,4 +82,4 @@ class TimeSearch:
                     return None
             elif error.fatal() or not error.retriable():
                 raise BrokerError(f"{partition} cannot be read at offset {offset}: {error.str()}")
-        raise BrokerError(f"{partition} has no answer at offset {offset} within {TIMEOUT_SECONDS:g} s")
+        raise BrokerError(f"{partition} gives no record at offset {offset} within {TIMEOUT_SECONDS:g} s")

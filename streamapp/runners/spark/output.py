@@ -1,4 +1,4 @@
-"""What a task sends, on its way into Spark."""
+"""The records that a task sends, as Arrow batches for Spark."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from streamapp.runners.spark.table_rows import table_batches
 __all__ = ["Output"]
 
 OUTPUT_ROWS = 20_000
-"""Records that wait before they are given out."""
+"""The number of records of a topic that wait for each other, and leave in one batch."""
 
 
 class Sent(NamedTuple):
     """Records of a topic, in columns: a list grows in half the time that a tuple for each record takes."""
 
     partitions: list[int | None]
-    """None: by key."""
+    """The chosen partition; None: the key decides."""
     times: list[int]
-    """The stream time of the task."""
+    """The stream time of the task when each record was sent."""
     keys: list[bytes | None]
     values: list[bytes | None]
     timestamps: list[int | None]
@@ -48,11 +48,14 @@ def _nothing() -> Sent:
 
 
 class Output:
-    """The engine's `Collector`: keeps what is sent, topic by topic, and makes Arrow batches of it.
+    """The engine's `Collector`: keeps sent records, topic by topic, and makes Arrow batches of them.
 
-    ``packed`` are the topics whose records travel in packs; ``dropped`` those that nobody wants; those of a
-    ``cycle`` go back into the task. ``partitions`` has the partition counts, ``tasks`` that of topics not
-    among them.
+    - ``packed``: topics whose records travel in packs.
+    - ``changelogs``: topics whose records are rows of the kind `CHANGE`.
+    - ``dropped``: topics whose records nobody needs.
+    - ``cycle``: topics whose records go back into the task.
+    - ``homes``: store -> the number of its partitions, for the task of a cycle.
+    - ``partitions``: partition counts of topics; ``tasks`` is the count for all other topics.
     """
 
     def __init__(
@@ -75,8 +78,8 @@ class Output:
         self._sizes = Counter[TopicPartition]()
         self._dropped = dropped
         self._cycle, self._homes = cycle, homes
-        self._cycled: dict[str, int] = {}  # how many of those that wait went back into the task
-        self._given: dict[str, int] = {}  # how many ever did
+        self._cycled: dict[str, int] = {}  # by topic, how many of the waiting records are back in the task
+        self._given: dict[str, int] = {}  # by topic, how many records went back into the task in all
 
     def send(
         self,
@@ -104,7 +107,7 @@ class Output:
         return self._partitions.get(topic, self._tasks)
 
     def circulate(self, task: Task) -> bool:
-        """Gives the task what it sent to itself; False if that is nothing."""
+        """Gives the task the records that the task has sent to itself; False if there are none."""
         found = False
         for topic in self._cycle:
             waiting = self._sent.setdefault(topic, _nothing())
@@ -123,7 +126,7 @@ class Output:
         return found
 
     def batches(self, at_least: int) -> Iterator[pa.RecordBatch]:
-        """Gives out the topics that have ``at_least`` so many records waiting."""
+        """The records of the topics with ``at_least`` or more waiting records."""
         for topic, waiting in self._sent.items():
             size = len(waiting.keys)
             if size and size >= at_least:
@@ -133,8 +136,7 @@ class Output:
                     yield self._batch(topic, waiting.part(first, first + 2 * OUTPUT_ROWS))
 
     def counts(self) -> Iterator[pa.RecordBatch]:
-        """How many records the task has processed, how many it dropped, and how many it sent where. The driver would have to
-        read all rows to find that out."""
+        """The numbers of processed, dropped and sent records; without them, the driver would have to read all rows."""
         metrics = self.task.metrics
         names, numbers = ["processed", "dropped"], [metrics.processed, metrics.dropped_records]
         yield output_batch(COUNTS, self._partition, 2, name=names, task=[self._partition] * 2, seq=numbers)
@@ -148,7 +150,7 @@ class Output:
         )
 
     def positions(self) -> Iterator[pa.RecordBatch]:
-        """What is to be committed beside the offsets of the inputs."""
+        """The metadata to commit beside the offsets of the inputs."""
         found = self.task.commit_metadata
         yield output_batch(
             POSITION,
@@ -160,7 +162,7 @@ class Output:
         )
 
     def tables(self) -> Iterator[pa.RecordBatch]:
-        """The rows of all tables. A cycle's task has those of all partitions."""
+        """The rows of all tables; the task of a cycle has the rows of all partitions."""
         homes = self._homes if self._cycle else {}
         return table_batches(self.task.own_stores, self._partition, homes)
 
@@ -206,8 +208,10 @@ class Output:
         )
 
     def _places(self, topic: str, chosen: list[int | None], keys: pa.Array) -> npt.NDArray[np.int32]:
-        """The partition of each record: the chosen one, or Kafka's for the key. A null key stays with its
-        task."""
+        """The partition of each record: the chosen one, or Kafka's for the key.
+
+        A record with a null key goes to the partition with the task's number.
+        """
         by_key = chosen.count(None)
         if not by_key:
             return np.array(chosen, np.int32)

@@ -1,8 +1,8 @@
-"""Records of repartition topics on their way through a shuffle: many to a row.
+"""Records of repartition topics on their way through a shuffle: thousands of records in a row.
 
-What a row costs Spark, out of Python, into the shuffle, through a sort and back, is more than what the engine
-needs for a record. So a task packs what it sends to one partition into blobs of thousands of records, Spark moves
-the blobs, and the reading task puts the records in order again.
+A row goes out of Python, into the shuffle, through a sort, and back. This way costs more than a record costs the
+engine. A task therefore packs thousands of records for one partition into one row. Spark moves the packs, and the
+reading task puts the records in order again.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ SCHEMA = pa.schema(
 
 
 PACK_BYTES = 1 << 20
-"""About how large a pack may be: Spark holds 32 of them at once for each task, twice as much while it makes room."""
+"""The approximate limit of a pack. Spark holds 32 packs at once for each task; twice as many while its buffer grows."""
 
 
 class Pack(NamedTuple):
-    """Records that one task sent to one partition, in the order in which it did.
+    """Records from one task to one partition, in the order of sending.
 
-    ``mx`` and ``seq`` are those of the first one: the largest timestamp that the task had seen, which never
-    falls, and the number of the record among all that the task sent."""
+    ``mx`` and ``seq`` belong to the first record. ``mx`` is the task's stream time, which never falls. ``seq`` is the
+    number of the record among all records that the task has sent to the topic.
+    """
 
     partition: int
     mx: int
@@ -63,7 +64,7 @@ def packs(columns: Sequence[pa.Array], partitions: npt.NDArray[np.int32], first_
 
 
 def pieces(batch: pa.RecordBatch, limit_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a batch in as many batches as it takes for them to have about so many bytes each."""
+    """The rows of a batch, cut into batches of about ``limit_bytes`` each."""
     count = min(-(-batch.nbytes // limit_bytes), len(batch))
     if count <= 1:
         yield batch
@@ -78,19 +79,20 @@ def unpack(data: pa.Buffer) -> pa.RecordBatch:
 
 
 class Merge:
-    """The packs of all writing tasks, for one reading task, as one sequence: by mx, then writing task, then
-    number."""
+    """Merges the packs of all writing tasks for one reading task: by ``mx``, then writing task, then ``seq``."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, list[pa.RecordBatch]] = {}
 
     def add(self, source: int, data: pa.Buffer) -> None:
-        """A pack; those of one writing task come in their order."""
+        """Adds a pack; the packs of each writing task come in their order."""
         self._waiting.setdefault(source, []).append(unpack(data))
 
     def before(self, bound: int | None) -> RecordBatch | None:
-        """Takes out the records with an mx before the bound (None: all): no pack that is still to come has
-        one."""
+        """Takes out the records with an ``mx`` below ``bound`` (None: all records).
+
+        The caller knows that later packs have no such records.
+        """
         parts: list[pa.RecordBatch] = []
         for source in sorted(self._waiting):
             left = self._waiting.pop(source)
@@ -135,7 +137,7 @@ def arrow_headers(headers: Sequence[Headers | None]) -> pa.Array:
 
 
 def record_headers(column: pa.Array) -> list[Headers] | None:
-    """What `RecordBatch` wants; None when there are none at all."""
+    """The headers for a `RecordBatch`; None if no record has headers."""
     if column.null_count == len(column):
         return None
     return [_headers(items) for items in column.to_pylist()]

@@ -1,4 +1,4 @@
-"""Which partition a record belongs to, as Kafka decides it, and how to bring it exactly there with Spark."""
+"""Kafka's choice of a record's partition, and a shuffle that brings the record to Spark's partition of this number."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MULTIPLIER = np.uint32(0x5BD1E995)
 
 
 def murmur2(keys: pa.Array) -> npt.NDArray[np.uint32]:
-    """Kafka's murmur2 of each key of a binary array; null counts as empty. Millions of keys a second.
+    """Kafka's murmur2 of each key of a binary array, computed on whole columns; null counts as empty.
 
     >>> murmur2(pa.array([b"21", b"foobar"], pa.binary())).astype("int32").tolist()
     [-973932308, -790332482]
@@ -37,7 +37,7 @@ def murmur2(keys: pa.Array) -> npt.NDArray[np.uint32]:
         lengths = np.where(np.asarray(keys.is_null()), 0, lengths)
     data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.empty(0, np.uint8)
 
-    # Longest first: the keys that still have a word left are then always a prefix of the arrays.
+    # The longest keys come first: the keys that have a word left are then always a prefix of the arrays.
     order = np.argsort(-lengths, kind="stable")
     starts, sizes = offsets[:-1][order], lengths[order]
     hashes = SEED ^ sizes.astype(np.uint32)
@@ -68,9 +68,9 @@ def murmur2(keys: pa.Array) -> npt.NDArray[np.uint32]:
 
 
 def key_partitions(keys: pa.Array, partitions: int, null_key: int = 0) -> npt.NDArray[np.int32]:
-    """The partition Kafka's default partitioner gives each key; a null key goes to ``null_key % partitions``.
+    """The partition of each key in Kafka's default partitioner; a null key goes to ``null_key % partitions``.
 
-    Kafka leaves null keys to chance. Here they get a place that does not change when a job runs again.
+    Kafka leaves the partition of a null key to chance. Here, the partition is the same in every run of a job.
     """
     placed = ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
     if keys.null_count:
@@ -92,11 +92,10 @@ def _numbers_that_hash_to(spark: SparkSession, partitions: int) -> tuple[int, ..
 
 
 def exact_partitions(frame: DataFrame, partitions: int, column: Column) -> DataFrame:
-    """Shuffles so that the row with value p of an integer ``column`` is in Spark's partition p, alone with
-    its like.
+    """Shuffles the rows: Spark's partition p gets exactly the rows with value p in an integer ``column``.
 
-    ``repartition(n, column)`` hashes the column, which puts some values together and leaves partitions empty.
-    So this hands it, for each value, a number whose hash is that value.
+    ``repartition(n, column)`` hashes the column: some values share a partition, and some partitions stay empty. This
+    function therefore replaces each value by a number whose hash is this value.
     """
     from pyspark.sql import functions as F
 

@@ -1,4 +1,4 @@
-"""How records of a Spark task go to Kafka."""
+"""Producers of Spark's tasks: transactional producers, the rollback of earlier runs, and sending records."""
 
 from __future__ import annotations
 
@@ -15,34 +15,35 @@ __all__ = ["TIMEOUT_SECONDS", "TRANSACTION_TIMEOUT_MS", "produce", "roll_back", 
 
 TIMEOUT_SECONDS = 60.0
 TRANSACTION_TIMEOUT_MS = 600_000
-"""A busy machine must not end what makes progress."""
+"""Kafka ends a transaction after this time. The time is long: a slow transaction on a busy machine should go on."""
 _ABORT_SECONDS = 5.0
 _FENCED_AT_A_TIME = 8
 
 
 @contextmanager
 def transactional_producer(settings: Mapping[str, Any]) -> Iterator[Producer]:
-    """A producer, after Kafka has rolled back and shut out every earlier one of its ``transactional.id``.
+    """A producer, after Kafka has rolled back and fenced every earlier producer of its ``transactional.id``.
 
-    What an error leaves open is rolled back at once, so that readers of committed records do not wait for it. It has to be: librdkafka
-    ends the process with an assertion when its producer is destroyed while it announces partitions of a transaction
-    (`rd_kafka_txn_register_partitions`).
+    An error in the body rolls back the open transaction at once, so readers of committed records do not wait.
+
+    The rollback also protects the process. librdkafka ends the process with an assertion if a producer is destroyed
+    while it announces partitions of a transaction (`rd_kafka_txn_register_partitions`).
     """
     producer = Producer(dict(settings))
     producer.init_transactions(TIMEOUT_SECONDS)
     try:
         yield producer
     except BaseException:
-        with suppress(KafkaException):  # no transaction is open, or the next producer ends it
+        with suppress(KafkaException):  # no transaction is open, or the next producer ends the transaction
             producer.abort_transaction(_ABORT_SECONDS)
         raise
 
 
 def roll_back(clients: Iterable[Mapping[str, Any]]) -> None:
-    """Has Kafka roll back what producers of earlier runs left open, and shut them out; of each client's ``transactional.id``.
+    """Fences the earlier producers of each client's ``transactional.id``, and rolls back their open transactions.
 
-    Readers of committed records wait in front of an open transaction until its time-out. So a run whose tasks read what others of
-    its tasks write begins with this. Raises `KafkaException`.
+    Readers of committed records wait in front of an open transaction until its time-out. A run whose tasks read the
+    output of its other tasks therefore begins with this call. Raises `KafkaException`.
     """
 
     def fence(settings: Mapping[str, Any]) -> None:
@@ -63,7 +64,7 @@ def produce(
     timestamp: int | None,
     headers: Sequence[tuple[str, bytes | None]] | None,
 ) -> None:
-    """Hands a record over as soon as the producer has room for it. ``partition`` -1 leaves it to the partitioner."""
+    """Hands a record to the producer, and waits while its queue is full. ``partition`` -1: the partitioner decides."""
     at = create_time(timestamp)
     while True:
         try:

@@ -1,4 +1,4 @@
-"""How far a Spark job is, shown while it runs."""
+"""Progress bars for Spark jobs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RateColumn(ProgressColumn):
 
 
 def progress_bar() -> Progress:
-    """A bar with counts, rate, time and time left on standard error; silent where that is not a terminal."""
+    """A bar with counts, rate, time and time left on standard error; silent if standard error is no terminal."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -53,9 +53,9 @@ def progress_bar() -> Progress:
 
 @contextmanager
 def polling(report: Callable[[], None] | None) -> Iterator[None]:
-    """Calls ``report`` now and then from a thread while the body runs, and once after the body succeeded.
+    """Calls ``report`` every 0.3 seconds from a thread while the body runs, and once after the body has succeeded.
 
-    What it raises during the body is ignored: a bar that lags must not end a job.
+    Errors of ``report`` during the body are ignored: a bar that lags must not end a job.
     """
     if report is None:
         yield
@@ -81,14 +81,16 @@ def polling(report: Callable[[], None] | None) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Reporter:
-    """Tells the driver, in datagrams, how many records a task has processed: a bar that counted finished tasks
-    would stand still for most of the time. What is lost is lost; nothing waits for it."""
+    """Sends the driver the number of records that a task has processed, in UDP datagrams.
+
+    A bar of finished tasks would stand still for most of the time. A lost datagram does no harm, and no task waits.
+    """
 
     host: str
     port: int
 
     def start(self, task: str) -> Callable[[int], None]:
-        """What a task calls with its count as often as it likes."""
+        """The function that a task calls with its count; at most one call in 0.3 seconds sends a datagram."""
         out, due = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), 0.0
         out.setblocking(False)
 
@@ -105,10 +107,10 @@ class Reporter:
 
 
 class Listener:
-    """The driver's end: how far each task is, by its last datagram."""
+    """The driver's end of the datagrams: keeps the last count of each task."""
 
     def __init__(self, host: str) -> None:
-        """``host`` is the driver's address as the executors know it."""
+        """``host`` is the driver's address that the executors use."""
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind(("", 0))
         self._socket.setblocking(False)
@@ -116,7 +118,7 @@ class Listener:
         self.reporter: Reporter = Reporter(host, self._socket.getsockname()[1])
 
     def processed(self, subtopology: int) -> int:
-        """Records that the tasks of a sub-topology have processed."""
+        """The number of records that the tasks of a sub-topology have processed."""
         while True:
             try:
                 task, count = self._socket.recv(100).decode().split()
@@ -132,7 +134,7 @@ class Listener:
 
 @contextmanager
 def records_bar(spark: SparkSession, subtopology: int, name: str, total: int) -> Iterator[Listener]:
-    """A bar over the records of what runs in the body."""
+    """A bar over the records that a sub-topology processes while the body runs."""
     listener = Listener(spark.conf.get("spark.driver.host", "localhost") or "localhost")
     with progress_bar() as bar:
         line = bar.add_task(f"{subtopology}: {name}", total=total)

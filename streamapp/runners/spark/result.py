@@ -1,4 +1,4 @@
-"""What a batch leaves: the records of the output topics, and the tables."""
+"""The results of a batch: the records of the output topics, and the tables."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ __all__ = ["BatchResult", "OutputTable", "OutputTopic", "TableRow"]
 
 
 class TableRow(NamedTuple):
-    """One row of a table. ``start`` and ``end`` are those of the window or session, or of the time for which
-    a version was valid; None elsewhere. ``timestamp`` is None in plain stores, sessions and versions."""
+    """One row of a table; all times are in ms.
+
+    ``start`` and ``end`` limit the window, the session, or the time in which a version is valid; None for other rows.
+    ``timestamp`` is None in plain stores, sessions and versions.
+    """
 
     key: Any
     value: Any
@@ -33,21 +36,21 @@ class TableRow(NamedTuple):
 
 @dataclass(frozen=True)
 class OutputTopic:
-    """The records that a batch wrote to one topic.
+    """The records of a batch for one topic.
 
-    ``frame`` has the columns topic, partition, key, value, timestamp, headers, and mx, src, seq: the order of
-    a partition's records. `publish` takes it as it is.
+    ``frame`` has the columns topic, partition, key, value, timestamp, headers, mx, src and seq. The last three give the
+    order of a partition's records. `publish` takes this frame.
     """
 
     name: str
     frame: DataFrame
 
     def write_parquet(self, path: str) -> None:
-        """Writes the records into a new folder, in their order, as `ParquetSource` reads them."""
+        """Writes the records in their order into a new folder, which `ParquetSource` reads."""
         write_archive(self.frame, path)
 
     def typed(self, key_serde: Serde[Any], value_serde: Serde[Any]) -> DataFrame:
-        """The records for SQL, in no order: ``partition``, ``timestamp`` (as one), ``key`` and ``value``."""
+        """The records for SQL, in no order: ``partition``, ``timestamp`` (an SQL timestamp), ``key`` and ``value``."""
         from pyspark.sql import functions as F
 
         moment = F.timestamp_millis("timestamp").alias("timestamp")
@@ -58,8 +61,10 @@ class OutputTopic:
     def records(
         self, key_serde: Serde[Any] | None = None, value_serde: Serde[Any] | None = None
     ) -> Iterator[tuple[int, Record]]:
-        """(partition, record) of all records, partition by partition in order; bytes where there is no
-        serde."""
+        """(partition, record) of all records, partition by partition in order.
+
+        Keys or values without a serde stay bytes.
+        """
         key_serde = key_serde and key_serde.bind(self.name, True)
         value_serde = value_serde and value_serde.bind(self.name, False)
         key_of, value_of = _reader(key_serde), _reader(value_serde)
@@ -77,17 +82,22 @@ class OutputTopic:
 
 @dataclass(frozen=True)
 class OutputTable:
-    """What a table holds after the batch. ``frame`` has the columns partition, key, value (bytes), timestamp,
-    start, end."""
+    """The contents of a table after the batch.
+
+    ``frame`` has the columns partition, key and value (bytes), timestamp, start and end (ms).
+    """
 
     spec: StoreSpec
     frame: DataFrame
 
     @property
     def typed(self) -> DataFrame:
-        """The table for SQL: ``partition``, ``key``, ``value`` (strings, numbers, structs; JSON text where Spark
-        has no such type), and, as the table has them, ``timestamp``, ``window_start`` and ``window_end``, or
-        ``valid_from`` and ``valid_to`` (null: still valid), as timestamps."""
+        """The table for SQL: ``partition``, ``key``, ``value``, and the times of the table's kind as SQL timestamps.
+
+        ``key`` and ``value`` are strings, numbers or structs, or JSON text for types that Spark does not have. The
+        times are ``timestamp``, ``window_start`` and ``window_end``, or ``valid_from`` and ``valid_to`` (null: still
+        valid).
+        """
         from pyspark.sql import functions as F
 
         key_serde, value_serde = self.spec.key_serde, self.spec.value_serde
@@ -99,7 +109,7 @@ class OutputTable:
         return typed(self.frame.select("partition", "key", "value", *moments), key_serde, value_serde)
 
     def rows(self) -> Iterator[TableRow]:
-        """All rows, typed."""
+        """All rows, with keys and values that the serdes have read."""
         key_of = _reader(self.spec.key_serde)
         value_of = _reader(self.spec.value_serde)
         for row in self.frame.select("key", "value", "timestamp", "start", "end").toLocalIterator():
@@ -108,15 +118,17 @@ class OutputTable:
 
 @dataclass(frozen=True)
 class BatchResult:
-    """Topics and tables by name. The data lies on the executors' disks until `close`, or the end of a ``with``
-    block."""
+    """Topics and tables by name.
+
+    The data stays on the executors' disks until `close`, or until the end of a ``with`` block.
+    """
 
     topics: Mapping[str, OutputTopic]
     tables: Mapping[str, OutputTable]
     processed: int
-    """Records that tasks have processed; one that passed through a repartition topic counts twice."""
+    """The number of processed records; a record that passes through a repartition topic counts twice."""
     dropped: int
-    """Records that operators dropped: late, or without a key."""
+    """The number of dropped records, for example late records or records without a key."""
     frames: tuple[DataFrame, ...]
 
     def close(self) -> None:

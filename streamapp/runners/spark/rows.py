@@ -1,4 +1,4 @@
-"""The rows that Spark brings to one task, as batches of records in their order."""
+"""The rows that Spark brings to one task, as batches of records in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Batches = list[tuple[TopicPartition, RecordBatch]]
 
 
 class Rows:
-    """Totals tell when a topic has no more of them."""
+    """Reads the rows of one task; ``totals`` tell the end of each topic."""
 
     def __init__(
         self,
@@ -33,13 +33,16 @@ class Rows:
         self._partition = partition
         self._offsets = dict.fromkeys(self._topics, 0)
         self.left: dict[TopicPartition, int] = {tp: totals[tp] for tp in self._topics if totals.get(tp)}
-        """How many records are still to come."""
+        """The number of records that are still to come."""
 
     def ended(self) -> set[TopicPartition]:
         return {tp for tp in self._topics if tp not in self.left}
 
     def read(self) -> Batches:
-        """The next records, of any of the topics; may be none while there are some left."""
+        """The next records of some topics; the list may be empty before the end.
+
+        Raises `StreamsError` if the rows end before the totals.
+        """
         batch = next(self._batches, None)
         if batch is None:
             return self._last()
@@ -57,9 +60,15 @@ class Rows:
         ]
 
     def finish(self) -> None:
-        """Reads to the end of the stream, where nothing is left: Spark throws workers away that do not."""
+        """Reads the stream to its end: Spark discards Python workers that do not.
+
+        Raises `StreamsError` if there are more rows than the totals.
+        """
         if sum(batch.num_rows for batch in self._batches) and self._topics:
-            raise StreamsError(f"partition {self._partition} had more rows than were counted before")
+            raise StreamsError(
+                f"partition {self._partition} has more rows than were counted before. The input changed while "
+                "it was read"
+            )
 
     def _take(self, tp: TopicPartition, rows: pa.RecordBatch, batch: pa.RecordBatch) -> Batches:
         merge = self._merges.get(tp)
@@ -67,7 +76,7 @@ class Rows:
             return self._given(tp, self._records(rows)) if rows.num_rows else []
         for source, data in zip(rows.column("src").to_pylist(), rows.column("value"), strict=True):
             merge.add(source, data.as_buffer())
-        # Rows come by mx, so those of the next batch have none below that of this batch's last row.
+        # Rows come in the order of mx: no row of the next batch is below the last row of this batch.
         return self._given(tp, merge.before(batch.column("mx")[-1].as_py()))
 
     def _last(self) -> Batches:
@@ -89,7 +98,7 @@ class Rows:
         )
 
     def _given(self, tp: TopicPartition, records: RecordBatch | None) -> Batches:
-        """Gives records offsets: their number among those of the topic."""
+        """Gives records offsets: the number of each record in its topic."""
         if records is None:
             return []
         first, size = self._offsets[tp], len(records.offsets)

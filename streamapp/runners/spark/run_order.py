@@ -1,4 +1,4 @@
-"""In which order the sub-topologies run in a batch, and what cannot run in one."""
+"""The order of the sub-topologies in a batch, and the check for topologies that a batch cannot run."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class Group(NamedTuple):
 
     subtopology: Subtopology
     ids: tuple[int, ...]
-    """Of the sub-topologies in it."""
+    """The ids of its sub-topologies."""
     cycle: frozenset[str] = frozenset()
-    """Topics that it writes and reads."""
+    """The topics that the stage writes and reads."""
 
 
 def in_order(plan: Plan, given: Collection[str], *, whole: bool = True) -> list[Group]:
-    """The sub-topologies, each behind all that write what it reads, except topics that are ``given``.
+    """The sub-topologies in the order of a run: a topic's writers come before its readers, except for ``given`` topics.
 
-    Those that feed each other (foreign-key joins, topologies that read what they write) wait for each other, so
-    they run as one. ``whole`` False: raises `UnsupportedOperation` for them.
+    Sub-topologies that feed each other wait for each other, so they run as one stage. Examples are foreign-key joins,
+    and topologies that read their own output. With ``whole`` False, such a cycle raises `UnsupportedOperation`.
     """
     subs = {sub.id: sub for sub in plan.subtopologies}
     feeds = {
@@ -56,8 +56,8 @@ def in_order(plan: Plan, given: Collection[str], *, whole: bool = True) -> list[
             raise UnsupportedOperation(
                 f"the cycle of topics {', '.join(sorted(cycle))}",
                 "Spark with the state of an application",
-                "sub-topologies that feed each other (as those of foreign-key joins do) run as one task on Spark, and their "
-                "state cannot be told apart by partition afterwards",
+                "sub-topologies that feed each other (for example those of foreign-key joins) run as one task on "
+                "Spark, and their state cannot be divided into partitions afterwards",
                 "Use SparkRunner.batch for results only, or let workers process the history",
             )
         sub = Subtopology.merge([subs[n] for n in members]) if cycle else subs[members[0]]
@@ -74,7 +74,10 @@ def _reached(start: int, feeds: dict[int, set[int]]) -> set[int]:
 
 
 def topics_of(sub: Subtopology, available: Collection[str]) -> tuple[str, ...]:
-    """The topics a sub-topology reads, those included that match its patterns."""
+    """The topics that a sub-topology reads, with the topics that match its patterns.
+
+    Raises `TopologyError` if there are none.
+    """
     patterns = [source.pattern for source in sub.sources if source.pattern is not None]
     matched = sorted(topic for topic in available for pattern in patterns if pattern.fullmatch(topic))
     found = tuple(dict.fromkeys([*sub.source_topics, *matched]))
@@ -84,9 +87,9 @@ def topics_of(sub: Subtopology, available: Collection[str]) -> tuple[str, ...]:
 
 
 def check_runnable(plan: Plan) -> None:
-    """Opens and closes a task of each sub-topology, without records: what a batch refuses shows here.
+    """Opens and closes a task of each sub-topology, without records, and raises the errors of a batch early.
 
-    Processors are created and initialized for it in this process.
+    The check creates and initializes processors in this process.
     """
     state = GlobalState(plan, wall_clock_ms=lambda: 0)
     environment = TaskEnvironment(
@@ -105,7 +108,7 @@ def check_runnable(plan: Plan) -> None:
 
 
 class _Nowhere:
-    """A `Collector` for tasks that get no records; what a processor sends while it starts goes nowhere."""
+    """A `Collector` that drops the records which processors send while they start."""
 
     def send(
         self,

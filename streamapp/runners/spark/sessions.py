@@ -1,4 +1,4 @@
-"""A Spark session set up for streamapp."""
+"""Spark sessions and their settings for streamapp."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ def spark_session(
 ) -> SparkSession:
     """The running Spark session, or a new one.
 
-    ``master`` is by default what ``spark-submit`` was told, else ``local[2]``. Locally, Python workers import
-    what this process imports; to a cluster, dependencies and code go in an archive (docs/spark.md). ``settings``
-    are Spark's own and win. No connector is needed: the tasks read and write Kafka with librdkafka.
+    The default of ``master`` is that of ``spark-submit``, else ``local[2]``. Local Python workers import the same
+    modules as this process. Executors of a cluster need an archive with dependencies and code (docs/spark.md).
+    ``settings`` are Spark's own, and win over all others. No connector is needed: the tasks read and write Kafka with
+    librdkafka.
 
     >>> spark = spark_session("backfill", master="local[4]")                    # doctest: +SKIP
     """
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(app_name)
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has been told everything
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # otherwise spark-submit has all settings already
         master = master or "local[2]"
         builder = builder.master(master)
         for key, value in {**_DEFAULTS, **(_local_python() if master.startswith("local") else {})}.items():
@@ -56,15 +57,17 @@ _DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     SHUFFLE_PARTITIONS: "4",
     ADAPTIVE: "false",
-    # What is kept goes to disk through a stream that holds on to as many objects, of 4 MB each, before it forgets them; else 100.
+    # Kept frames go to disk through a stream that holds this number of objects, of 4 MB each. Spark's default is 100.
     "spark.serializer.objectStreamReset": "8",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
 }
 
 
 def _local_python() -> dict[str, str]:
-    """Without this, workers are started with whatever `python3` is on the path, and without the paths that this
-    process added to sys.path."""
+    """Settings that give workers this process's interpreter and `sys.path`.
+
+    Without the settings, Spark starts the first `python3` of the path, without the paths that this process has added.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     path = [*filter(None, [os.getcwd() if "" in sys.path else "", *sys.path])]
     return {"spark.executorEnv.PYTHONPATH": os.pathsep.join(path)}
@@ -72,7 +75,7 @@ def _local_python() -> dict[str, str]:
 
 @contextmanager
 def stage_settings(spark: SparkSession, *, packs: bool, rows: bool) -> Iterator[None]:
-    """Gives a session, whoever made it, what a stage needs while the body runs; then its own settings back.
+    """Gives any session the settings that a stage needs while the body runs; then its own settings again.
 
     The stage gets rows of records, packs of thousands of records, or both.
     """
@@ -80,18 +83,18 @@ def stage_settings(spark: SparkSession, *, packs: bool, rows: bool) -> Iterator[
     if packs and rows:
         wanted |= {ROWS_PER_BATCH: "2000", BYTES_PER_BATCH: str(2**25)}
     else:
-        # With a limit on bytes, Spark sizes the batch up again for every row: time in the square of the rows as
-        # soon as there is a list column.
+        # With a limit on bytes, Spark computes the size of the batch again for every row. With a list column, the time
+        # grows with the square of the rows.
         wanted |= {ROWS_PER_BATCH: "32" if packs else "20000", BYTES_PER_BATCH: NO_LIMIT}
     with _set(spark, wanted):
         yield
 
 
 def kept(frame: DataFrame) -> DataFrame:
-    """The frame, computed once, and kept until its ``unpersist``.
+    """The frame, computed once, and kept on the executors' disks until its ``unpersist``.
 
-    On the executors' disks: how much a stage writes depends on the history, the heaps of executors do not. With
-    ``MEMORY_AND_DISK`` Spark fills its memory first, and then tasks find none for their sorts (docs/decisions/stage-output-on-disk.md).
+    The output of a stage grows with the history, and the heaps of executors do not. With ``MEMORY_AND_DISK``, Spark
+    fills its memory first, and tasks find none for their sorts (docs/decisions/stage-output-on-disk.md).
     """
     from pyspark import StorageLevel
 
@@ -100,7 +103,7 @@ def kept(frame: DataFrame) -> DataFrame:
 
 @contextmanager
 def few_groups(spark: SparkSession) -> Iterator[None]:
-    """For a query that counts rows by task: its groups fit into one partition, where Spark would make 200."""
+    """Settings for a query that counts rows by task: one partition for all groups, instead of Spark's 200."""
     with _set(spark, {SHUFFLE_PARTITIONS: "1"}):
         yield
 

@@ -1,4 +1,4 @@
-"""State of a task that may outgrow memory: in memory first, from some size on in RocksDB on the local disk."""
+"""The state of a task that may outgrow memory: first in memory, above a limit in RocksDB on the local disk."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from streamapp.state.rocks import RocksBackend, RocksMemory
 __all__ = ["SpillingBackend", "SpillingHome"]
 
 ENTRY_BYTES = 200
-"""What an entry takes in memory besides its bytes, roughly."""
+"""The approximate memory of an entry beside its bytes."""
 ENTRIES_PER_WRITE = 50_000
 
 
 class SpillingBackend:
-    """A `StateBackend` that keeps about ``limit_bytes`` in memory and then moves to a folder that is deleted at
-    the end. RocksDB gets the same limit for its caches and write buffers.
+    """A `StateBackend` that keeps about ``limit_bytes`` in memory, and then moves to a folder on disk.
+
+    RocksDB gets the same limit for its caches and write buffers. `close` deletes the folder.
 
     >>> backend = SpillingBackend(limit_bytes=1_000)
     >>> for number in range(100):
@@ -58,7 +59,7 @@ class SpillingBackend:
         for puts in batch.puts.values():
             self._written += sum(len(key) + len(value or b"") + ENTRY_BYTES for key, value in puts)
         if self._written > self._limit:
-            # Entries that were overwritten have been counted each time.
+            # The sum counts an overwritten entry each time, so it may be too large. The tables give the true sum.
             self._written = sum(
                 len(key) + len(value) + ENTRY_BYTES
                 for table in self._tables.values()
@@ -73,7 +74,7 @@ class SpillingBackend:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _move(self) -> None:
-        # Spark tells its workers where local data may lie, and deletes the folder if the executor is killed.
+        # Spark gives its workers folders for local data, and deletes the folders if the executor is killed.
         places = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
         self._folder = tempfile.mkdtemp(prefix="streamapp-state-", dir=places.split(",")[0])
         disk = RocksBackend(self._folder, RocksMemory(self._limit * 2 // 3, self._limit // 3))
@@ -88,7 +89,7 @@ class SpillingBackend:
 
 
 class _Table:
-    """Stores hold on to their table; what lies behind it may change."""
+    """The table that a store keeps, also when the backend behind the table changes."""
 
     __slots__ = ("inner",)
 
@@ -108,7 +109,7 @@ class _Table:
 
 
 class SpillingHome:
-    """The `StateHome` of tasks whose state ends with them but may outgrow memory."""
+    """The `StateHome` of tasks whose state ends with the task, and may outgrow memory."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes

@@ -1,12 +1,10 @@
-"""What runs in an executor: the engine's task of one sub-topology on one partition, over a bounded input.
+"""A stage in an executor: the engine's task of one sub-topology on one partition, over a bounded input.
 
-A stage is one ``mapInArrow`` over as many Spark partitions as the sub-topology has tasks. Inputs are parts of
-Kafka or of Parquet archives, which the task reads itself, and rows that Spark brings: what earlier stages wrote,
-or DataFrames. All of them are given to the task by timestamp, and none runs ahead of another, so the result does
-not depend on batch sizes.
+A stage is one ``mapInArrow`` over as many Spark partitions as the sub-topology has tasks. The task itself reads parts
+of Kafka topics or Parquet archives. Spark brings the rows of earlier stages and of DataFrames. The task processes all
+inputs in the order of timestamps, and no input runs ahead of another. The result does not depend on batch sizes.
 
-Everything that leaves goes out once, in one frame of `OUTPUT`: records for topics, rows of tables, and
-counts.
+All results leave once, in one frame of `OUTPUT`: records for topics, rows of tables, and counts.
 """
 
 from __future__ import annotations
@@ -54,16 +52,18 @@ __all__ = [
 ]
 
 OUTPUT_BYTES = 1 << 24
-"""About how large a batch that leaves a task may be."""
+"""The approximate limit of a batch that leaves a task."""
 COMMIT_EVERY = 200_000
 """Records between two commits of a task. A fixed number, so that caches emit the same in every run."""
 
 
 @dataclass(frozen=True)
 class Resume:
-    """Where an application stands: its changelogs up to there, and the metadata of its committed offsets.
+    """The state of an application at its committed offsets: the ranges of its changelogs, and the offsets' metadata.
 
-    A stage that has one goes on from it. It gives out what a worker's commit would write, and no tables."""
+    A stage with a `Resume` continues from this state. The stage gives out the records of a worker's commit, and no
+    tables.
+    """
 
     changelogs: Ranges = field(default_factory=dict)
     metadata: Mapping[TopicPartition, str] = field(default_factory=dict)
@@ -76,27 +76,27 @@ class Resume:
 
 @dataclass(frozen=True)
 class Stage:
-    """One sub-topology with all that its tasks need; shipped to the executors by cloudpickle.
+    """One sub-topology with all that its tasks need; cloudpickle sends the stage to the executors.
 
-    With a ``cycle``, topics that the sub-topology writes and reads itself, there is one task, which takes all
-    partitions of its inputs.
+    ``cycle`` has the topics that the sub-topology both writes and reads. A stage with a cycle has one task, which takes
+    all partitions of its inputs.
     """
 
     plan: Plan
     subtopology: Subtopology
     tasks: int
     partitions: Mapping[str, int]
-    """Partition counts of the topics that are known; any other output topic gets as many as there are
-    tasks."""
+    """The partition counts of known topics; an unknown output topic gets as many partitions as there are tasks."""
     topics: tuple[str, ...]
     """The inputs, in the order of the topology."""
     parts: Mapping[TopicPartition, Part] = field(default_factory=dict)
-    """What tasks read themselves."""
+    """The inputs that tasks read themselves."""
     row_topics: tuple[str, ...] = ()
-    """What Spark brings; the others are read."""
+    """The inputs that Spark brings."""
     row_totals: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The numbers of records in ``row_topics``."""
     packed: frozenset[str] = frozenset()
-    """Topics, read or written, whose records travel in packs."""
+    """The inputs and outputs whose records travel in packs."""
     cycle: frozenset[str] = frozenset()
     client: Mapping[str, Any] = field(default_factory=dict)
     """librdkafka settings of the application's cluster."""
@@ -115,7 +115,10 @@ class Stage:
         yield from self.run(context.partitionId(), batches)
 
     def run(self, partition: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Runs one task to its end. Records may be large, so what it gives out is cut by size: Spark takes a batch as one."""
+        """Runs one task to its end, and gives out batches of limited size.
+
+        Records may be large, and Spark holds a whole batch in memory.
+        """
         for batch in self._run(partition, batches):
             yield from pieces(batch, OUTPUT_BYTES)
 
@@ -149,7 +152,7 @@ class Stage:
     def _inputs(self, partition: int) -> list[TopicPartition]:
         if not self.cycle:
             return [TopicPartition(t, partition) for t in self.topics if partition < self.partitions[t]]
-        # Rows of all partitions come as those of the first.
+        # With a cycle, rows of all partitions come as rows of partition 0.
         return [
             TopicPartition(topic, number)
             for topic in self.topics
@@ -175,7 +178,7 @@ class Stage:
     def _global_stores(self) -> Mapping[str, Any]:
         if self.global_records is None:
             return {}
-        # One copy for all tasks of a Python worker, which Spark uses again and again.
+        # Spark uses a Python worker for many tasks. They share one copy of the global stores.
         known = _global_states.get(self.run_id)
         if known is None:
             _global_states.clear()
@@ -186,7 +189,7 @@ class Stage:
         return known
 
     def _drive(self, session: TaskSession, out: Output, feed: Feed, rows: Rows) -> Iterator[pa.RecordBatch]:
-        """Feeds a task until all its inputs are at their end. An input is topped up before it runs dry."""
+        """Feeds a task until all its inputs are at their ends; each input gets new records before it runs dry."""
         task = session.task
         tell = self.report_to.start(task.task_id) if self.report_to else _silent
         since_commit = 0
@@ -219,10 +222,10 @@ class Stage:
 
 
 CIRCLE_ROUND = 10_000
-"""Records of a cycle between two looks at inputs and outputs."""
+"""The number of records that the task of a cycle processes between two checks of inputs and outputs."""
 
 _global_states: dict[str, dict[str, Any]] = {}
 
 
 def _silent(processed: int) -> None:
-    """Nobody wants to know."""
+    """Stands in for a reporter if no bar is shown."""

@@ -1,13 +1,12 @@
 """`SparkStream`: a topology on Structured Streaming, without end.
 
-Structured Streaming says when a micro-batch is due, and keeps count of them in its checkpoint. In a micro-batch
-each task does what a worker does between two commits (`streaming_task`), so what is done is known to Kafka
-alone: a lost checkpoint, driver or executor costs time, and nothing else. Workers can take over when this has
-ended, and the other way round.
+Structured Streaming decides when a micro-batch is due, and counts the micro-batches in its checkpoint. In a
+micro-batch, each task does the work of a worker between two commits (`streaming_task`). Only Kafka knows the progress:
+a lost checkpoint, driver or executor costs nothing but time. Workers can take over from a stopped stream, and a stream
+from stopped workers.
 
-The query's source is a clock. Spark's own Kafka source would be a second truth about offsets, and the records
-would take a way through the JVM that they do not need; a data source in Python has to start within 10 seconds,
-which it does not on a busy machine.
+The query's source is a clock, for two reasons. Spark's own Kafka source would keep offsets of its own, and its records
+would go through the JVM. A data source in Python has to start within 10 seconds, which fails on a busy machine.
 """
 
 from __future__ import annotations
@@ -46,28 +45,32 @@ __all__ = ["BatchMetrics", "SparkStream"]
 
 @dataclass(frozen=True)
 class BatchMetrics:
-    """What one micro-batch did. ``tasks`` are those that had something to do."""
+    """The numbers of one micro-batch."""
 
     batch: int
+    """The number of the micro-batch in the checkpoint."""
     processed: int
+    """Records that tasks have processed."""
     dropped: int
+    """Records that operators have dropped."""
     restored: int
-    """Changelog records that were read because the state on the executor's disk was missing or old."""
+    """Changelog records that were read because the state on an executor's disk was missing or old."""
     tasks: int
+    """Tasks that have processed records; a task counts once for each of its runs."""
     seconds: float
 
 
 class SparkStream:
     """Runs one application continuously.
 
-    ``checkpoint`` is a folder or URI that the driver finds again after a restart. ``records_per_batch`` bounds
-    how many records of each partition a micro-batch takes; ``interval_ms`` is the time between two.
-    ``on_batch`` is called with the metrics of each.
+    ``checkpoint`` is a folder or URI that the driver finds again after a restart. A micro-batch takes at most
+    ``records_per_batch`` records of each partition. ``interval_ms`` is the time between the starts of two
+    micro-batches; a long micro-batch delays the next. ``on_batch`` is called with the metrics of each micro-batch.
 
     >>> with SparkStream(topology, config, spark, checkpoint="data/checkpoint") as stream:   # doctest: +SKIP
     ...     stream.wait()
 
-    Raises `ConfigError` while workers, or another run, have the group.
+    Raises `ConfigError` while workers or another run are members of the group.
     """
 
     def __init__(
@@ -82,7 +85,7 @@ class SparkStream:
         on_batch: Callable[[BatchMetrics], None] = lambda _: None,
     ) -> None:
         config = connected(config)
-        # A micro-batch knows where its inputs end, so there is nothing to idle for.
+        # A micro-batch knows the ends of its inputs, so no task needs to idle.
         self._plan = topology.plan(config.replace(max_task_idle_ms=0))
         self._config, self._spark = self._plan.config, spark
         self._checkpoint, self._interval_ms, self._most = checkpoint, interval_ms, records_per_batch
@@ -96,7 +99,7 @@ class SparkStream:
         self._topics: dict[int, tuple[str, ...]] = {}
 
     def start(self) -> None:
-        """Begins; returns when micro-batches run."""
+        """Joins the group, and starts the query; returns when the query runs."""
         plan, client = self._plan, client_of(self._config)
         check_runnable(plan)
         existing = KafkaRange(client).partition_counts()
@@ -121,8 +124,11 @@ class SparkStream:
         )
 
     def _roll_back(self) -> None:
-        """Ends the transactions of an earlier run that was killed. A stage may read what a later one writes, the answers of a
-        foreign-key join for example, and would wait for a transaction that this later stage would end."""
+        """Ends the transactions of an earlier run that was killed.
+
+        A stage may read the output of a later stage, for example the answers of a foreign-key join. The stage would
+        wait for an open transaction that only the later stage would end.
+        """
         clients = [
             output_client(self._config, sub.id, task)
             for sub in self._plan.subtopologies
@@ -133,14 +139,17 @@ class SparkStream:
         except KafkaException as error:
             raise BrokerError(
                 f"Kafka at {self._config.bootstrap_servers} does not end the transactions of an earlier run of "
-                f"{self._config.application_id}: {error.args[0].str()}"
+                f"{self._config.application_id}: {error.args[0].str()}. Check the brokers, then start again"
             ) from error
 
     def _task_count(self, sub: Subtopology) -> int:
         return max(self._partitions[topic] for topic in self._topics[sub.id])
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Until it ends, or for so long; whether it has ended. Raises what it failed with."""
+        """Waits until the query ends, or for ``seconds``; returns True if the query has ended.
+
+        Raises the error with which the query has failed.
+        """
         assert self._query is not None
         try:
             ended = self._query.awaitTermination(seconds)
@@ -149,11 +158,11 @@ class SparkStream:
         return True if ended is None else bool(ended)
 
     def stop(self) -> None:
-        """Ends behind the micro-batch that runs, and leaves the group: workers may start at once."""
+        """Ends after the running micro-batch, and leaves the group: workers may start at once."""
         self._stopped = True
         with self._one_batch:
             pass
-        # Not while the lock is held: Spark waits for a tick that has just begun, and that would wait for the lock.
+        # The query stops without the lock. Spark waits for a tick that has just begun, and this tick needs the lock.
         if self._query is not None:
             self._query.stop()
         if self._membership is not None:
@@ -179,7 +188,7 @@ class SparkStream:
             raise
 
     def _run_batch(self, batch: int) -> None:
-        """Runs the sub-topologies that have something to do, until none has."""
+        """Runs the sub-topologies that have new records, again and again, until no task processes any."""
         with self._one_batch:
             if self._stopped:
                 return
@@ -194,7 +203,7 @@ class SparkStream:
                     if topics & set(self._topics[sub.id]):
                         rows += self._run_stage(sub, ends, more)
                 results += rows
-                # What then is left waits for records of a source that are for the next micro-batch.
+                # Records that are left now wait for source records of the next micro-batch.
                 processed = any(row.processed for row in rows)
                 waiting = self._left()
             active = [row for row in results if row.processed]
@@ -202,8 +211,7 @@ class SparkStream:
             self._on_batch(BatchMetrics(batch, **sums, tasks=len(active), seconds=time.monotonic() - started))
 
     def _new(self) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition]]:
-        """The source partitions that have records for this micro-batch, and where it ends in them; and those
-        of them that have more."""
+        """The end of this micro-batch in each source partition with new records; and the partitions that have more."""
         inside = {topic.name for topic in self._plan.internal_topics}
         outside = {topic for topics in self._topics.values() for topic in topics} - inside
         every = [TopicPartition(topic, p) for topic in outside for p in range(self._partitions[topic])]
@@ -230,7 +238,7 @@ class SparkStream:
         return list(rows)
 
     def _left(self) -> set[TopicPartition]:
-        """The partitions of repartition topics that have records nobody has processed."""
+        """The partitions of repartition topics with records that no task has processed."""
         topics = {topic.name for sub in self._plan.subtopologies for topic in sub.repartition_topics}
         every = [TopicPartition(topic, p) for topic in topics for p in range(self._partitions[topic])]
         ends = KafkaAdmin(settings_of(self._config)).log_end_offsets(every)

@@ -1,7 +1,7 @@
 """The driver's membership in the application's consumer group.
 
-Workers cannot join while the driver is the only member. The tasks of this run commit as this member, so brokers refuse the
-commits of an earlier run, and of tasks that have lost their driver (KIP-447).
+Workers cannot join the group while the driver is its only member. The tasks of a run commit as this member. Brokers
+therefore refuse commits of an earlier run, and of tasks that have lost their driver (KIP-447).
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ JOIN_SECONDS = 60.0
 class StreamingMembership:
     """The constructor joins the group, and a thread keeps the membership until `leave`.
 
-    The constructor waits for the session of an earlier run of the same kind to end. Raises `ConfigError` when workers have
-    the group, or another run does not end.
+    The constructor waits until the session of an earlier run on Spark has ended.
+
+    - `ConfigError`: workers are members of the group, or another run does not end.
+    - `BrokerError`: the group cannot be joined within 60 seconds.
     """
 
     def __init__(self, config: StreamsConfig, topics: Sequence[str]) -> None:
@@ -47,7 +49,7 @@ class StreamingMembership:
                 "enable.auto.commit": False,
                 "session.timeout.ms": config.session_timeout_ms,
                 "heartbeat.interval.ms": max(1, min(3_000, config.session_timeout_ms // 3)),
-                # Its own name, so that consumers of another kind cannot share the group.
+                # Workers have another assignor, and Kafka admits no member without a common assignor.
                 "partition.assignment.strategy": "roundrobin",
             }
         )
@@ -57,14 +59,19 @@ class StreamingMembership:
         if not self._joined.wait(JOIN_SECONDS):
             self.leave()
             raise BrokerError(
-                f"the group {config.application_id} cannot be joined: {self._lost or 'no answer'}. Is a worker running?"
+                f"the group {config.application_id} cannot be joined: {self._lost or 'no answer'}. "
+                "Is a worker running? Stop all workers first"
             )
 
     def proof(self) -> bytes:
-        """The proof of membership, for `Producer.send_offsets_to_transaction`. Raises `StreamsError` if the membership is lost."""
+        """The proof of membership, for `Producer.send_offsets_to_transaction`.
+
+        Raises `StreamsError` if the membership is lost.
+        """
         if self._lost is not None:
             raise StreamsError(
-                f"this run has lost its place in the group {self._group.name}: {self._lost}. Another run or a worker has it"
+                f"this run is no member of the group {self._group.name} any more: {self._lost}. "
+                "Another run or a worker may have joined: stop all but one, then start again"
             )
         return self._proof
 
@@ -93,7 +100,7 @@ class StreamingMembership:
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         consumer.assign(partitions)
         consumer.pause(partitions)
-        # Here and not when it is asked for: librdkafka lets other threads wait until nobody polls.
+        # The proof is taken in the polling thread: librdkafka lets other threads wait until no thread polls.
         self._proof = consumer.consumer_group_metadata()
         self._joined.set()
 

@@ -1,8 +1,8 @@
 """A task for the time of one micro-batch, in an executor.
 
-It is a worker's task with a worker's commit: state from the changelog (what lies on the executor's disk saves
-reading it anew), records from where the group stands, and one Kafka transaction with outputs, changelog and
-offsets. Whatever is killed, the next attempt finds the state that belongs to the committed offsets.
+The task works and commits like a worker's task. Its state comes from the changelog; a copy on the executor's disk saves
+most of the restore. Its records begin at the group's committed offsets. One Kafka transaction has the outputs, the
+changelog records and the offsets. After a crash of any part, the next attempt finds the state at the committed offsets.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RESULT = "task int, processed bigint, dropped bigint, restored bigint, seconds d
 
 @dataclass(frozen=True)
 class StreamStage:
-    """All tasks of one sub-topology in one micro-batch; shipped to the executors by cloudpickle."""
+    """All tasks of one sub-topology in one micro-batch; cloudpickle sends the stage to the executors."""
 
     plan: Plan
     subtopology: Subtopology
@@ -50,13 +50,18 @@ class StreamStage:
     """The inputs, in the order of the topology."""
     partitions: Mapping[str, int]
     ends: Mapping[TopicPartition, int]
-    """Where the micro-batch ends in the source topics that have something new. Repartition topics are read to
-    their ends."""
+    """The end of the micro-batch in each source partition with new records.
+
+    Repartition topics are read to their ends.
+    """
     more: frozenset[TopicPartition]
-    """Those that go on behind the end: until the next micro-batch they hold the other inputs of their task back,
-    so that a join sees its sides in the order of time, as on a worker."""
+    """The source partitions that have records behind the end.
+
+    Until the next micro-batch, these partitions hold back the other inputs of their task. A join then sees its sides in
+    the order of time, as on a worker.
+    """
     member: bytes
-    """Proof, for the group, that this run is the one that may commit."""
+    """The driver's proof of membership, with which the tasks may commit."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -72,8 +77,8 @@ class StreamStage:
             result = _Attempt(self, context.partitionId()).run()
         except KafkaException as error:
             raise BrokerError(
-                f"task {task_id}: Kafka refused: {error.args[0].str()}. If this goes on, another run of "
-                f"{self.plan.application_id} is alive: stop one of the two"
+                f"task {task_id}: Kafka refuses a request: {error.args[0].str()}. If this error comes again, another "
+                f"run of {self.plan.application_id} is alive: stop one of the two"
             ) from error
         row = [context.partitionId(), *result, time.monotonic() - started]
         names = [column.split()[0] for column in RESULT.split(", ")]
@@ -96,12 +101,12 @@ class _Attempt:
         self._inputs = [TopicPartition(t, partition) for t in stage.topics if partition < stage.partitions[t]]
 
     def run(self) -> tuple[int, int, int]:
-        """Processed and dropped records, and how many were restored."""
+        """Returns the numbers of processed, dropped and restored records."""
         if not self._work(self._group.read(self._inputs)):
             return 0, 0, 0
         client = output_client(self._config, self._stage.subtopology.id, self._partition)
         with transactional_producer(client) as producer:
-            # From here on no earlier attempt can commit any more, and what it had left open is rolled back.
+            # Earlier attempts are fenced now, and their open transactions are rolled back.
             committed = self._group.read(self._inputs)
             ranges = self._work(committed)
             if not ranges:
@@ -116,7 +121,7 @@ class _Attempt:
                     if span[0] < span[1]
                 }
                 more = self._stage.more
-                # What is left in the end waits for an input that goes on in the next micro-batch.
+                # Records that are left in the end wait for an input that goes on in the next micro-batch.
                 with closing(Feed(session.task, readers, set(ranges) - set(readers) - more, more)) as feed:
                     feed.run()
                 session.pass_over_gaps(lambda tp: ranges[tp][1])
@@ -125,7 +130,7 @@ class _Attempt:
         return metrics.processed, metrics.dropped_records, restored
 
     def _work(self, committed: Mapping[TopicPartition, Position]) -> Ranges:
-        """The ranges to process, if any has records."""
+        """The ranges to process; no ranges if all are empty."""
         internal = {topic.name for topic in self._stage.plan.internal_topics}
         open_ends = self._admin.log_end_offsets([tp for tp in self._inputs if tp.topic in internal])
         ends = {**open_ends, **self._stage.ends}
@@ -143,7 +148,10 @@ class _Attempt:
         *,
         again: bool = True,
     ) -> tuple[TaskSession, int]:
-        """A session that runs, and how many records were restored. State that does not fit is restored anew."""
+        """A running session, and the number of restored records.
+
+        A damaged state is deleted, and restored from the beginning.
+        """
         stage = self._stage
         quieten_drops()
         environment = TaskEnvironment(
@@ -174,7 +182,7 @@ class _Attempt:
     def _changelogs(
         self, session: TaskSession, committed: Mapping[TopicPartition, Position]
     ) -> KafkaChangelogs:
-        """The changelogs to their ends; a source topic that serves as changelog to where it was processed."""
+        """The changelogs up to their ends; a source topic that serves as a changelog up to its committed offset."""
         logs = session.changelogs
         ends = self._admin.log_end_offsets([tp for tp in logs if tp not in self._inputs])
         ends |= {tp: committed[tp].offset for tp in logs if tp in committed}
@@ -182,7 +190,7 @@ class _Attempt:
         return KafkaChangelogs(self._client, {tp: (first[tp], end) for tp, end in ends.items()})
 
 
-# What a Python worker keeps, by application: Spark uses its processes again and again.
+# Spark uses a Python worker for many tasks. The worker keeps these objects by application.
 _known_clients: dict[str, tuple[KafkaAdmin, KafkaRange]] = {}
 _global: dict[str, GlobalState] = {}
 
@@ -196,7 +204,7 @@ def _clients(plan: Plan) -> tuple[KafkaAdmin, KafkaRange]:
 
 
 def _global_stores(plan: Plan, client: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The global stores, brought to the ends of their topics."""
+    """The global stores, with all records up to the ends of their topics."""
     if not plan.global_stores:
         return {}
     state = _global.get(plan.application_id)

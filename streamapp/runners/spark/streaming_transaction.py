@@ -21,7 +21,7 @@ __all__ = ["StreamTransaction", "output_client"]
 
 
 def output_client(config: StreamsConfig, subtopology: int, partition: int) -> dict[str, Any]:
-    """The settings of a task's producer, which has the same name in every attempt and every run."""
+    """The settings of a task's producer; its transactional id is the same in every attempt and every run."""
     return {
         **client_of(config),
         "transactional.id": f"{config.application_id}-spark-{subtopology}_{partition}",
@@ -47,15 +47,15 @@ class StreamTransaction:
         self._admin = admin
 
     def begin(self) -> None:
-        """Has nothing to do: the transaction takes the results too, and is open since before the first record."""
+        """Does nothing: the transaction is open before the first record, because it has the results too."""
 
     def acknowledge(self) -> None:
         failpoints.hit("stream-state-flushed")
         if left := self._producer.flush(TIMEOUT_SECONDS):
-            raise BrokerError(f"{left} records were not acknowledged within {TIMEOUT_SECONDS:g} s")
+            raise BrokerError(f"Kafka has not acknowledged {left} records within {TIMEOUT_SECONDS:g} s")
 
     def changelog_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The ends as the commit leaves them: Kafka writes one marker into each partition that the transaction wrote to."""
+        """The ends of changelogs after the commit: Kafka adds a marker to each partition that has new records."""
         ends = self._admin.log_end_offsets(partitions)
         return {tp: end + (tp.topic in self.changelogs.written) for tp, end in ends.items()}
 
@@ -68,7 +68,7 @@ class StreamTransaction:
 
 
 class _Output:
-    """The engine's `Collector` of the transaction."""
+    """The engine's `Collector`, which sends records in the transaction."""
 
     def __init__(self, producer: Producer, partitions: Mapping[str, int]) -> None:
         self._producer = producer
@@ -95,7 +95,7 @@ class _Output:
 
 
 class _ChangelogOutput(_Output):
-    """Notes which changelogs get records."""
+    """Also notes the changelogs that get records."""
 
     def __init__(self, producer: Producer, partitions: Mapping[str, int]) -> None:
         super().__init__(producer, partitions)

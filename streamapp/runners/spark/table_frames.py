@@ -1,4 +1,4 @@
-"""Tables of a live application as DataFrames: what their changelogs in Kafka hold."""
+"""Tables of a live application as DataFrames, from their changelogs in Kafka."""
 
 from __future__ import annotations
 
@@ -35,11 +35,10 @@ __all__ = ["create_views", "live_tables"]
 def live_tables(
     topology: Topology, config: StreamsConfig, spark: SparkSession | None = None
 ) -> dict[str, OutputTable]:
-    """The tables of an application by name, global ones included, as they are in Kafka at this moment.
+    """The tables of an application by name, with global tables, as they are in Kafka now.
 
-    Nothing is asked of the workers, and none has to run. What they have processed but not committed is not in
-    it. A table whose store is not logged has no changelog, and is missing here: compute it with
-    `SparkRunner.batch`.
+    No worker has to run. The tables have the changes of all commits, and no others. A table whose store is not logged
+    has no changelog, and is missing here: compute this table with `SparkRunner.batch`.
 
     >>> tables = live_tables(topology, config)                                     # doctest: +SKIP
     >>> tables["carrier-flights"].typed.orderBy("value").show()                    # doctest: +SKIP
@@ -75,8 +74,11 @@ def live_tables(
 
 
 def create_views(spark: SparkSession, tables: Mapping[str, OutputTable]) -> dict[str, str]:
-    """Makes the tables known to Spark SQL; returns view -> table. What is no letter or digit becomes ``_``; a name
-    that is taken (SQL knows no capitals) gets one more."""
+    """Creates a view of Spark SQL for each table; returns view -> table.
+
+    Characters other than letters and digits become ``_``. A name that is taken gets another ``_`` at its end; SQL does
+    not distinguish capitals.
+    """
     views: dict[str, str] = {}
     for name, table in tables.items():
         view = re.sub(r"\W", "_", name)
@@ -98,7 +100,7 @@ def _frame(spark: SparkSession, tasks: int, restored: Any) -> DataFrame:
 
 @dataclass(frozen=True)
 class _Restored:
-    """Runs in executors: one store of each task, from its changelog."""
+    """Restores one store of a task from its changelog, in an executor."""
 
     plan: Plan
     subtopology: Subtopology
@@ -110,7 +112,7 @@ class _Restored:
 
         context = TaskContext.get()
         assert context is not None
-        for _ in batches:  # to the end: Spark throws workers away that do not read it
+        for _ in batches:  # Spark discards Python workers that do not read to the end
             pass
         partition = context.partitionId()
         if partition not in self.parts:
@@ -128,7 +130,7 @@ class _Restored:
 
 @dataclass(frozen=True)
 class _Global:
-    """Runs in one executor: a global store, from all partitions of its topic."""
+    """Builds a global store from all partitions of its topic, in one executor."""
 
     plan: Plan
     store: str

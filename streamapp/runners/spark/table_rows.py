@@ -1,4 +1,4 @@
-"""The rows of tables, as they leave the executors."""
+"""The rows of tables that leave the executors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ ROWS_PER_BATCH = 20_000
 
 
 def readable(spec: StoreSpec) -> bool:
-    """Whether a store is a table to users, and not the inside of an operator: joins of equal timestamps have windows without length."""
+    """True if a store is a table for users, and not an internal store of an operator.
+
+    Internal stores have no serdes, or have windows without length, as in joins of records with equal timestamps.
+    """
     shape = spec.kind.shape
     return (
         shape is not None
@@ -34,8 +37,8 @@ def table_batches(
 ) -> Iterator[pa.RecordBatch]:
     """All rows of the readable stores of one task.
 
-    Rows are of the task's partition. A store that ``homes`` has a partition count for has rows of all
-    partitions: they are where Kafka puts their keys.
+    Rows belong to the task's partition. ``homes`` has the partition counts of stores with rows of all partitions. Such
+    a row belongs to the partition that Kafka's default partitioner chooses for its key.
     """
     for name, store in stores.items():
         if not readable(store.spec):

@@ -1,4 +1,4 @@
-"""Keys and values as columns that SQL understands: what a serde reads, as an Arrow type."""
+"""Keys and values as columns for SQL: the type that a serde reads, as an Arrow type."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _AVRO: dict[str, pa.DataType] = {
 
 
 def arrow_type(serde: Serde[Any]) -> pa.DataType | None:
-    """The type of what a serde reads; None if it has none that is known, and is shown as JSON text.
+    """The Arrow type of the values that a serde reads; None if there is no such type, and SQL sees JSON text.
 
     >>> arrow_type(JsonSerde(dict[str, int]))
     MapType(map<string, int64>)
@@ -150,7 +150,7 @@ def _struct(fields: list[tuple[str, pa.DataType | None]]) -> pa.DataType | None:
 
 @dataclass(frozen=True)
 class _Decoder:
-    """Runs in executors: ``key`` and ``value`` become typed; ``headers`` go, the other columns stay."""
+    """Reads ``key`` and ``value`` with their serdes, in executors; takes ``headers`` off, and keeps other columns."""
 
     key_serde: Serde[Any]
     value_serde: Serde[Any]
@@ -166,7 +166,7 @@ class _Decoder:
             yield pa.RecordBatch.from_arrays(columns, names)
 
     def _joined(self, raw: dict[str, list[Any]], headers: Any) -> dict[str, list[Any]]:
-        """Keys and values with the ids of their schemas in front."""
+        """Keys and values with the ids of their schemas, from the headers, in front."""
         if headers is None:
             return raw
         framing = Framing(self.key_serde, self.value_serde)
@@ -176,11 +176,10 @@ class _Decoder:
 
 
 def typed(frame: DataFrame, key_serde: Serde[Any], value_serde: Serde[Any]) -> DataFrame:
-    """A frame whose columns ``key`` and ``value`` are bytes, with what is in them: strings, numbers, structs.
+    """The frame with ``key`` and ``value`` read by their serdes: strings, numbers or structs instead of bytes.
 
-    A column ``headers`` may have the ids of schemas, and goes.
-
-    Values of types that Spark does not have are JSON text.
+    Values of types that Spark does not have become JSON text. A column ``headers`` may have the ids of schemas; the
+    result does not have this column.
     """
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import StructField, StructType
@@ -213,8 +212,8 @@ def _converter(serde: Serde[Any]) -> Callable[[list[bytes | None]], pa.Array]:
             return pa.array(values, kind)
         except (pa.ArrowException, ArithmeticError, TypeError, ValueError, RecursionError) as error:
             raise SerializationError(
-                f"SQL has no {kind} for all of these values: {excerpt(error, size=300)}; read the table's bytes, or give its serde a "
-                "type that SQL has"
+                f"SQL has no {kind} for all of these values: {excerpt(error, size=300)}. Read the table's bytes, or "
+                "give its serde a type that SQL has"
             ) from error
 
     return convert

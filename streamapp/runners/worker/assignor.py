@@ -1,11 +1,11 @@
 """Faust's partition assignor, with the tasks of the topology placed by `place`.
 
-A task is a sub-topology and a partition number; it needs that partition of each of the sub-topology's source
-topics, so they travel together. Faust's assignor groups topics by their partition count instead and balances
-each group on its own. Topics of plain agents and changelogs of plain Faust tables are still placed by Faust.
+A task is one sub-topology on one partition number. The task reads this partition of each source topic of the
+sub-topology, so one member gets all these partitions. Faust's assignor groups topics by their partition count, and
+balances each group on its own. Faust still places topics of plain agents and changelogs of plain Faust tables.
 
-Members say in their subscription how far the state is that they have; the leader compares that with the ends of the
-changelogs. The assignment tells each member its standbys, and everybody where the standbys are.
+A member's subscription has the offsets of the member's state, and the leader compares these with the ends of the
+changelogs. The assignment tells each member its standbys, and tells all members the workers of all standbys.
 """
 
 from __future__ import annotations
@@ -25,22 +25,33 @@ __all__ = ["RUNNING", "StreamsAssignor"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 RUNNING = -2
-"""Stands for the offset of a task that its member runs (as in Kafka Streams' subscriptions)."""
+"""The offset that a member reports for a task that it runs, as in Kafka Streams' subscriptions."""
 
 
-class _Metadata(ClientMetadata, serializer="json", include_metadata=False, namespace="@StreamsMetadata"):  # type: ignore[misc, call-arg]
-    """What Faust's members tell each other, and beside it what ours do.
+class _Metadata(  # type: ignore[call-arg]
+    ClientMetadata,  # type: ignore[misc]
+    serializer="json",
+    include_metadata=False,
+    namespace="@StreamsMetadata",
+):
+    """The user data of Faust's members, with ``streams`` for the data of workers.
 
-    In a subscription: the member's ``rack``, the ``offsets`` of the state that it has, by task, all stores of a
-    task together, the tasks whose copies were ``warm`` when it last looked, and how often it has ``moved``. In an assignment: the ``standby`` and ``warmup`` tasks of the member, and the addresses of the
-    ``copies`` of each task.
+    In a subscription ``streams`` has:
+
+    - ``rack``, the member's rack;
+    - ``offsets``, the changelog offset of the member's state by task, as the sum over the task's stores;
+    - ``warm``, the tasks whose copies had caught up at the member's last look;
+    - ``moved``, the number of changes of the member's address.
+
+    In an assignment ``streams`` has the ``standby`` and ``warmup`` tasks of the member. ``copies`` has, by task, the
+    addresses of the workers with a copy.
     """
 
     streams: dict[str, Any] = {}  # noqa: RUF012 (Faust's way to declare a default)
 
 
 class StreamsAssignor(AgentAssignor):
-    """Faust's assignor, with the source topics of the topology taken out of its hands."""
+    """Faust's assignor for the topics of agents, and `place` for the source topics of the topology."""
 
     _partition_counts: dict[str, int]
     _clients: dict[str, _Metadata]
@@ -50,11 +61,11 @@ class StreamsAssignor(AgentAssignor):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.standbys: dict[TaskId, bool] = {}
-        """Tasks that this member keeps a copy of; True: only until it has caught up and can run the task."""
+        """The tasks of which this member keeps a copy. True: a warm-up, which becomes the running task."""
         self._copies: dict[TaskId, tuple[str, ...]] = {}
         self._moved = 0
 
-    # What a member says and hears.
+    # The subscription and the assignment of a member.
 
     @property
     def _metadata(self) -> _Metadata:
@@ -71,8 +82,8 @@ class StreamsAssignor(AgentAssignor):
 
     def on_assignment(self, assignment: Any) -> None:
         metadata = _Metadata.loads(self._decompress(assignment.user_data))
-        # A static member gets its place back without a rebalance, and what the others know of it is then what it
-        # said before its restart (KIP-345).
+        # A static member comes back without a rebalance (KIP-345). The other members then have its address of before
+        # the restart.
         moved = metadata.url != str(self._url)
         if moved:
             metadata.url = str(self._url)
@@ -85,13 +96,13 @@ class StreamsAssignor(AgentAssignor):
         self.standbys.update((TaskId.parse(task), True) for task in streams.get("warmup", ()))
         self._copies = {TaskId.parse(task): tuple(urls) for task, urls in streams.get("copies", {}).items()}
         if moved:
-            logger.info("the address of this worker has changed: the group is told")
-            # A broker that hears again what the member said when it came back assigns nothing anew.
+            logger.info("the address of this worker has changed; the worker tells the group")
+            # A broker starts no rebalance for an unchanged subscription. This number changes the subscription.
             self._moved += 1
             self.app.streams.rejoin()
 
     def url_of(self, partition: TopicPartition) -> str | None:
-        """Where the worker that a source partition is assigned to can be reached."""
+        """The address of the worker that has a source partition. None: no worker has the partition."""
         url: str | None = self._external_tps_url.get(partition)
         return url
 
@@ -99,7 +110,7 @@ class StreamsAssignor(AgentAssignor):
         """The addresses of the workers that keep a copy of a task's state."""
         return self._copies.get(task, ())
 
-    # What the leader does.
+    # The work of the leader.
 
     @property
     def _source_topics(self) -> dict[int, tuple[str, ...]]:
@@ -118,14 +129,14 @@ class StreamsAssignor(AgentAssignor):
         self._clients = clients_metadata
 
     def _global_table_standby_assignments(self, assignments: Any, partitions_by_topic: Any) -> Any:
-        # The last step before Faust tells the members: here the tasks' partitions join its own.
+        # This is Faust's last step before the assignment goes out. The partitions of the tasks are added here.
         result = super()._global_table_standby_assignments(assignments, partitions_by_topic)
         counts = self._partition_counts
         topics = {
             subtopology: [topic for topic in names if counts.get(topic)]
             for subtopology, names in self._source_topics.items()
         }
-        # While a new version is rolled out, only members that know all of its topics can run its tasks.
+        # During the rollout of a new version, only members that subscribe to all of its topics can run its tasks.
         members = [m for m, subscribed in self._subscriptions.items() if counts.keys() <= set(subscribed)]
         tasks = [
             TaskId(subtopology, partition)
@@ -189,8 +200,8 @@ def _candidate(
         for task, offset in offsets.items()
         if task in ends
     }
-    # A rebalance begins with a commit, whose changes no copy can have: they do not make a warm one cold, or a move
-    # would be put off for ever where there are many.
+    # A rebalance begins with a commit, and no copy has the commit's changes yet. A warm copy still counts as warm, or
+    # many changes would put off the task's move for ever.
     for task in map(TaskId.parse, said.get("warm", ())):
         if task in lags:
             lags[task] = min(lags[task], acceptable_lag)

@@ -1,4 +1,4 @@
-"""Deletes the state of tasks that moved away: it only grows old (Kafka Streams: ``state.cleanup.delay.ms``)."""
+"""Deletes the state of tasks that moved away, after a delay (Kafka Streams: ``state.cleanup.delay.ms``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class StateCleaner:
-    """Deletes folders of tasks that were not held for ``delay_ms``; until then a task that comes back finds its state."""
+    """Deletes the folder of a task that this worker has not held for ``delay_ms``.
+
+    A task that comes back earlier finds its state.
+    """
 
     def __init__(
         self, directory: StateDirectory, delay_ms: int, clock: Callable[[], float] = time.monotonic
@@ -24,7 +27,7 @@ class StateCleaner:
         self._unused: dict[TaskId, float] = {}
 
     def clean(self, held: Collection[TaskId]) -> list[TaskId]:
-        """Looks at the folder, given the tasks whose state is open; returns those whose state was deleted."""
+        """Deletes old state of tasks that are not ``held``, that is, open. Returns the tasks of the deleted state."""
         now = self._clock()
         on_disk = {TaskId.parse(name) for name in self._directory.task_ids()}
         self._unused = {id: self._unused.get(id, now) for id in on_disk.difference(held)}

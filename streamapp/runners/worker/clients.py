@@ -1,4 +1,4 @@
-"""The settings of the librdkafka clients of a worker, and what goes wrong before the first record moves."""
+"""The settings of a worker's librdkafka clients, and requests that a worker repeats while brokers do not answer."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ __all__ = [
 ]
 
 PATIENCE_SECONDS = 300.0
-"""How long a worker that runs waits for brokers that do not answer before it gives up."""
+"""The longest time that a running worker waits for brokers that do not answer."""
 _METADATA_SECONDS = 5.0
 _UNKNOWN_SECONDS = 30.0
-"""How long a topic may be unknown: it was just created, and not every broker has heard of it."""
+"""The longest time for which brokers may not know a topic. A new topic does not reach all brokers at once."""
 
 
 def client_id(config: StreamsConfig, role: str | None = None) -> str:
     """The name of a client of this worker in the logs, metrics and quotas of brokers: application, worker and role.
 
-    The worker is its ``group_instance_id``, or its host and process. ``client.id`` of the client properties stands for both.
+    The worker's name is its ``group_instance_id``, or else its host and process id. ``client.id`` of the client
+    properties replaces application and worker.
 
     >>> client_id(StreamsConfig("flights", group_instance_id="pod-3"), "producer")
     'flights-pod-3-producer'
@@ -59,10 +60,10 @@ def client_settings(config: StreamsConfig, role: str) -> dict[str, Any]:
 
 
 def consumer_settings(config: StreamsConfig, role: str = "consumer") -> dict[str, Any]:
-    """For a consumer in *assign* mode: it looks up the group's offsets and never joins the group.
+    """The settings of a consumer in *assign* mode, which looks up the group's offsets and never joins the group.
 
-    Offsets and changelog records are written in transactions under either guarantee; of others' transactions, too, only
-    what was committed is read.
+    The consumer reads committed records only. Workers write offsets and changelog records in transactions, with either
+    processing guarantee.
     """
     rack = {} if config.client_rack is None else {"client.rack": config.client_rack}
     return {
@@ -74,7 +75,7 @@ def consumer_settings(config: StreamsConfig, role: str = "consumer") -> dict[str
         "enable.partition.eof": True,
         "auto.offset.reset": "error",
         "isolation.level": "read_committed",
-        # Once its queue is full, librdkafka stops fetching for a second by default.
+        # By default, librdkafka stops fetching for a second when its queue is full.
         "fetch.queue.backoff.ms": 5,
         "queued.min.messages": 50_000,
         "queued.max.messages.kbytes": max(1, config.memory.fetched // 1024),
@@ -86,8 +87,8 @@ def producer_settings(config: StreamsConfig, transactional_id: str | None = None
         **client_settings(config, "producer" if transactional_id is None else "transactions"),
         "partitioner": "murmur2_random",  # the Java client's
         "enable.idempotence": True,
-        # Who sends says when (`RecordProducer.send_now`). What has waited for longer than this while the request before it is
-        # not answered, librdkafka looks at again without a pause until it is: a third of W3's CPU with 5 ms.
+        # `RecordProducer.send_now` sends earlier. Behind an unanswered request, librdkafka checks records that wait for
+        # longer than this in a loop without a pause. With 5 ms the loop takes a third of the CPU of benchmark W3.
         "linger.ms": 1_000,
         "batch.num.messages": 10_000,
         "queue.buffering.max.messages": 500_000,
@@ -96,18 +97,18 @@ def producer_settings(config: StreamsConfig, transactional_id: str | None = None
     if transactional_id is not None:
         settings["transactional.id"] = transactional_id
         settings["transaction.timeout.ms"] = config.transaction_timeout_ms
-        # Records time out with their transaction: before that it has to be known that a topic does not exist.
+        # Records time out with their transaction. The error for a missing topic has to come earlier.
         settings["topic.metadata.propagation.max.ms"] = config.transaction_timeout_ms // 2
     return settings
 
 
 def admin_client(config: StreamsConfig) -> LastingAdmin:
-    # What it would log, its requests answer.
+    # Without a log: the answers to the client's requests have the same errors.
     return LastingAdmin({**client_settings(config, "admin"), "log_level": 0})
 
 
 def brokers_answer(admin: LastingAdmin) -> bool:
-    """Whether a broker answers now."""
+    """True if a broker answers now."""
     try:
         admin.list_topics(timeout=_METADATA_SECONDS)
     except KafkaException:
@@ -120,14 +121,14 @@ def unreachable(config: StreamsConfig, exc: KafkaException) -> BrokerError:
     error: KafkaError = exc.args[0]
     protocol = config.client_properties.get("security.protocol", "PLAINTEXT")
     return BrokerError(
-        f"Kafka cannot be reached at {config.bootstrap_servers} with {protocol} ({error.str()}). Is it running, is this "
-        "its address, and does it let this client in so (docs/connecting.md)? A local one is started with: streamapp "
-        "broker start"
+        f"Kafka cannot be reached at {config.bootstrap_servers} with {protocol} ({error.str()}). Check that Kafka "
+        "runs, that the address is right, and that Kafka accepts this protocol and login (docs/connecting.md). This "
+        "command starts a local Kafka: streamapp broker start"
     )
 
 
 def find_topics(config: StreamsConfig, admin: LastingAdmin, seconds: float) -> Any:
-    """The metadata of all topics. Raises `BrokerError` when brokers have not answered for so long."""
+    """The metadata of all topics. Raises `BrokerError` after ``seconds`` without an answer."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -143,10 +144,11 @@ def find_committed(
     seconds: float,
     known: RecordConsumer | None = None,
 ) -> dict[TopicPartition, tuple[int, str]]:
-    """Offset (negative: there is none) and metadata that the group has committed, asked for again while it has no coordinator.
+    """The group's committed offsets (negative: no offset) and their metadata.
 
-    ``known`` is asked first. A consumer asks, not an admin client: on a cluster whose group coordinator is not there yet, librdkafka
-    ended the process with a segmentation fault now and then. Raises `BrokerError` after so many seconds.
+    The request is repeated while the group has no coordinator. Raises `BrokerError` after ``seconds``. The consumer
+    ``known`` asks first. Admin clients do not ask: before a cluster has its first group coordinator, librdkafka's admin
+    client may end the process with a segmentation fault.
     """
     if not partitions:
         return {}
@@ -164,7 +166,7 @@ def find_committed(
         finally:
             if asked is not known:
                 asked.close()
-        # librdkafka was seen to wait for an answer of the coordinator for good.
+        # A consumer of librdkafka may wait for the coordinator's answer for ever. A new consumer asks next.
         if error.code() == KafkaError._TIMED_OUT:
             known = None
         time.sleep(0.1)
@@ -177,6 +179,9 @@ def list_offsets(
     latest: bool,
     timeout: float = PATIENCE_SECONDS,
 ) -> dict[TopicPartition, int]:
-    """The first offset, or the one after the last, of logs with what open transactions have; with the patience of a worker."""
+    """The first offset of each log, or with ``latest`` the offset after the last record.
+
+    Records of open transactions count. Raises `BrokerError` after ``timeout`` seconds, and earlier for unknown topics.
+    """
     spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
     return ask_offsets(admin, partitions, spec, seconds=timeout, unknown_seconds=_UNKNOWN_SECONDS)

@@ -1,4 +1,4 @@
-"""What other threads ask of one that takes turns."""
+"""Functions that other threads hand to a thread that works in turns."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ class _Command(NamedTuple):
 
 
 class CommandQueue:
-    """Functions that wait for the thread to run them. What is one of the exceptions ``handled`` by the thread is raised in
-    it, and is nothing to whoever asked. ``wake`` is called, in the thread that asks, for each function: it ends what the
-    thread waits for."""
+    """Functions that wait until the thread runs them.
+
+    An exception of the types ``handled`` is raised in the thread; the future of its function then gives None. ``wake``
+    ends a wait of the thread. The queue calls ``wake`` for each function, in the thread that submits the function.
+    """
 
     def __init__(self, wake: Callable[[], None], *handled: type[BaseException]) -> None:
         self._wake = wake
@@ -32,7 +34,10 @@ class CommandQueue:
         self._closed = False
 
     def submit(self, fn: Callable[[], R], *, vital: bool) -> Future[R]:
-        """Its result. ``vital``: an exception ends the thread, too; otherwise it is only the caller's."""
+        """Adds a function, and returns the future of its result.
+
+        An exception of a ``vital`` function also ends the thread. Any other exception goes only to the future.
+        """
         future: Future[R] = Future()
         self._queue.put(_Command(fn, future, vital))
         self._wake()
@@ -41,7 +46,7 @@ class CommandQueue:
         return future
 
     def run_next(self) -> bool:
-        """Runs the first that waits; False: none does."""
+        """Runs the first function that waits. False: no function waits."""
         try:
             fn, future, vital = self._queue.get_nowait()
         except Empty:
@@ -61,7 +66,7 @@ class CommandQueue:
         return True
 
     def close(self) -> None:
-        """The thread has ended: what waits, and what is still asked for, fails."""
+        """Makes all waiting and later functions fail, since the thread has ended."""
         self._closed = True
         while True:
             try:

@@ -1,7 +1,7 @@
-"""The commit of a worker's tasks: the engine's `commit` over one Kafka transaction, and all that belongs around it.
+"""The commit of a worker's tasks: the engine's `commit` over one Kafka transaction, and the steps around it.
 
-Changelog records and offsets (with exactly_once_v2 the outputs too) are committed in one transaction, by the member of the
-group that the work was given to.
+The transaction has changelog records and offsets, and with exactly_once_v2 also the outputs. Brokers refuse the
+transaction unless the worker is still the member of the group that received the tasks.
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ _METADATA_SECONDS = 10.0
 
 
 class Committer:
-    """``ledger`` is the producer whose transactions are the commits; with exactly_once_v2 ``outputs`` is the same one.
-    Once ``abandoned`` says so, brokers are no longer waited for."""
+    """Commits tasks in the transactions of the producer ``ledger``.
+
+    With exactly_once_v2 the producer ``outputs`` is the same as ``ledger``. The committer stops waiting for brokers
+    once ``abandoned`` returns True.
+    """
 
     def __init__(
         self,
@@ -49,33 +52,33 @@ class Committer:
         self._abandoned = abandoned
         self._purge = RepartitionPurge(admin, config.repartition_purge_interval_ms)
         self._committed: dict[TopicPartition, Position] = {}
-        """What was committed since this worker was given its tasks."""
+        """The positions that this worker has committed since it received its tasks."""
         self.waits: bool = False
-        """Brokers have to answer. Stays so when a commit fails, until that is dealt with."""
+        """True while a commit or a rollback waits for brokers. Stays True after a failure, until the next turn."""
 
     def open(self) -> None:
-        """Ends what an earlier process has left open, and begins."""
+        """Ends the transaction that an earlier process has left open. Begins a transaction if outputs need one."""
         self._ledger.open()
         self._begin_outputs()
 
     def poll(self) -> None:
-        """Raises what has become of the outputs."""
+        """Raises the first failure of the outputs."""
         self._outputs.poll()
 
     def send_now(self) -> None:
-        """Outputs that can be read at once are sent at once; those of a transaction can be read when it is committed."""
+        """Sends outputs at once, unless they belong to a transaction and are only read after the commit."""
         if self._outputs is not self._ledger:
             self._outputs.send_now()
 
     @property
     def unacknowledged_bytes(self) -> int:
-        """About so many bytes are on their way."""
+        """The approximate bytes of outputs that brokers have not acknowledged."""
         return self._outputs.unacknowledged_bytes
 
     def commit(
         self, tasks: Sequence[LiveTask], member: Member, works_on: Callable[[LiveTask | None], None]
     ) -> None:
-        """Flushes and commits tasks; ``works_on`` hears which task flushes."""
+        """Flushes and commits tasks. Calls ``works_on`` with each task before its flush, and then with None."""
         ledger = _Ledger(
             self._admin, self._outputs, self._ledger, member, self._abandoned, self._no_longer_waits
         )
@@ -95,7 +98,7 @@ class Committer:
         self.waits = False
 
     def roll_back(self) -> None:
-        """What was not committed is taken back. Until the next turn the worker waits for brokers."""
+        """Rolls back all work since the last commit."""
         self.waits = True
         self._ledger.roll_back()
         if self._outputs is not self._ledger:
@@ -103,17 +106,18 @@ class Committer:
         self._begin_outputs()
 
     def follow_files(self) -> None:
-        """Nothing was processed since the last commit: new certificates have their chance."""
+        """Takes new clients if certificate files have changed. Call when all processed records are committed."""
         if self._ledger.follow_files():
             self._begin_outputs()
         if self._outputs is not self._ledger:
-            self._outputs.accepted()
+            self._outputs.follow_files()
 
     def write_metadata(self, member: Member | None) -> None:
-        """Commits the same offsets once more, as the member and outside a transaction, before others go on from them.
+        """Commits the same offsets once more, outside a transaction, before another worker goes on from them.
 
-        confluent-kafka, which workers without the library in C send with, ends metadata with a NUL, and Kafka Streams reads no
-        metadata that is followed by anything. What of this fails, costs an application that Java takes over its stream times, and nobody anything else.
+        Workers without the library in C send with confluent-kafka, which ends metadata with a NUL byte. Kafka Streams
+        cannot read such metadata. If this commit fails, an application that moves to Kafka Streams loses its stream
+        times.
         """
         positions, self._committed = self._committed, {}
         if positions and member is not None:
@@ -123,8 +127,9 @@ class Committer:
                 logger.warning("stream times could not be written for Kafka Streams: %s", exc)
 
     def forget(self) -> None:
-        """From now on others may be further than what was committed."""
+        """Forgets the committed positions, since other workers may commit later positions from now on."""
         self._committed.clear()
+        self._outputs.forget_refusals()
 
     def close(self) -> None:
         self._ledger.close()
@@ -135,7 +140,10 @@ class Committer:
             self._ledger.begin()
 
     def _naming_records(self, refused: ChangelogRefused, tasks: Sequence[LiveTask]) -> ProductionError:
-        """The change is of one of several records: the changelog gets the last value of each key."""
+        """The error, with the task's records since the last commit: any of them may have made the change.
+
+        A changelog gets only the last value of each key, so the record itself is not known.
+        """
         for live in tasks:
             if refused.changelog in live.changelogs:
                 began = live.starts | {tp: position.offset for tp, position in self._committed.items()}
@@ -147,8 +155,7 @@ class Committer:
 
 
 class _Ledger:
-    """The engine's `Transaction`: one Kafka transaction with changelog records and offsets, and with exactly_once_v2 the
-    outputs."""
+    """The engine's `Transaction`, as one Kafka transaction."""
 
     def __init__(
         self,
@@ -163,7 +170,7 @@ class _Ledger:
         self._member, self._abandoned, self._committed = member, abandoned, committed
 
     def begin(self) -> None:
-        """Waits for earlier outputs first, if they have no part in the transaction: a transaction has no time for them."""
+        """Begins the transaction. With at_least_once, waits for the outputs before: the transaction has a time-out."""
         if self._outputs is not self._ledger:
             self._outputs.flush(PATIENCE_SECONDS, self._abandoned)
             self._ledger.begin()
@@ -187,4 +194,4 @@ class _Ledger:
         )
         failpoints.hit("offsets-committed")
         self._committed()
-        self._outputs.accepted()
+        self._outputs.committed()

@@ -1,7 +1,7 @@
-"""Faust's consumer as the control plane: it is the member of the group, and carries the records of plain agents.
+"""Faust's consumer as the control plane, which is the group's member and carries the records of plain agents.
 
-Partitions of the topology are kept away from it: aiokafka does not fetch them, Faust's record loop does not
-see them. What Faust is told about them is only what the group needs.
+aiokafka does not fetch the partitions of the topology, and Faust's record loop does not see these partitions. The group
+assigns them all the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["StreamsTransport"]
 
 class _RebalanceListener(driver.ConsumerRebalanceListener):  # type: ignore[misc]
     async def on_partitions_assigned(self, assigned: Any) -> None:
-        # Before anything else, so that aiokafka does not begin to fetch what librdkafka will fetch.
+        # The pause comes first, so that aiokafka does not begin to fetch partitions that librdkafka will fetch.
         ours = self._thread.app.streams.is_source
         self._thread._ensure_consumer().pause(
             *(AioTopicPartition(tp.topic, tp.partition) for tp in assigned if ours(tp.topic))
@@ -35,8 +35,8 @@ class _ConsumerThread(AgentConsumerThread):
     async def on_start(self) -> None:
         await super().on_start()
         coordinator = self._ensure_consumer()._coordinator
-        # aiokafka does not join again, ever, when nothing was fetched here for so long: by a worker without plain agents, or
-        # as long as it has no partitions. Whether anything hangs, the watchdog looks.
+        # aiokafka never joins again after this time without a fetch, and a worker without plain agents or without
+        # partitions fetches nothing here. The watchdog looks for code that hangs.
         coordinator._max_poll_interval = math.inf
         close_while_joining(coordinator)
         listen_to_heartbeats(coordinator, self.app.streams.on_heartbeat)

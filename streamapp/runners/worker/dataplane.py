@@ -1,4 +1,4 @@
-"""The thread in which records move: fetch, process, commit. Nothing here is done per record, all is per batch."""
+"""The thread that fetches, processes and commits records. All steps here work on batches, none on single records."""
 
 from __future__ import annotations
 
@@ -39,23 +39,25 @@ _IDLE_SECONDS = 0.02
 _PUNCTUATE_SECONDS = 0.01
 _ASYNC_SECONDS = 0.002
 _FEW_RECORDS = 100
-"""After so few records in a turn results do not wait for more of them. Under load turns are larger."""
+"""After a turn with at most so many records, results are sent now. Under load turns are larger, and results wait."""
 _LINGER_SECONDS = 0.1
-"""So long results wait for more of them at most, between two turns: as long as in Kafka Streams."""
+"""The longest time that results wait for more results between two turns, as in Kafka Streams."""
 _LATE_SECONDS = 5.0
-"""After so long without a look at the ends of the logs another thread looks."""
+"""After this time without a look at the ends of the logs, another thread looks."""
 _CONFIRM_SECONDS = 10.0
 """The longest time that a worker waits, after a failure, for the group to confirm the worker's membership."""
 _DRAIN_SECONDS = 30.0
-"""How long a rebalance or a stop waits for asynchronous steps; half of what Faust gives a rebalance."""
+"""The longest time that a rebalance or a stop waits for asynchronous steps: half of Faust's time for a rebalance."""
 
 
 class DataPlane(threading.Thread):
-    """Runs the tasks that this worker was given.
+    """Runs the tasks of this worker.
 
-    ``outputs`` and ``ledger`` are the producers of `Committer`. ``open_task`` makes a `LiveTask` for an id; ``on_failure`` is called, in this thread, with the exception
-    that ended it. `assign`, `revoke`, `call` and `stop` return a future at once; what they ask for is done in
-    turn, between two batches.
+    ``outputs`` and ``ledger`` are the producers of `Committer`. ``open_task`` makes a `LiveTask` for an id.
+    ``on_failure`` is called in this thread, with the exception that ended the thread.
+
+    The methods `assign`, `revoke`, `pause`, `resume`, `call` and `stop` return a future at once. The thread carries
+    their commands out in order, between two batches.
     """
 
     def __init__(
@@ -87,32 +89,35 @@ class DataPlane(threading.Thread):
         self._waiting = 0
         """Bytes that waited for a commit after the last turn."""
         self._held_back = False
-        """The pace has left records where they were in the last turn."""
+        """True if the last turn has left records unprocessed because of the pace."""
         self._done = 0
-        """Records that were processed in the last turn."""
+        """The number of records that were processed in the last turn."""
         self._draining = False
-        """A commit is due and waits for asynchronous steps, which take no more records until then."""
+        """True while a due commit waits for asynchronous steps, which take no more records until the commit."""
         self.progress: Progress = Progress()
         self.fetcher: Fetcher = Fetcher(config, admin, self._confirm_member)
         self.restorer: Restorer = Restorer(config, admin)
         self.tasks: LiveTasks = LiveTasks(open_task, self.fetcher, self.restorer, global_stores)
         self.standbys: Standbys = Standbys(config, admin, open_task, self.tasks.close, membership.rejoin)
         self.suspended: bool = True
-        """True between the loss of an assignment and the next one: tasks are kept, nothing is processed."""
+        """True between the loss of an assignment and the next one: tasks stay open, and nothing is processed."""
         self.paused: bool = False
-        """True: somebody wants nothing to be processed; tasks are kept, restored and can be read (KIP-834)."""
+        """True between `pause` and `resume`: tasks are restored and can be read, but process nothing (KIP-834)."""
         self.processed: int = 0
         self.commits: int = 0
         self.turns: int = 0
-        """Grows as long as the thread lives and does not hang."""
+        """The number of turns. A thread that hangs has no further turn."""
 
-    # What the control plane asks for.
+    # Commands of the control plane.
 
     def assign(
         self, member: Member, tasks: Iterable[TaskId], standbys: Mapping[TaskId, bool]
     ) -> Future[None]:
-        """From now on exactly these tasks are run, on behalf of this member of the group, and copies of these
-        others kept (True: to be run here later)."""
+        """Runs exactly ``tasks`` from now on, on behalf of this member of the group.
+
+        The worker also keeps copies of the tasks of ``standbys``. True: the copy is a warm-up of a task that will run
+        here.
+        """
         wanted = sorted(tasks)
         return self._commands.submit(lambda: self._assign(member, wanted, standbys), vital=True)
 
@@ -128,7 +133,7 @@ class DataPlane(threading.Thread):
         return self._commands.submit(self._resume, vital=True)
 
     def call(self, fn: Callable[[], R]) -> Future[R]:
-        """Runs a function; what it raises is the caller's."""
+        """Runs a function between two batches. An exception goes only to the future."""
         return self._commands.submit(fn, vital=False)
 
     def stop(self) -> Future[None]:
@@ -136,12 +141,12 @@ class DataPlane(threading.Thread):
         return self._commands.submit(self._stop_running, vital=True)
 
     def abandon(self) -> None:
-        """Stops waiting for brokers: a stop has taken too long."""
+        """Ends all waits for brokers, for a stop that takes too long."""
         self._stopping = True
         self._abandoned.set()
 
     def place(self) -> Place | None:
-        """The record that is being processed, or the commit; None between them."""
+        """The record or punctuator that the thread works on, or the commit. None: the thread works on none of these."""
         live = self._current
         if self._ended:
             return None
@@ -155,12 +160,12 @@ class DataPlane(threading.Thread):
         return Place(f"task {live.id}: {where}", self.turns, self.ident)
 
     def look_beside(self) -> None:
-        """For another thread, now and then: the lag has to grow while this one is held up."""
+        """Looks at the ends of the logs in another thread, if this thread is held up. The lag must grow meanwhile."""
         if time.monotonic() - self._last_look >= _LATE_SECONDS:
             self.fetcher.refresh_ends_beside()
 
     def _wake(self) -> None:
-        """Other threads call this: the turn ends its wait for records, and the next turn begins with their command."""
+        """Ends the turn's wait for records, for a command of another thread. The next turn begins with the command."""
         self._woken.set()
         self.fetcher.wake()
 
@@ -211,10 +216,10 @@ class DataPlane(threading.Thread):
             self._membership.confirm(self._member, _CONFIRM_SECONDS)
 
     def _left_to_others(self, failure: StreamsError) -> bool:
-        """Drops the tasks, if the group has gone on without this worker: others have changed what the worker stands on.
+        """Drops the tasks and returns True, if the group has gone on without this worker.
 
-        Records of inputs are purged behind their position, changelogs are compacted, transactions are fenced. Only a
-        member of the group can say that something is wrong with them.
+        Other workers then purge input records that this worker reads, and fence its transactions. A failure counts only
+        while the worker is a member of the group.
         """
         if self._stopping:
             return False
@@ -229,7 +234,7 @@ class DataPlane(threading.Thread):
         return False
 
     def _leave_to_others(self, exc: StaleMemberError) -> None:
-        logger.warning("%s; its tasks are dropped until the group gives it new ones", exc)
+        logger.warning("%s; the worker drops its tasks until the next assignment", exc)
         self._roll_back(exc)
         self._suspend()
         self.tasks.drop(self.tasks)
@@ -276,7 +281,7 @@ class DataPlane(threading.Thread):
             self._committer.send_now()
 
     def _in_steps(self) -> list[LiveTask]:
-        """The running tasks with records in asynchronous steps, which cannot be committed."""
+        """The running tasks with records in asynchronous steps. Such a task cannot be committed."""
         return [live for live in self.tasks.running if live.task.pending]
 
     def _commit_is_due(self) -> bool:
@@ -286,7 +291,7 @@ class DataPlane(threading.Thread):
         return requested or self._pace.exceeded(self._waiting)
 
     def _waiting_bytes(self) -> int:
-        """About so many bytes the next commit has to wait for."""
+        """The approximate bytes that the next commit has to wait for."""
         dirty = sum(live.task.dirty_bytes for live in self.tasks.running)
         return dirty + self._committer.unacknowledged_bytes
 
@@ -325,7 +330,10 @@ class DataPlane(threading.Thread):
     # The commit.
 
     def _commit_to_the_end(self) -> None:
-        """Commits after what is in asynchronous steps has come out; what does not come out in time is begun again."""
+        """Commits once no record is in an asynchronous step.
+
+        Raises `TransactionAborted` after `_DRAIN_SECONDS`. The records then begin again at the last commit.
+        """
         deadline = time.monotonic() + _DRAIN_SECONDS
         while waiting := self._in_steps():
             if time.monotonic() > deadline or self._abandoned.is_set():
@@ -358,11 +366,11 @@ class DataPlane(threading.Thread):
     def _works_on(self, live: LiveTask | None) -> None:
         self._current = live
 
-    # Tasks come and go.
+    # Rebalances, pauses and the stop.
 
     def _assign(self, member: Member, wanted: list[TaskId], standbys: Mapping[TaskId, bool]) -> None:
         previous, self._member = self._member, member
-        # Whoever was a member of the generation before has owned its partitions without a break.
+        # A member of the previous generation has owned its partitions without a break.
         unbroken = previous is not None and member == Member(previous.generation + 1, previous.member_id)
         self.tasks.drop(id for id in self.tasks if not unbroken or id not in wanted)
         self._open(id for id in wanted if id not in self.tasks)
@@ -402,7 +410,10 @@ class DataPlane(threading.Thread):
         self.fetcher.assign(self.tasks.running)
 
     def _repair(self, exc: StateDamagedError) -> bool:
-        """Has the state of the task that is being processed restored anew; once each, or else the disk is to blame."""
+        """Restores the state of the task in process anew. False: the error stands.
+
+        Each task is repaired only once. Damage that comes again is a fault of the disk.
+        """
         live, self._current = self._current, None
         if live is None or not live.restorable or live.id in self._repaired:
             return False
@@ -425,9 +436,9 @@ class DataPlane(threading.Thread):
         if not self.suspended:
             try:
                 self._commit_to_the_end()
-            except TransactionAborted as exc:  # there is no next turn to repeat it in
+            except TransactionAborted as exc:  # no later turn can repeat the commit
                 raise StreamsError(
-                    f"the last commit failed ({exc}): what it held will be processed again"
+                    f"the last commit failed ({exc}): its records will be processed again"
                 ) from exc
             self._committer.write_metadata(self._member)
 

@@ -16,8 +16,11 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def check_timeouts(plan: Plan) -> None:
-    """With exactly_once_v2 a transaction stays open until all asynchronous calls in it have ended, and the broker rolls
-    it back after ``transaction_timeout_ms``. Raises `ConfigError` where the calls alone may take longer."""
+    """Raises `ConfigError` where asynchronous calls alone may take longer than a transaction.
+
+    With exactly_once_v2 a transaction stays open until all its asynchronous calls have ended. The broker rolls a
+    transaction back after ``transaction_timeout_ms``.
+    """
     config = plan.config
     if not config.exactly_once:
         return
@@ -26,15 +29,19 @@ def check_timeouts(plan: Plan) -> None:
         longest = sum(node.operator.timeout_ms for node in steps)
         if steps and longest + config.commit_interval >= config.transaction_timeout_ms:
             raise ConfigError(
-                f"the calls of {' and '.join(node.name for node in steps)} may take {longest} ms, and a transaction is rolled "
-                f"back after transaction_timeout_ms={config.transaction_timeout_ms} (commit interval "
-                f"{config.commit_interval} ms): give the steps a shorter timeout, or set a longer transaction_timeout_ms"
+                f"the calls of {' and '.join(node.name for node in steps)} may take {longest} ms, but the broker rolls "
+                f"a transaction back after transaction_timeout_ms={config.transaction_timeout_ms} (commit interval "
+                f"{config.commit_interval} ms). Give the steps a shorter timeout, or set a longer "
+                "transaction_timeout_ms"
             )
 
 
 def check_file_limit(tasks: int) -> None:
-    """Raises `ConfigError` when this process may open too few files for one task with state; warns when the files are too
-    few for all tasks. The limit is raised first as far as this process may."""
+    """Raises `ConfigError` when this process may open too few files for one task with state.
+
+    Logs a warning when the files are too few for all ``tasks``. Before the check, the process lifts its limit as far as
+    it may.
+    """
     raise_file_limit()
     limit = file_limit()
     if limit < files_needed(1):

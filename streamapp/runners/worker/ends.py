@@ -1,4 +1,4 @@
-"""Where logs end, asked beside the work."""
+"""The ends of logs, from requests that go on beside the work."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ __all__ = ["LogEnds"]
 
 _ASK_SECONDS = 5.0
 _ANSWER_SECONDS = 60.0
-"""How long a request without answer keeps the next one waiting."""
+"""The longest time that the next request waits for the answer to the last one."""
 
 
 class LogEnds:
-    """Asks brokers every few seconds how far committed records go, and waits for nothing.
+    """Asks brokers every few seconds for the ends of committed records, and never waits for an answer.
 
-    A consumer knows the end of a log as of its last fetch. One that does not fetch, because it has more than it can
-    process, or because something has gone wrong, does not know that it is behind. Safe to use from several threads.
+    A consumer knows the end of a log as of its last fetch. A consumer may stop fetching because of a fault, or because
+    it has more records than it can process. Without these requests nobody would see the lag. `LogEnds` is safe to use
+    from several threads.
     """
 
     def __init__(self, admin: LastingAdmin) -> None:
@@ -36,7 +37,7 @@ class LogEnds:
         self._lock = threading.Lock()
 
     def look(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """What brokers have answered since the last look; empty most of the time."""
+        """The ends that brokers have answered since the last look. The dict is empty most of the time."""
         with self._lock:
             return self._look(partitions)
 
@@ -65,5 +66,5 @@ class LogEnds:
             try:
                 found[TopicPartition(tp.topic, tp.partition)] = future.result(0).offset
             except (KafkaException, TimeoutError):
-                continue  # its leader is on its way to another broker; the next request finds it
+                continue  # the partition's leader is moving to another broker; the next request finds the leader
         return found

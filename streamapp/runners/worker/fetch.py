@@ -26,13 +26,16 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _BATCH = 10_000
 _MAX_BUFFERED = 20_000
-"""Records of one input that wait in a task before fetching it is paused."""
+"""An input is paused when more of its records wait in a task."""
 _STALL_SECONDS = 60.0
-"""How long nothing may arrive of a log that goes on, while there is nothing else to read."""
+"""An input is fetched anew if no record of it has arrived for so long, although its log has more."""
 
 
 class Fetcher:
-    """``confirm_member`` raises `StaleMemberError` when the group has gone on without this worker."""
+    """Fetches the inputs of tasks, and hands their records to the tasks.
+
+    ``confirm_member`` raises `StaleMemberError` when the group has gone on without this worker.
+    """
 
     def __init__(
         self, config: StreamsConfig, admin: LastingAdmin, confirm_member: Callable[[], None]
@@ -51,17 +54,17 @@ class Fetcher:
         self._at_end: set[TopicPartition] = set()
         self._log_ends = LogEnds(admin)
         self._drained = False
-        """Since the last answer of the brokers everything that had arrived was read."""
+        """True if a poll has found no more records since the last answer of `LogEnds`."""
         self._behind: dict[TopicPartition, tuple[int, float]] = {}
-        """Inputs that were not at the end of their log -> their position, and since when they are there."""
+        """Inputs that were not at the end of their log -> their position, and the time when they came there."""
         self.ends: dict[TopicPartition, int] = {}
-        """Ends of the logs of the inputs, as far as they were seen."""
+        """The ends of the logs of the inputs, as far as they are known."""
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        """The group's committed offsets, or what the reset policy says where there are none. Reading will begin there, or where
-        the log does, if it has lost records.
+        """The group's committed positions, or the positions of the reset policy where the group has none.
 
-        With exactly_once_v2 this waits until no transaction is under way that could still commit offsets.
+        Reading begins at these positions, or at the beginning of a log that has lost its records. With exactly_once_v2
+        the call waits until no open transaction can still commit offsets.
         """
         first = list_offsets(self._admin, partitions, latest=False)
         end = list_offsets(self._admin, partitions, latest=True)
@@ -74,11 +77,15 @@ class Fetcher:
         return result
 
     def _readable(self, tp: TopicPartition, offset: int, first: int, end: int) -> int:
-        """The offset at which reading goes on from a position (negative: no position) in a log as the log is now."""
+        """The offset at which reading goes on from a position (negative: no position) in a log from first to end.
+
+        Raises `TaskCorruptedError` for a position beyond the end of the log.
+        """
         if offset > end:
             raise TaskCorruptedError(
-                f"the group's position in {tp} is {offset}, but the topic ends at {end}: it was deleted and created "
-                "anew, or lost records. Stop all workers and run `streamapp reset` to begin anew with what it has"
+                f"the group's position in {tp} is {offset}, but the topic ends at {end}: the topic was deleted and "
+                "created anew, or has lost records. To begin anew with its records, stop all workers and run "
+                "`streamapp reset`"
             )
         if offset >= first:
             return offset
@@ -89,10 +96,10 @@ class Fetcher:
         return end if self._config.auto_offset_reset == "latest" else first
 
     def _go_on_where_there_are_records(self, tp: TopicPartition) -> None:
-        """The log does not have the position any more.
+        """Moves a position that the log does not have any more.
 
-        Other workers have purged the log, and the tasks are theirs then. Or retention has removed the records: reading
-        goes on as after such a finding at the start.
+        Other workers may have purged the log because they have the tasks now: then `StaleMemberError` is raised.
+        Otherwise retention has removed the records, and reading goes on as at a start.
         """
         self._confirm_member()
         (first,) = list_offsets(self._admin, [tp], latest=False).values()
@@ -101,7 +108,7 @@ class Fetcher:
         self._restart(tp)
 
     def assign(self, tasks: Iterable[LiveTask]) -> None:
-        """Fetches for exactly these tasks, each input from where the task is."""
+        """Fetches for exactly these tasks from now on, each input from the position of its task."""
         self._task_of = {tp: live for live in tasks for tp in live.inputs}
         for tp, live in self._task_of.items():
             self._next.setdefault(tp, live.starts[tp])
@@ -111,7 +118,7 @@ class Fetcher:
         self._consumer.assign({tp: self._next[tp] for tp in self._task_of})
 
     def poll(self, timeout: float) -> None:
-        """Hands what has arrived to the tasks; waits up to ``timeout`` seconds for a first record."""
+        """Hands records that have arrived to the tasks. Waits up to ``timeout`` seconds for a first record."""
         batches, events = self._consumer.poll(_BATCH, timeout)
         if not batches and not events:
             self._drained = True
@@ -125,25 +132,25 @@ class Fetcher:
             self._on_event(event)
 
     def wake(self) -> None:
-        """Other threads call this: `poll` does not wait for a first record, this time or the next."""
+        """Ends the wait of the current `poll`, or else of the next one. Other threads call this method."""
         self._consumer.wake()
 
     def caught_up(self, live: LiveTask) -> Collection[TopicPartition] | None:
-        """The inputs of a task that were read to their end; None: it has nothing to wait for."""
+        """The inputs of a task that were read to their end. None: the task waits for no input."""
         if len(live.inputs) == 1 or self._config.max_task_idle_ms < 0:
             return None
         return self._at_end
 
     @property
     def at_end(self) -> bool:
-        """Everything there is was fetched."""
+        """True if all records of the inputs were fetched."""
         return all(self._next[tp] >= self.ends.get(tp, -1) for tp in self._task_of)
 
     def apply_back_pressure(self) -> None:
-        """Pauses inputs of which too much waits, because another input of the task, or an asynchronous step, holds them
-        back.
+        """Pauses inputs with too many waiting records, and resumes them later.
 
-        An input without records is never paused: the others wait for it.
+        Records wait while another input of the task, an asynchronous step or a retry holds them back. An input without
+        waiting records is never paused, since the other inputs wait for its records.
         """
         holding = [live for live in dict.fromkeys(self._task_of.values()) if live.task.holds_back]
         waiting = {tp: count for live in holding for tp, count in live.task.buffered.items()}
@@ -161,9 +168,9 @@ class Fetcher:
                 self._paused.discard(tp)
 
     def refresh_ends(self) -> None:
-        """Notes the ends of the logs, as of the last fetch and as brokers see them, and fetches anew what has come to a halt.
+        """Notes the ends of the logs, from the last fetch and from brokers. Fetches stalled inputs anew.
 
-        The consumer is asked in this thread only: librdkafka's Python client makes other threads wait for a poll to end.
+        Only this thread asks the consumer: librdkafka's Python client makes other threads wait for the end of a poll.
         """
         for tp in self._task_of:
             self.ends[tp] = max(self._consumer.end(tp), self.ends.get(tp, -1))
@@ -172,7 +179,7 @@ class Fetcher:
                 self.ends[tp] = max(end, self.ends.get(tp, -1))
             for tp in [tp for tp, end in ends.items() if self._stalls(tp, end)]:
                 logger.warning(
-                    "%s: nothing has arrived for %d s, though its log goes on; it is fetched anew",
+                    "%s: no record has arrived for %d s, although the log has more; the worker fetches the log anew",
                     tp,
                     _STALL_SECONDS,
                 )
@@ -180,8 +187,10 @@ class Fetcher:
             self._drained = False
 
     def refresh_ends_beside(self) -> None:
-        """Notes the ends of the logs as brokers see them, for another thread while that of the data plane is held up. It asks the
-        admin client alone, and leaves to the data plane what follows from an end."""
+        """Notes the ends of the logs from brokers only, in another thread while the data plane's thread is held up.
+
+        The data plane acts on these ends later.
+        """
         for tp, end in self._log_ends.look(self._task_of).items():
             self.ends[tp] = max(end, self.ends.get(tp, -1))
 
@@ -203,12 +212,11 @@ class Fetcher:
         self._consumer.add({tp: self._next[tp]})
 
     def read_up_to(self, tp: TopicPartition) -> int:
-        """The next offset to fetch: behind the last record and what follows it without being one
-        (markers)."""
+        """The next offset to fetch, behind the last record and the markers that follow."""
         return self._next.get(tp, -1)
 
     def forget(self, tasks: Iterable[LiveTask]) -> None:
-        """What was fetched for these tasks has to be fetched again."""
+        """Forgets the positions of these tasks, so that their records are fetched again."""
         for live in tasks:
             for tp in live.inputs:
                 self._next.pop(tp, None)

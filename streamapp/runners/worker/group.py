@@ -1,5 +1,7 @@
-"""Joining a consumer group: one that another kind of application may still be in, as a Kafka Streams one that is taken
-over; and no longer than this worker is to run."""
+"""Joins a consumer group after another kind of application has left, and gives the join up when the worker stops.
+
+Another kind of application is, for example, the Kafka Streams application that this application replaces.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +23,18 @@ __all__ = ["close_while_joining", "listen_to_heartbeats", "wait_until_free", "wa
 logger: logging.Logger = logging.getLogger(__name__)
 
 _OURS = "faust"
-"""The name of Faust's assignor; that of Kafka Streams is "stream"."""
+"""The name of Faust's assignor. Kafka Streams' assignor has the name "stream"."""
 _EMPTY = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
 _JOINING = (JoinGroupRequest, SyncGroupRequest)
 _LEAVE_SECONDS = 5.0
 
 
 def wait_until_free(group: str, admin: LastingAdmin, *, patience: float = 120.0, pause: float = 1.0) -> None:
-    """Returns when all members of the group, if there are any, are workers of this kind.
+    """Returns when the group has no members of another kind, which would have another assignor.
 
-    Kafka lets only members with a common assignor into a group, and refuses others for good. A Kafka Streams application
-    stays a member for its session time-out (45 s) after it was closed, unless it is told to leave. Raises
-    `BrokerError` when strangers are still there after ``patience`` seconds.
+    Kafka lets only members with a common assignor into a group, and refuses all others for good. A closed Kafka Streams
+    application stays a member until its session times out (45 s), unless it leaves the group explicitly. Raises
+    `BrokerError` when other members are still there after ``patience`` seconds.
     """
     deadline = time.monotonic() + patience
     told = False
@@ -40,8 +42,8 @@ def wait_until_free(group: str, admin: LastingAdmin, *, patience: float = 120.0,
         listed = f"{len(strangers)} members of another kind ({', '.join(sorted(set(strangers)))})"
         if time.monotonic() > deadline:
             raise BrokerError(
-                f"the consumer group {group} still has {listed}. Stop the application that they belong to, with all its "
-                "instances, before this one takes over; or run this one beside it, with an application_id of its own"
+                f"the consumer group {group} still has {listed}. Stop all instances of the other application before "
+                "this worker starts. To run both applications, give this one an application_id of its own"
             )
         if not told:
             logger.warning("the group %s has %s: waiting until they have left it", group, listed)
@@ -50,7 +52,7 @@ def wait_until_free(group: str, admin: LastingAdmin, *, patience: float = 120.0,
 
 
 def listen_to_heartbeats(coordinator: Any, answered: Callable[[], None]) -> None:
-    """Has an aiokafka coordinator call ``answered`` for each heartbeat that the group has answered."""
+    """Makes an aiokafka coordinator call ``answered`` for each heartbeat that the group has answered."""
     heartbeat = coordinator._do_heartbeat
 
     async def do_heartbeat() -> bool:
@@ -63,10 +65,10 @@ def listen_to_heartbeats(coordinator: Any, answered: Callable[[], None]) -> None
 
 
 def close_while_joining(coordinator: Any) -> None:
-    """Makes an aiokafka coordinator that is closed give up a join that it has begun.
+    """Makes an aiokafka coordinator give up a join when the coordinator is closed.
 
-    The broker holds its answers back until all members have joined, or those that are gone have had their time, and
-    aiokafka would wait for them. A member has no tasks while it joins: nothing is left to commit.
+    The broker delays its answer until all members have joined or timed out, and aiokafka would wait for the answer. A
+    member has no tasks while it joins, so the worker has nothing to commit.
     """
     send = coordinator._send_req
 
@@ -88,17 +90,21 @@ def close_while_joining(coordinator: Any) -> None:
 
 
 async def _leave(coordinator: Any) -> None:
-    """Takes a member that is joining out of the group, so that the others need not wait for it; not a static one, which
-    is expected back."""
+    """Takes a joining member out of the group, so that the other members need not wait for it.
+
+    A static member stays, since the group expects its return.
+    """
     if coordinator._group_instance_id is not None or not coordinator.member_id:
         return
     request = LeaveGroupRequest(coordinator.group_id, coordinator.member_id)
     try:
-        # Not over the coordinator's own connection, where it would be served after the request that was given up. Nor by
-        # aiokafka, which knows nothing to leave before the first generation.
+        # On the coordinator's own connection, the broker would serve this request only after the join. aiokafka itself
+        # sends no such request before the first generation.
         await asyncio.wait_for(coordinator._client.send(coordinator.coordinator_id, request), _LEAVE_SECONDS)
     except (KafkaError, TimeoutError) as exc:
-        logger.warning("this worker could not leave the group, which will wait for it: %r", exc)
+        logger.warning(
+            "this worker could not leave the group, so the group's rebalance waits for it: %r", exc
+        )
     coordinator.reset_generation()
 
 
@@ -110,16 +116,17 @@ async def watch_membership(
     patience: float = 120.0,
     pause: float = 5.0,
 ) -> None:
-    """Looks every ``pause`` seconds whether the group has refused this member, which aiokafka tells only those who fetch.
+    """Looks every ``pause`` seconds for a refusal by the group, which aiokafka reports only to callers that fetch.
 
-    Strangers in the group (those of Java's newer group protocol cannot be seen before) are given ``patience`` seconds
-    to leave it; after any other refusal that does not pass by itself, or then, ``failed`` is called, and the watch is over.
+    Members of another kind have ``patience`` seconds to leave the group. `wait_until_free` does not see members of
+    Java's newer group protocol, so they cause a refusal here. After this time, or after another lasting refusal, the
+    function calls ``failed`` and returns.
     """
     refused_since: float | None = None
     while True:
         await sleep(pause)
         try:
-            coordinator.check_errors()  # which makes aiokafka try once more
+            coordinator.check_errors()  # the check also makes aiokafka try again
         except InconsistentGroupProtocolError:
             refused_since = refused_since or time.monotonic()
             if time.monotonic() - refused_since < patience:
@@ -127,13 +134,13 @@ async def watch_membership(
                 continue
             failed(
                 BrokerError(
-                    "the consumer group still has members of another kind. Stop the application that they belong to, with "
-                    "all its instances, before this one takes over; or give this one another application_id"
+                    "the consumer group still has members of another kind. Stop all instances of the other application "
+                    "before this worker starts. To run both applications, give this one an application_id of its own"
                 )
             )
             return
         except Exception as exc:
-            if isinstance(exc, KafkaError) and exc.retriable:  # the group is on its way to another broker
+            if isinstance(exc, KafkaError) and exc.retriable:  # the group is moving to another broker
                 continue
             failed(BrokerError(f"the consumer group has refused this worker: {exc!r}"))
             return
@@ -144,7 +151,7 @@ def _strangers(group: str, admin: LastingAdmin) -> Sequence[str]:
     try:
         found = ask(admin.describe_consumer_groups, [group], seconds=10.0)[group].result()
     except KafkaException:
-        return ()  # what there is to say about it, joining the group will say
+        return ()  # the join will report the error
     if found.state in _EMPTY or found.partition_assignor in ("", _OURS):
         return ()
     return [member.client_id for member in found.members]

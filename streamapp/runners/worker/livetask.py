@@ -1,4 +1,4 @@
-"""The sessions of a worker's tasks: each reads its partition of the topics and has its state on the worker's disk."""
+"""The sessions of a worker's tasks. Each task reads one partition number, and has its state on the worker's disk."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class LiveTask(TaskSession):
         self.repartitioned: tuple[TopicPartition, ...] = tuple(
             tp for tp in self.inputs if tp.topic in repartition_topics
         )
-        """Those of its inputs that are repartition topics: nobody else reads them."""
+        """The inputs that are partitions of repartition topics, which no other task reads."""
 
 
 class WorkerDisk:
-    """The `StateHome` in the application's state folder."""
+    """The `StateHome` of tasks in the application's state folder."""
 
     def __init__(self, directory: StateDirectory, memory: MemoryShares) -> None:
         self._directory = directory

@@ -1,4 +1,4 @@
-"""A worker's log without Faust's lines about its parts, repetitions of Kafka's clients, and secrets."""
+"""Filters of a worker's log, which remove Faust's lines about services, repetitions of Kafka clients, and secrets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streamapp.runners.repetitions import Repetitions
 __all__ = ["CLIENT_LOGGER", "DETAIL", "Brief", "Crashes", "hide_secrets", "quieten_clients"]
 
 CLIENT_LOGGER = logging.getLogger("streamapp.kafka")
-"""Where librdkafka logs to."""
+"""The logger of librdkafka's messages."""
 DETAIL: dict[str, Any] = {"detail": True}
 """``extra`` of a line that `Brief` leaves out."""
 _CHATTY = (
@@ -27,19 +27,19 @@ _CHATTY = (
 )
 _FRAMEWORKS = ("faust", "mode", "aiokafka", "asyncio", "aiohttp")
 _SERVICE = re.compile(r"\[\^.*\]: ")
-"""A service of Faust speaks; also one of ours that Faust's classes are the base of."""
+"""The beginning of a line by a service of Faust, or by a service of streamapp on top of Faust's classes."""
 _SERVICE_LIFE = re.compile(_SERVICE.pattern + r"(Starting|Stopping|Restarting)\.\.\.")
-"""Messages that an application's own service need not log."""
+"""Lines about the start and stop of an application's own service."""
 _PASSING = re.compile(r"Failed to acquire (idempotence|transactional) PID .*: retrying")
-"""A warning of trouble that librdkafka mends by itself, on a cluster whose coordinators have just started."""
+"""A warning on a cluster whose coordinators have just started. librdkafka tries again by itself."""
 _CRASHED = "Crashed reason=%r"
 _RERAISING = "We experienced a crash! Reraising original exception..."
 _LOGIN = "Sasl"
-"""Requests and responses of logins, in the debug log of aiokafka."""
+"""The first letters of requests and responses of logins, in the debug log of aiokafka."""
 
 
 class Brief(logging.Filter):
-    """Leaves out frameworks' lines below a warning, and details of the worker, for a `worker` without ``-l``."""
+    """Leaves out lines of frameworks below a warning, and `DETAIL` lines, for the command `worker` without ``-l``."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno >= logging.WARNING:
@@ -51,7 +51,7 @@ class Brief(logging.Filter):
 
 
 class Crashes(logging.Filter):
-    """Has the reason of a crash said once: a `StreamsError` by the worker, another exception by Faust, with traceback."""
+    """Leaves only one line about a crash: the worker's for a `StreamsError`, or else Faust's, with the traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         said = str(record.msg)
@@ -60,14 +60,14 @@ class Crashes(logging.Filter):
         if not said.endswith(_CRASHED) or not isinstance(record.args, tuple) or not record.args:
             return True
         reason = record.args[0]
-        # Faust asks for the traceback where no exception is being handled ("NoneType: None").
+        # Faust logs outside the exception's handler, where the traceback would be "NoneType: None".
         if isinstance(reason, BaseException):
             record.exc_info = (type(reason), reason, reason.__traceback__)
         return not isinstance(reason, StreamsError)
 
 
 class _Passing(logging.Filter):
-    """Makes a warning of a passing trouble a line of the debug log."""
+    """Shows warnings that match `_PASSING` only in the debug log."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno == logging.WARNING and _PASSING.search(record.getMessage()):
@@ -86,7 +86,7 @@ class _NoLogins(logging.Filter):
 
 
 def quieten_clients() -> None:
-    """Has every Kafka client of this process pass through one `Repetitions`; once is enough."""
+    """Adds one `Repetitions` filter to the loggers of all Kafka clients of this process. One call is enough."""
     repetitions = Repetitions()
     CLIENT_LOGGER.addFilter(_Passing())
     for name in _CHATTY:

@@ -1,8 +1,8 @@
-"""Who owns which partition, and where: the port to the consumer group, and Faust's implementation of it.
+"""The port of the data plane to its consumer group, and Faust's implementation of the port.
 
-The data plane needs five things of a group: to be told what it owns (`DataPlane.assign`, `DataPlane.revoke`) and as
-which member, with which it commits; to commit without a transaction; to know who the others are; to ask for another
-assignment. Another group protocol (KIP-848, KIP-1071) would be another implementation.
+The group calls `DataPlane.assign` and `DataPlane.revoke`, with the member that owns the tasks. The data plane needs the
+rest through `Membership`: commits without a transaction, a confirmation of the member, the owners of partitions, and
+new assignments. Another group protocol (KIP-848, KIP-1071) would be another implementation.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _PAUSE_SECONDS = 0.1
 
 
 class Member(NamedTuple):
-    """A member of a consumer group at one generation, as the group knew it when work was handed to it."""
+    """A member of a consumer group in one generation, the generation of its assignment."""
 
     generation: int
     member_id: str
 
 
 class StaleMemberError(StreamsError):
-    """The group has gone on without this member: what it did since its last commit belongs to somebody else."""
+    """The group has gone on without this member, and other members repeat its work since its last commit."""
 
 
 class Membership(Protocol):
@@ -44,21 +44,24 @@ class Membership(Protocol):
         ...
 
     def confirm(self, member: Member, timeout: float) -> None:
-        """Returns when the group still has this member in this generation. Raises `StaleMemberError` when the group has gone on
-        without the member, and `BrokerError` when the group does not answer."""
+        """Returns when the group still has this member in this generation.
+
+        Raises `StaleMemberError` when the group has gone on without the member, and `BrokerError` when the group does
+        not answer.
+        """
         ...
 
     def owner(self, partition: TopicPartition) -> str | None:
-        """The advertised URL of the worker that a partition is assigned to; None: to nobody yet."""
+        """The advertised URL of the worker that has a partition. None: no worker has the partition yet."""
         ...
 
     def rejoin(self) -> None:
-        """Asks the group to assign anew, soon; returns at once."""
+        """Asks the group for a new assignment, and returns at once."""
         ...
 
 
 class FaustMembership:
-    """The group that Faust's consumer is a member of. aiokafka lives in a thread of its own with its own loop."""
+    """The group of Faust's consumer. aiokafka runs in a thread of its own, with its own event loop."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -74,7 +77,7 @@ class FaustMembership:
         self._ask(self._confirm(member), timeout, "the group does not say who its members are")
 
     def _ask(self, request: Coroutine[Any, Any, None], timeout: float, failed: str) -> None:
-        """Waits for a request that is made in the thread of the group's member."""
+        """Makes a request in the thread of the group's member. Waits, and raises `BrokerError` if the request fails."""
         loop = self._app.consumer._thread.thread_loop
         future = asyncio.run_coroutine_threadsafe(request, loop)
         try:
@@ -86,13 +89,13 @@ class FaustMembership:
             raise BrokerError(f"{failed}: {exc!r}") from exc
 
     async def commit_now(self, member: Member, positions: Mapping[TopicPartition, Position]) -> None:
-        """Commits in the thread of the member. Raises `StaleMemberError` and aiokafka's errors."""
+        """Commits, in the thread of the member. Raises `StaleMemberError` and aiokafka's errors."""
         coordinator = self._coordinator()
         request = {AioTopicPartition(*tp): OffsetAndMetadata(*position) for tp, position in positions.items()}
         await coordinator.ensure_coordinator_known()
         async with coordinator._commit_lock:
-            # aiokafka sends whatever generation it is at by now, and after it was thrown out even none at all, which
-            # the broker takes from anybody while a group is empty. Nothing is awaited between check and request.
+            # aiokafka sends its current generation, and none after the group has expelled the member. Brokers accept a
+            # commit without a generation while a group is empty. Nothing may be awaited between check and request.
             self._check(member)
             await asyncio.shield(coordinator._do_commit_offsets(None, request))
 
@@ -109,7 +112,9 @@ class FaustMembership:
 
     def _check(self, member: Member) -> None:
         if self.current() != member:
-            raise StaleMemberError(f"the worker is no longer {member.member_id} of {member.generation}")
+            raise StaleMemberError(
+                f"this worker is no longer the member {member.member_id} of generation {member.generation}"
+            )
 
     def owner(self, partition: TopicPartition) -> str | None:
         return self._app.assignor.url_of(partition)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""How far the state of this worker is, and how long the changelogs are: what tasks are placed by."""
+"""The offsets of this worker's state and the ends of changelogs, by which tasks are placed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ __all__ = ["changelog_ends", "committed_offsets", "offsets_on_disk"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 _SECONDS = 10.0
-"""For an answer of the brokers."""
+"""The longest time that brokers may take to answer."""
 _FAR = 2**62
 
 
 def offsets_on_disk(plan: Plan, directory: StateDirectory) -> dict[TaskId, int]:
-    """How far the state is that an earlier process has left: changelog offsets of a task's stores together.
+    """The changelog offsets of the state that an earlier process has left, as sums over the stores of each task.
 
-    State that cannot be read counts as none; opening the task will say what is wrong with it.
+    State that cannot be read does not count. A later attempt to open the task raises the error.
     """
     logged = {sub.id: set(sub.changelog_topics) for sub in plan.subtopologies}
     found = {}
@@ -48,11 +48,13 @@ def offsets_on_disk(plan: Plan, directory: StateDirectory) -> dict[TaskId, int]:
 def changelog_ends(
     plan: Plan, topics: Topics, admin: LastingAdmin, tasks: Iterable[TaskId]
 ) -> dict[TaskId, int]:
-    """The ends of the changelogs of the tasks that have state, all stores of a task together.
+    """The ends of the changelogs of tasks with state, as sums over the stores of each task.
 
-    A changelog that is a source topic counts as far as it was processed. When the brokers do not say, all are
-    far away: tasks then stay with those that run them or have a warm copy. The leader of the group waits for this while it assigns, and sends no heartbeats: the
-    time for it is a small part of a session.
+    A changelog that is a source topic counts up to its committed offset. If brokers do not answer, all ends are far
+    away, and a task stays with the member that runs it or has a warm copy.
+
+    The leader of the group waits for this call during an assignment, and sends no heartbeats meanwhile. The time-out is
+    therefore a small part of the session time-out.
     """
     seconds = min(_SECONDS, plan.config.session_timeout_ms / 1000 / 8)
     of_task: dict[TaskId, list[TopicPartition]] = {}
@@ -68,7 +70,7 @@ def changelog_ends(
         ends = list_offsets(admin, own, latest=True, timeout=seconds)
         ends.update(committed_offsets(admin, plan.application_id, bounded, seconds))
     except BrokerError as error:
-        logger.warning("tasks stay where they are, as far as workers are there: %s", error)
+        logger.warning("tasks stay on their workers if these are still members of the group: %s", error)
         return dict.fromkeys(of_task, _FAR)
     return {task: sum(ends[tp] for tp in changelogs) for task, changelogs in of_task.items()}
 
@@ -76,7 +78,7 @@ def changelog_ends(
 def committed_offsets(
     admin: LastingAdmin, group: str, partitions: Collection[TopicPartition], seconds: float = _SECONDS
 ) -> dict[TopicPartition, int]:
-    """What a group has committed; 0 where it has not. Raises `BrokerError`."""
+    """The committed offsets of a group; 0 for partitions without one. Raises `BrokerError`."""
     if not partitions:
         return {}
     wanted = ConsumerGroupTopicPartitions(group, [RdTopicPartition(*tp) for tp in partitions])

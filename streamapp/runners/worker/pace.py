@@ -1,4 +1,4 @@
-"""The amount that a worker takes in before a commit. Brokers take this amount well within a transaction's time."""
+"""The limit to the bytes of a worker's commit, so that brokers take a commit well within a transaction's time-out."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ __all__ = ["Pace"]
 
 _FIRST_BYTES = 256 * 1024
 _FIRST_WEIGHT = 16_384.0
-"""Bytes that a record gives, until it is known."""
+"""The assumed bytes that a record adds, until the first measurement."""
 _GROWTH = 1.15
-"""Brokers with a quota take ten seconds' worth at once before they slow down. A limit that grows like this is then an
-eighth of all that was sent, so little more than a second's worth."""
+"""The growth of the limit after a commit.
+
+Brokers with a quota take ten seconds' worth of bytes at once before they slow down. With this growth the limit is then
+an eighth of all bytes sent, or little more than a second's worth.
+"""
 _IN_TIME = 0.25
-"""A part of a transaction's time-out: the rest is for brokers that become slower."""
+"""The part of a transaction's time-out that a commit may take. The rest is for brokers that become slower."""
 
 
 class Pace:
-    """A limit to the bytes that wait for brokers: results that are not acknowledged, and changes of state that the next
-    commit sends.
+    """A limit to the bytes that wait for brokers: unacknowledged results, and changes of state for the next commit.
 
-    It shrinks when a commit took long, and grows while it is what holds the worker back.
+    The limit shrinks after a slow commit, and grows while the limit holds the worker back.
     """
 
     def __init__(self, transaction_timeout_ms: int, most_bytes: int) -> None:
@@ -34,13 +36,13 @@ class Pace:
         return int(self._limit)
 
     def records(self, waiting_bytes: int) -> int:
-        """The number of records that may still be taken; at least one, or nothing would move."""
+        """The number of records that the worker may still process: at least one, so that the work goes on."""
         return max(1, int((self._limit - waiting_bytes) / self._weight))
 
     def exceeded(self, waiting_bytes: int) -> bool:
-        """True if a commit has to come before further records, since half of the limit waits.
+        """True if half of the limit waits, and a commit has to come before further records.
 
-        The other half leaves room for a turn of some size.
+        The other half is room for the records of one turn.
         """
         if waiting_bytes < self._limit / 2:
             return False
@@ -48,11 +50,14 @@ class Pace:
         return True
 
     def taken(self, records: int, more_bytes: int) -> None:
-        """Records were processed, and so many more bytes wait than before. Bytes that arrived meanwhile are missing."""
+        """Notes how many more bytes wait after ``records`` were processed.
+
+        Bytes that brokers have acknowledged meanwhile are missing in ``more_bytes``.
+        """
         self._weight = max(1.0, more_bytes / records, 0.75 * self._weight)
 
     def committed(self, waiting_bytes: int, seconds: float) -> None:
-        """A commit, with so many bytes to send, took so long."""
+        """Notes a commit: the bytes that waited for the commit, and its time in seconds."""
         if seconds > self._seconds:
             self._limit = max(1.0, min(self._limit, waiting_bytes * self._seconds / seconds))
         elif self._binding and seconds < self._seconds / 2:
@@ -60,6 +65,6 @@ class Pace:
         self._binding = False
 
     def rolled_back(self) -> None:
-        """Notes a rollback: perhaps a commit was not done in time."""
+        """Notes a rollback. A commit that took too long is a possible reason, so the limit shrinks."""
         self._limit = max(1.0, self._limit / 4)
         self._binding = False

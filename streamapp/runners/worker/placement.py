@@ -1,8 +1,12 @@
-"""Which worker runs which task, and which ones keep a copy of its state: pure functions.
+"""Pure functions that place tasks: a worker runs each task, and other workers keep copies of its state.
 
-The ideas are Kafka Streams' (KIP-441): tasks are balanced and stay where they are as far as that allows; a task
-with state does not move before its new owner has caught up with the changelogs; standbys are spread over workers
-and racks. What differs: the move follows as soon as the new owner has caught up, not at the next probe.
+The ideas are those of Kafka Streams (KIP-441):
+
+- Tasks are balanced, and otherwise stay where they are.
+- A task with state moves only after its new owner has caught up with the changelogs.
+- Standbys are spread over workers and racks.
+
+Kafka Streams moves a task at the next probe. Here the move follows as soon as the new owner has caught up.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ __all__ = ["Candidate", "Placement", "TaskId", "assign_tasks", "place"]
 
 
 class TaskId(NamedTuple):
-    """Names a task as Kafka Streams does: ``0_3`` is partition 3 of sub-topology 0."""
+    """The name of a task, as in Kafka Streams: ``0_3`` is partition 3 of sub-topology 0."""
 
     subtopology: int
     partition: int
@@ -37,10 +41,10 @@ class TaskId(NamedTuple):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A member of the group, as it looks to the one that assigns.
+    """A member of the group, as the leader of the group sees the member.
 
-    ``lags``: how many changelog records the state it has of a task is behind; 0 for a task that it runs. Tasks
-    that are not in it it would have to restore from the beginning.
+    ``lags`` has, by task, how many changelog records the member's state is behind; 0 for a task that the member runs.
+    The member would have to restore a task without an entry from the beginning.
     """
 
     active: frozenset[TaskId] = frozenset()
@@ -50,14 +54,14 @@ class Candidate:
 
 @dataclass
 class Placement:
-    """Tasks by member: those it runs, those it keeps a copy of, and those it warms up to run them later."""
+    """Tasks by member: tasks that the member runs, keeps a copy of, or warms up to run them later."""
 
     active: dict[str, set[TaskId]]
     standby: dict[str, set[TaskId]]
     warmup: dict[str, set[TaskId]]
 
     def copies(self, task: TaskId) -> list[str]:
-        """The members that have the task's state besides the one that runs it."""
+        """The members with a copy of the task's state, without the member that runs the task."""
         return [m for m in self.standby if task in self.standby[m] or task in self.warmup[m]]
 
 
@@ -70,11 +74,12 @@ def place(
     acceptable_lag: int = 10_000,
     max_warmups: int = 2,
 ) -> Placement:
-    """Gives each task to one member, and each task with state to some more as a standby.
+    """Gives each task to one member, and each task with state also to ``standby_replicas`` standbys.
 
-    ``changelog_ends`` has the tasks with state and how long their changelogs are. A member has caught up with a
-    task when its lag is at most ``acceptable_lag``; as long as another one has and the one that should run the
-    task has not, the task stays there and is warmed up where it should be, ``max_warmups`` of them at a time.
+    ``changelog_ends`` has the changelog length of each task with state. A member has caught up with a task when its lag
+    is at most ``acceptable_lag``. `assign_tasks` chooses the member that should run a task. If this member has not
+    caught up and another one has, the other one runs the task. The first one then warms the task up. At most
+    ``max_warmups`` tasks are warmed up at a time.
 
     >>> a, b = Candidate(frozenset({TaskId(0, 0), TaskId(0, 1)}), {TaskId(0, 0): 0, TaskId(0, 1): 0}), Candidate()
     >>> new = place([TaskId(0, 0), TaskId(0, 1)], {TaskId(0, 0): 50_000, TaskId(0, 1): 50_000}, {"a": a, "b": b})
@@ -117,7 +122,10 @@ def place(
 def _add_standbys(
     placement: Placement, stateful: Collection[TaskId], members: Mapping[str, Candidate], replicas: int
 ) -> None:
-    """Copies of each task on members that have none, on other racks first, then where there are copies already."""
+    """Adds standbys of each task on members without its state.
+
+    Members on other racks come first, then members below their fair share of standbys, then members with an old copy.
+    """
     copies = min(replicas, len(members) - 1)
     fair = -(-len(stateful) * copies // max(1, len(members)))
     for task in sorted(stateful):
@@ -149,10 +157,9 @@ def assign_tasks(
 ) -> dict[str, set[TaskId]]:
     """Gives each task to one member.
 
-    Two members differ by at most one task, over all and within each sub-topology. A task stays where it was
-    as far as that allows; otherwise it goes, as far as that allows, to whoever is least behind with its state
-    (``lags``: member -> task -> records). The outcome depends on nothing but the arguments, so every leader decides
-    alike.
+    The numbers of tasks of two members differ by at most one, over all tasks and within each sub-topology. Within this
+    limit a task stays where it was, or else goes to the member with the least lag (``lags``: member -> task ->
+    records). The outcome depends only on the arguments, so all leaders decide alike.
 
     >>> assign_tasks([TaskId(0, p) for p in range(4)], ["a", "b", "c"], {"a": [TaskId(0, 0)]})["b"]
     {TaskId(subtopology=0, partition=2)}
@@ -165,17 +172,17 @@ def assign_tasks(
     for task in sorted(tasks):
         by_subtopology.setdefault(task.subtopology, []).append(task)
     for group in by_subtopology.values():
-        # Two members may claim one task, when one of them was away for a while: the first claim counts.
+        # Two members may claim the same task after one of them was away for a while. The first claim counts.
         owner: dict[TaskId, str] = {}
         for member in assigned:
             for task in previous.get(member, ()):
                 owner.setdefault(task, member)
 
         def elsewhere(task: TaskId, member: str) -> float:
-            """How far behind the best copy is that another member has."""
+            """The lag of the best copy that another member has."""
             return min((lags[m][task] for m in lags if m != member and task in lags[m]), default=inf)
 
-        # A member that has to give some away gives those that somebody else is least behind with.
+        # A member with too many tasks gives away the tasks with the best copies elsewhere.
         held = {
             member: sorted(
                 (task for task in group if owner.get(task) == member),
@@ -184,8 +191,7 @@ def assign_tasks(
             for member in assigned
         }
         floor, extra = divmod(len(group), len(assigned))
-        # The members that get one task more: those with the fewest tasks so far, then those that lose one
-        # otherwise.
+        # One task more goes to members with the fewest tasks so far, then to members that hold the most tasks.
         order = sorted(assigned, key=lambda member: (len(assigned[member]), -len(held[member]), member))
         quota = {member: floor + (index < extra) for index, member in enumerate(order)}
         kept = {member: held[member][: quota[member]] for member in assigned}

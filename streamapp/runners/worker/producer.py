@@ -1,8 +1,8 @@
-"""The way out. All tasks of a worker share its producers.
+"""The producers of a worker, which all its tasks share.
 
-With exactly_once_v2 there is one, whose transactions hold outputs, changelog records and offsets. With at_least_once
-outputs have a producer without transactions, so that they can be read at once; changelog records and offsets go out
-together in a short transaction at each commit, so that state is exact whatever is killed.
+With exactly_once_v2 a worker has one producer, whose transactions have outputs, changelog records and offsets. With
+at_least_once outputs have a producer without transactions, so that readers see them at once. Changelog records and
+offsets go out together in a short transaction at each commit. State stays exact when a worker is killed.
 """
 
 from __future__ import annotations
@@ -36,37 +36,43 @@ __all__ = ["ChangelogRefused", "ProductionError", "RecordProducer"]
 
 _FULL_SECONDS = 0.01
 _LAST_SECONDS = 2.0
-_NO_CHANGELOG = "It is a changelog that was deleted: restore it, or, to compute the tables anew, stop all workers and run `streamapp reset`"
+_NO_CHANGELOG = (
+    "The changelog was deleted. Restore the topic; or, to compute the tables anew, stop all workers and run "
+    "`streamapp reset`"
+)
 _OUT_OF_STEP = (
     KafkaError._FATAL,
     KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
     KafkaError.UNKNOWN_PRODUCER_ID,
     KafkaError.INVALID_PRODUCER_EPOCH,
 )
-"""Producer and brokers do not agree on what was written, as may be after a restart of the brokers: a new producer can go on."""
+"""Errors of a producer and brokers that disagree about written records, as after a restart of the brokers.
+
+A new producer can go on.
+"""
 
 
 class ProductionError(BrokerError):
-    """A record could not be written. Nothing that came after the last commit is committed."""
+    """A record could not be written. No work after the last commit is committed."""
 
 
 class ChangelogRefused(ProductionError):
-    """Brokers refused a change of a store. Its state cannot be without the change, so no handler is asked."""
+    """Brokers refused a change of a store. The state must have every change, so no handler is asked."""
 
     def __init__(self, store: str, changelog: TopicPartition, refused: ResultRefused) -> None:
         remedy = _NO_CHANGELOG if refused.remedy is NO_TOPIC else refused.remedy
         super().__init__(
-            f"the store {store} has a change that its changelog {changelog} does not take: {refused}. State cannot be "
-            f"without a change, so no exception handler is asked. {remedy}"
+            f"the store {store} has a change that its changelog {changelog} does not take: {refused}. The state must "
+            f"have every change, so no exception handler is asked. {remedy}"
         )
         self.changelog = changelog
 
 
 class RecordProducer:
-    """A `streamapp.engine.Collector` on top of a librdkafka producer, with transactions if it is given a name for them.
+    """A `streamapp.engine.Collector` on top of a librdkafka producer, with transactions if it has a transactional id.
 
-    ``stores`` has the store of each changelog. Only failures are reported back record by record; that everything else has
-    arrived is what `flush` waits for.
+    ``stores`` has the store of each changelog. The client reports only failures record by record. `flush` waits until
+    brokers have acknowledged all other records.
     """
 
     def __init__(
@@ -79,7 +85,7 @@ class RecordProducer:
         self._config = config
         self._transactional = transactional_id is not None
         self._patient = not self._transactional and config.production_exception_handler != "fail"
-        """Results that were refused may be dropped, and nothing is spoilt by others that follow them."""
+        """True if refused results may be dropped, and later results may go out after them."""
         self._stores = stores or {}
         self._partitions = dict(partitions)
         self._failure: StreamsError | None = None
@@ -101,11 +107,11 @@ class RecordProducer:
     # Transactions.
 
     def open(self) -> None:
-        """Ends what an earlier producer of the same name left behind. Raises `BrokerError`."""
+        """Ends the transaction of an earlier producer with the same transactional id. Raises `BrokerError`."""
         open_transactions(self.client, PATIENCE_SECONDS)
 
     def begin(self) -> None:
-        """Begins a transaction, with a new client if the certificates have changed: the old one has nothing on its way."""
+        """Begins a transaction, with a new client if the certificates have changed. No record is on its way now."""
         self.follow_files()
         with self._naming_errors():
             self.client.begin_transaction()
@@ -118,11 +124,11 @@ class RecordProducer:
         offsets_sent: Callable[[], None],
         brokers_answer: Callable[[], bool],
     ) -> None:
-        """Commits the transaction together with the offsets; raises what `commit_transaction` raises.
+        """Commits the transaction together with the offsets. Raises the errors of `commit_transaction`.
 
-        The offsets are waited for as long as the brokers keep a transaction open, and no longer: after an outage of the brokers
-        librdkafka was seen to wait for good, and a new producer goes on at once. The commit itself is waited for with patience
-        unless ``brokers_answer``: librdkafka was seen to end the process when its producer was replaced meanwhile.
+        The wait for the offsets ends with the transaction's time-out. After an outage of the brokers, librdkafka may
+        wait for ever, while a new producer goes on at once. The wait for the commit itself is longer, unless
+        ``brokers_answer``: librdkafka may end the process when a producer is replaced during its commit.
         """
         group = self._config.application_id
         open_for = self._config.transaction_timeout_ms / 1000
@@ -143,29 +149,30 @@ class RecordProducer:
         self._in_transaction = False
 
     def roll_back(self) -> None:
-        """Rolls the open transaction back; the next can `begin`. Without transactions, gives up what is on its way.
+        """Rolls the open transaction back, or without transactions gives up records on their way. Takes a new client.
 
-        With a new client, whose first request ends what the old one has left: after an error nobody knows what that one
-        still waits for, and aborting with it was seen to take minutes.
+        The first request of the new client ends the transaction of the old client. After an error the old client may
+        still wait for brokers, and its own abort may take minutes.
         """
         with contextlib.suppress(KafkaException):
-            self.client.poll(0)  # what is known of refusals
+            self.client.poll(0)  # collects refusals
         if self._in_transaction:
             abandon_transaction(self.client)
         self.client.purge()
         self._refusals.take()
+        self._refusals.rolled_back()
         self._knows_refusals = bool(self._refusals)
         self._renew()
         if self._transactional:
             self.open()
 
     def follow_files(self) -> bool:
-        """Takes a new client if the certificates in its files have changed; call it when nothing is on its way that counts.
+        """Takes a new client if the certificates in its files have changed, and the client has no records on their way.
 
         A client of librdkafka reads the files once, so new files need a new client. An open transaction is rolled
-        back. Returns True if there is a new client.
+        back: it has no records. Returns True if there is a new client.
         """
-        if not self._files.changed():
+        if len(self.client) or not self._files.changed():
             return False
         if self._in_transaction:
             abandon_transaction(self.client)
@@ -207,18 +214,22 @@ class RecordProducer:
         return count
 
     def poll(self) -> None:
-        """Lets failures be reported, and raises the first."""
+        """Collects failures, and raises the first one."""
         with self._naming_errors():
             self.client.poll(0)
         self._raise_failure(wait=self._patient)
 
     def send_now(self) -> None:
-        """Sends what would wait for more records (``linger.ms``)."""
+        """Sends records at once that would wait for more records (``linger.ms``)."""
         with self._naming_errors():
             self.client.send_now()
 
     def flush(self, timeout: float, cancelled: Callable[[], bool]) -> None:
-        """Returns when the brokers have acknowledged every record. Raises `ProductionError` or `BrokerError`."""
+        """Returns when the brokers have acknowledged every record.
+
+        Raises `ProductionError` for a record that could not be written, and `TransactionAborted` when a rollback is
+        due. Raises `BrokerError` after ``timeout`` seconds, or once ``cancelled`` returns True.
+        """
         deadline = time.monotonic() + timeout
         with self._naming_errors():
             while self.client.flush(FLUSH_STEP_SECONDS) and not self._spoilt:
@@ -230,28 +241,35 @@ class RecordProducer:
 
     @property
     def unacknowledged_bytes(self) -> int:
-        """About so many bytes of keys and values are on their way."""
+        """The approximate bytes of keys and values that brokers have not acknowledged."""
         waiting = len(self.client)
         if not waiting:
             return 0
         records, size = self.client.taken()
         return waiting * size // max(1, records)
 
-    def accepted(self) -> None:
-        """Everything is committed: results that were refused have met their handler, and the client may be a new one."""
-        if not self._transactional and not len(self.client):
+    def committed(self) -> None:
+        """Notes a commit. Refused results that have met their handler are forgotten. The client may be a new one."""
+        if not self._transactional:
             self.follow_files()
         if self._knows_refusals:
-            self._refusals.clear()
-            self._knows_refusals = False
+            self._refusals.committed()
+            self._knows_refusals = bool(self._refusals)
+
+    def forget_refusals(self) -> None:
+        """The tasks go to other workers, and refused results with them."""
+        self._refusals.clear()
+        self._knows_refusals = False
 
     @property
     def _spoilt(self) -> bool:
         return self._failure is not None or (self._refusals.new and not self._patient)
 
     def close(self) -> None:
-        """Gives up what is still on its way, after a moment if it needs no commit: the dead letter of the record that ends the
-        worker may be among it."""
+        """Gives up records on their way. Records without a transaction have a moment to arrive.
+
+        Such a record may be the dead letter of the record that ends the worker.
+        """
         with contextlib.suppress(KafkaException):  # fenced, or never begun: there is nothing to roll back
             if self._in_transaction:
                 self.client.abort_transaction(5.0)
@@ -261,7 +279,7 @@ class RecordProducer:
             self.client.flush(1.0)
 
     def _send_when_there_is_room(self, produce: Callable[[], None]) -> None:
-        while not self._spoilt:  # which the next `poll` or `flush` raises
+        while not self._spoilt:  # the next `poll` or `flush` raises the failure
             with self._naming_errors():
                 self.client.poll(_FULL_SECONDS)
             try:
@@ -272,13 +290,13 @@ class RecordProducer:
 
     @contextlib.contextmanager
     def _naming_errors(self) -> Iterator[None]:
-        """A call into librdkafka raises once a fatal error was met. Where a new producer can go on, it will: with its
-        transaction, or at the last commit."""
+        """Translates the exceptions that librdkafka raises after a fatal error.
+
+        `TransactionAborted` means that a new producer can go on, at the last commit.
+        """
         try:
             yield
-        except (
-            SystemError
-        ) as exc:  # seen after restarts of brokers: confluent-kafka loses the exception that it raises
+        except SystemError as exc:  # after restarts of brokers, confluent-kafka may lose the exception
             raise TransactionAborted(f"the producer has failed: {exc}") from exc
         except KafkaException as exc:
             error: KafkaError = exc.args[0]
@@ -296,7 +314,7 @@ class RecordProducer:
         error, topic, partition, key, value, timestamp = failed
         if error.code() == KafkaError._INVALID_DIFFERENT_RECORD:
             self._refusals.spare(failed)
-            return  # it comes again with those that were refused
+            return  # the record is sent again after the rollback, with the refused records
         if not is_refusal(error):
             if self._transactional or error.code() in _OUT_OF_STEP:
                 failure: StreamsError = TransactionAborted(f"the producer has failed: {error.str()}")
@@ -304,7 +322,7 @@ class RecordProducer:
                 failure = ProductionError(f"a record could not be written to {topic}: {error.str()}")
             self._failure = self._failure or failure
         elif topic in self._stores or topic == self._config.dead_letter_queue_topic:
-            # Also when the transaction has failed: this is why, and it would again.
+            # Replaces an earlier failure of the transaction: this refusal is the reason, and would come again.
             self._failure = self._fault(topic, partition, refusal(error, key, value, timestamp))
         else:
             self._refusals.add(failed)
@@ -316,14 +334,14 @@ class RecordProducer:
         return ProductionError(f"a dead letter could not be written to {topic}: {refused}. {refused.remedy}")
 
     def _not_taken(self, failed: Failure) -> None:
-        """librdkafka itself did not take a record, so that no transaction misses the record."""
+        """Handles a record that librdkafka itself did not take. The transaction stays whole without the record."""
         error, topic, _, key, value, timestamp = failed
         if is_refusal(error) and topic not in self._stores and topic != self._config.dead_letter_queue_topic:
             raise refusal(error, key, value, timestamp)
         self._failed(failed)
 
     def _raise_failure(self, *, wait: bool = False) -> None:
-        """Raises the first failure, or its reason. With ``wait`` refused results have no haste: more may follow."""
+        """Raises the first failure, or the refusal behind it. With ``wait``, refusals are raised later, all at once."""
         if isinstance(self._failure, ProductionError):
             raise self._failure
         if not wait and (refused := self._refusals.take()) is not None:

@@ -1,7 +1,7 @@
-"""Deletes what was consumed from repartition topics, so that they do not grow for ever.
+"""Deletes consumed records of repartition topics, so that these topics do not grow for ever.
 
-Only this application reads them, and what it has committed it does not read again (Kafka Streams does the same,
-every ``repartition.purge.interval.ms``).
+Only this application reads its repartition topics, and it reads no record below its commits again. Kafka Streams does
+the same, every ``repartition.purge.interval.ms``.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["RepartitionPurge"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 60.0
-"""How long a request without answer keeps the next one waiting."""
+"""The longest time that the next request waits for the answer to the last one."""
 
 
 class RepartitionPurge:
-    """Asks the brokers, once in ``interval_ms``, to delete records below what was committed; waits for nothing."""
+    """Asks the brokers every ``interval_ms`` to delete records below the commits, and never waits for an answer."""
 
     def __init__(self, admin: LastingAdmin, interval_ms: int) -> None:
         self._admin = admin
@@ -38,7 +38,7 @@ class RepartitionPurge:
         self._asked: Mapping[Any, Future[Any]] = {}
 
     def committed(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Notes the committed positions of repartition topics, and purges if it is time to."""
+        """Notes the committed positions of repartition topics. Purges if the interval is over."""
         self._committed.update(positions)
         waited = time.monotonic() - self._last
         answered = all(future.done() for future in self._asked.values())
@@ -55,11 +55,11 @@ class RepartitionPurge:
     def _note_answers(self) -> None:
         for tp, future in self._asked.items():
             if not future.done():
-                continue  # its broker has gone, and the next purge covers it
+                continue  # the broker is gone; the next purge deletes these records
             try:
                 self._purged[TopicPartition(tp.topic, tp.partition)] = future.result().low_watermark
             except KafkaException as exc:
-                # The next purge covers it.
+                # The next purge deletes these records.
                 logger.warning(
                     "consumed records of %s-%d could not be deleted: %s",
                     tp.topic,

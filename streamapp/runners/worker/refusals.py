@@ -1,15 +1,15 @@
-"""Results that brokers refuse: the results themselves, and remedies.
+"""The results that brokers have refused, with remedies.
 
-A refusal comes long after the record that gave the result, and a transaction cannot be committed without the result. So
-the worker rolls back and begins again at the last commit. The same result then meets its refusal in the call of its
-operator, where source record and operator are known: the production exception handler decides there.
+A refusal comes long after the record that gave the result, and a transaction cannot be committed without the result.
+The worker therefore rolls back and begins again at the last commit. When an operator sends the result again, the
+refusal is raised in its call. Source record and operator are known there, and the production exception handler decides.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from math import inf
 
 from confluent_kafka import KafkaError
@@ -23,11 +23,11 @@ from streamapp.runners.worker.transactions import TransactionAborted
 __all__ = ["Refusals", "ResultsRefused", "refusal"]
 
 _FINAL = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION)
-"""Errors that end Kafka Streams as well, whatever its handler says (``RecordCollectorImpl.isFatalException``)."""
+"""Errors that also end Kafka Streams, without a question to its handler (``RecordCollectorImpl.isFatalException``)."""
 
 
 class ResultsRefused(TransactionAborted):
-    """Brokers refused results; `Refusals` knows them when they are sent again."""
+    """Brokers refused results. `Refusals` finds these results when they are sent again."""
 
 
 def refusal(error: KafkaError, key: bytes | None, value: bytes | None, timestamp: int) -> ResultRefused:
@@ -41,35 +41,38 @@ def refusal(error: KafkaError, key: bytes | None, value: bytes | None, timestamp
 
 
 class Refusals:
-    """The results that were refused since the last commit. Empty, and false, nearly always."""
+    """The results that brokers have refused since the last commit. Empty, and false, nearly always."""
 
     def __init__(self) -> None:
         self._new: list[Failure] = []
         self._topics: dict[str, KafkaError] = {}
         self._records: dict[tuple[str, bytes | None, bytes | None], list[tuple[int, KafkaError]]] = {}
+        self._met_topics: set[str] = set()
+        self._met_records: set[tuple[str, bytes | None, bytes | None]] = set()
+        """The records that `find` has found since the last commit, as ``_met_topics`` are the topics."""
         self._told_apart: set[TopicPartition] = set()
-        """The partitions for which brokers have said which records of a batch are to blame."""
+        """The partitions for which brokers have named the faulty records of a batch."""
         self.batch_bytes: int | None = None
-        """Batches have to be smaller than this, since larger ones were refused as a whole."""
+        """The next client's ``batch.size``, since brokers have refused larger batches. None: librdkafka's default."""
 
     def __bool__(self) -> bool:
         return bool(self._topics or self._records)
 
     @property
     def new(self) -> bool:
-        """Something was added since `take`."""
+        """True if a result was added since the last `take`."""
         return bool(self._new)
 
     def add(self, failure: Failure) -> None:
-        """A result was refused."""
+        """Notes a refused result."""
         self._new.append(failure)
 
     def spare(self, failure: Failure) -> None:
-        """A result was refused for the sake of others in its batch."""
+        """Notes a result that brokers refused only because of other results in its batch."""
         self._told_apart.add(TopicPartition(failure.topic, failure.partition))
 
     def take(self) -> ResultsRefused | None:
-        """Lets `find` know the added failures from now on. Returns the reason to roll back, if there are any."""
+        """Makes added results known to `find`. Returns the reason for a rollback; None: no result was added."""
         failures, self._new = self._new, []
         if not failures:
             return None
@@ -93,33 +96,59 @@ class Refusals:
                 self._remember(each)
             if not blamed:
                 together[where] += batch
-        for batch in together.values():
-            self._look_for_those_to_blame(batch)
+        self._look_for_those_to_blame(together.values())
         return ResultsRefused(_story(failures))
 
     def find(
         self, topic: str, key: bytes | None, value: bytes | None, timestamp: int
     ) -> ResultRefused | None:
-        """The refusal of a result that is sent again."""
+        """The refusal of a result that is sent again. None: the result was not refused."""
         error = self._topics.get(topic)
-        if error is None:
+        if error is not None:
+            self._met_topics.add(topic)
+        else:
             known = self._records.get((topic, key, value), ())
             error = next((error for at, error in known if at == timestamp), None)
+            if error is not None:
+                self._met_records.add((topic, key, value))
         return None if error is None else refusal(error, key, value, timestamp)
 
+    def committed(self) -> None:
+        """Forgets the refusals that `find` has found: the commit has their answers.
+
+        Other tasks may commit before a refused result is sent again, and its refusal has to be known then.
+        """
+        for topic in self._met_topics:
+            del self._topics[topic]
+        for record in self._met_records:
+            del self._records[record]
+        self._forget_met()
+
+    def rolled_back(self) -> None:
+        """The results are sent once more, and meet their refusals once more."""
+        self._forget_met()
+
     def clear(self) -> None:
-        """Forgets all refusals after a commit, since each has its answer."""
+        """Forgets all refusals, because the results are no longer this worker's."""
         self._topics.clear()
         self._records.clear()
+        self._forget_met()
 
-    def _look_for_those_to_blame(self, batch: list[Failure]) -> None:
-        """Looks in one batch, or several. A record that fills a batch is to blame. Others go into smaller batches."""
-        alone = [each for each in batch if len(batch) == 1 or _size(each) >= (self.batch_bytes or inf)]
-        for each in alone:
-            self._remember(each)
-        if not alone:
-            size = sum(map(_size, batch))
-            self.batch_bytes = max(1, min(size, self.batch_bytes or size) // 4)
+    def _forget_met(self) -> None:
+        self._met_topics.clear()
+        self._met_records.clear()
+
+    def _look_for_those_to_blame(self, batches: Collection[list[Failure]]) -> None:
+        """Blames records that fill a batch alone, by partition. If there are none, the next batches are smaller."""
+        limit, sizes = self.batch_bytes or inf, []
+        for batch in batches:
+            alone = [each for each in batch if len(batch) == 1 or _size(each) >= limit]
+            for each in alone:
+                self._remember(each)
+            if not alone:
+                sizes.append(sum(map(_size, batch)))
+        if sizes:
+            self.batch_bytes = int(max(1, min(*sizes, limit) // 4))
 
     def _remember(self, failure: Failure) -> None:
         where = failure.topic, failure.key, failure.value
@@ -127,10 +156,11 @@ class Refusals:
 
 
 def _to_blame(batch: list[Failure]) -> list[Failure]:
-    """The records that are surely to blame in a batch with a single culprit. No record: nobody can know.
+    """The records that are surely to blame in a batch with a single faulty record. Empty: this is not known.
 
-    librdkafka reports all records of such a batch alike. Brokers refuse a timestamp for its distance from the clock,
-    so the record with the furthest timestamp is the culprit. Where other records have a key, a record without key is.
+    librdkafka reports the same error for all records of such a batch. Brokers refuse a timestamp for its distance from
+    the clock, so the record with the furthest timestamp is to blame. For an invalid record, a record without key is to
+    blame.
     """
     if len(batch) == 1:
         return batch

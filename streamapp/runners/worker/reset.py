@@ -23,7 +23,7 @@ _SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Reset:
-    """What a reset deletes: internal topics, the offsets of the group, the state on this machine (None: there is none)."""
+    """Deletes internal topics, the offsets of the group, and the state on this machine (``folder`` None: no state)."""
 
     group: str
     topics: tuple[str, ...]
@@ -41,9 +41,9 @@ class Reset:
         return "\n".join([*topics, f"offsets of the consumer group {self.group}", *state])
 
     def carry_out(self) -> None:
-        """Deletes it all, offsets last: a worker that starts before this has ended refuses for want of its changelogs.
+        """Deletes everything, the offsets last. A worker that starts meanwhile then misses its changelogs and ends.
 
-        Raises `StreamsError` when a worker has come up meanwhile; what is left can be deleted by another reset.
+        Raises `StreamsError` when a worker has started meanwhile. Another reset can delete the rest.
         """
         if self.folder is not None:
             delete_state(self.folder)
@@ -56,16 +56,16 @@ class Reset:
 
 
 def delete_state(folder: Path) -> None:
-    """Deletes the state of an application on this machine. Raises `StreamsError` while a worker has it."""
+    """Deletes the state of an application on this machine. Raises `StreamsError` while a worker uses the state."""
     with StateDirectory(folder.parent, folder.name):
         shutil.rmtree(folder)
 
 
 def plan_reset(plan: Plan, admin: LastingAdmin) -> Reset:
-    """What a reset of an application would delete. Raises `StreamsError` while it has workers.
+    """Prepares the reset of an application. Raises `StreamsError` while the application has workers.
 
-    Only topics that its topology names are internal to it; those of an older topology are left alone, and
-    so is the state on other machines.
+    The reset deletes internal topics of this topology. Topics of an older topology stay, and so does the state on other
+    machines.
     """
     group = plan.application_id
     try:

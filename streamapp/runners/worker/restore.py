@@ -26,15 +26,15 @@ __all__ = ["ChangelogReader", "RestoreProgress", "Restorer"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 BATCH, BATCH_BESIDE_OTHERS = 20_000, 4_000
-"""Records that are applied in one go: many when nothing else is to be done, fewer when running tasks wait for it."""
+"""The most records that are applied in one go: fewer when running tasks wait meanwhile."""
 _AT_A_TIME = 3
-"""Changelogs that are restored at a time: a task after another is ready, rather than all at the end."""
+"""The most changelogs that are restored at a time. Tasks are then ready one after another, not all at the end."""
 _LOG_SECONDS = 10.0
 
 
 @dataclass(slots=True)
 class RestoreProgress:
-    """One store of one task on its way from ``start`` to ``end`` (exclusive) of its changelog partition."""
+    """The restore of one store of a task, from offset ``start`` to ``end`` (exclusive) of its changelog partition."""
 
     task: LiveTask
     store: str
@@ -44,7 +44,7 @@ class RestoreProgress:
     position: int
     records: int = 0
     started: float | None = None
-    """None: it waits for others."""
+    """None: the restore waits for other stores."""
 
     @property
     def done(self) -> bool:
@@ -52,17 +52,17 @@ class RestoreProgress:
 
     @property
     def remaining(self) -> int:
-        """Offsets to go; records are fewer where the changelog was compacted."""
+        """Offsets to go. A compacted changelog has fewer records than offsets."""
         return max(0, self.end - self.position)
 
     @property
     def rate(self) -> float:
-        """Records per second since it began."""
+        """Records per second since the restore began."""
         return self.records / self._seconds
 
     @property
     def speed(self) -> float:
-        """Offsets per second so far."""
+        """Offsets per second since the restore began."""
         return (self.position - self.start) / self._seconds
 
     @property
@@ -73,14 +73,14 @@ class RestoreProgress:
 class ChangelogReader:
     """Applies changelogs to stores, each from its own position, with one consumer.
 
-    How far a changelog was read is decided by the position, never by the last record: behind it may be transaction
-    markers, aborted records, or nothing at all after compaction.
+    The position decides if a changelog was read to its end, never the last record. The last record may be followed by
+    transaction markers, by aborted records, or by nothing after compaction.
     """
 
     _role = "restore"
     """A part of the consumer's name."""
     _settings: ClassVar[Mapping[str, Any]] = {}
-    """Of the consumer, beside those of the worker's others."""
+    """The consumer's settings in addition to `consumer_settings`."""
 
     def __init__(self, config: StreamsConfig, admin: LastingAdmin) -> None:
         self._config = config
@@ -119,7 +119,7 @@ class ChangelogReader:
                 del self._open[tp]
 
     def _read(self, timeout: float, most: int) -> int:
-        """Applies what has arrived, up to where it belongs; returns how many records that were."""
+        """Applies records that have arrived, up to the limit of each changelog. Returns the number of records."""
         batches, events = self._consumer.poll(most, timeout)
         applied = 0
         for tp, batch in batches:
@@ -150,8 +150,10 @@ class ChangelogReader:
         return applied
 
     def _go_on_where_there_are_records(self, progress: RestoreProgress) -> None:
-        """Retention has removed rows that were to be read next: those of windows, which have expired. Raises
-        `TaskCorruptedError` for rows of a changelog that keeps them for good."""
+        """Moves a position that the changelog does not have any more, because retention has removed expired windows.
+
+        Raises `TaskCorruptedError` if the changelog is one that keeps its rows for good.
+        """
         tp = progress.partition
         (first,) = list_offsets(self._admin, [tp], latest=False).values()
         (end,) = list_offsets(self._admin, [tp], latest=True).values()
@@ -160,14 +162,14 @@ class ChangelogReader:
         self._consumer.add({tp: progress.position})
 
     def _limit(self, progress: RestoreProgress) -> int:
-        """The offset before which a changelog may be applied."""
+        """The offset up to which (exclusive) a changelog may be applied."""
         return progress.end
 
 
 class Restorer(ChangelogReader):
-    """Brings tasks that were just opened to the ends of their changelogs, as they are when it begins."""
+    """Brings newly opened tasks to the ends that their changelogs have when the restore begins."""
 
-    # Changelogs that are added wait for the end of a fetch that has found nothing.
+    # A changelog that is added waits for the end of the running fetch, so fetches must be short.
     _settings: ClassVar = {"fetch.wait.max.ms": 10}
 
     def __init__(self, config: StreamsConfig, admin: LastingAdmin) -> None:
@@ -181,7 +183,7 @@ class Restorer(ChangelogReader):
         return [*self._open.values(), *self._queued]
 
     def add(self, tasks: Iterable[LiveTask]) -> None:
-        """Begins with tasks that were just opened.
+        """Begins to restore newly opened tasks.
 
         Raises `TaskCorruptedError` when local state is ahead of its changelog.
         """
@@ -203,7 +205,7 @@ class Restorer(ChangelogReader):
         self._last_log = time.monotonic()
 
     def drop(self, tasks: Iterable[LiveTask]) -> None:
-        """Forgets tasks that were taken away before they were restored."""
+        """Forgets tasks that were taken away before the end of their restore."""
         gone = set(tasks)
         for task in gone:
             self._restored.pop(task, None)
@@ -215,11 +217,11 @@ class Restorer(ChangelogReader):
         return any(each.task is task for each in self.progress)
 
     def finished(self, task: LiveTask) -> int:
-        """How many records were restored for a task, all stores together."""
+        """The number of records that were restored for a task, over all its stores. A second call gives 0."""
         return self._restored.pop(task, 0)
 
     def poll(self, timeout: float) -> None:
-        """Applies what has arrived; afterwards tasks that are not `pending` any more are up to date."""
+        """Applies records that have arrived. Afterwards, tasks that are not `pending` are up to date."""
         self._read(timeout, BATCH if timeout else BATCH_BESIDE_OTHERS)
         if time.monotonic() - self._last_log >= _LOG_SECONDS:
             self._last_log = time.monotonic()

@@ -1,4 +1,4 @@
-"""`StreamsRuntime`: the topology inside a Faust application. It joins control plane and data plane, and answers for both."""
+"""`StreamsRuntime`: the topology inside a Faust application, with its control plane and its data plane."""
 
 from __future__ import annotations
 
@@ -46,14 +46,17 @@ __all__ = ["StreamsRuntime"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 _START_SECONDS = 60.0
-"""So long brokers may take to answer at first, as with Kafka's own clients (``default.api.timeout.ms``)."""
+"""The longest time that brokers may take for their first answer, as with Kafka's own clients.
+
+The clients' setting is ``default.api.timeout.ms``.
+"""
 _ASK_SECONDS = 5.0
 _SAY_SECONDS = 20.0
 _LOOK_SECONDS = 1.0
 
 
 class StreamsRuntime(WorkerView):
-    """What ``app.streams`` is: it starts and stops the worker, and does what the consumer group says."""
+    """The object ``app.streams``, which starts and stops the worker and follows the consumer group's assignments."""
 
     def __init__(
         self, app: Any, topology: Topology, config: StreamsConfig, *, shutdown_timeout: float = 30.0
@@ -67,7 +70,7 @@ class StreamsRuntime(WorkerView):
         self._admin: LastingAdmin | None = None
         self._on_disk: dict[TaskId, int] = {}
         self._beside: list[asyncio.Task[None]] = []
-        """What goes on beside the data plane for as long as the worker runs."""
+        """Asyncio tasks beside the data plane, for as long as the worker runs."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread: int | None = None
         self._loop_turns = 0
@@ -77,8 +80,10 @@ class StreamsRuntime(WorkerView):
     # Life.
 
     async def start(self) -> None:
-        """Checks and creates the topics and starts the data plane. Raises what they raise: `BrokerError`, `TopologyError`
-        and other `StreamsError`."""
+        """Checks and creates the topics, and starts the data plane.
+
+        Raises `BrokerError`, `TopologyError` and other `StreamsError`.
+        """
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         logger.info("%s", self._introduction())
@@ -134,7 +139,7 @@ class StreamsRuntime(WorkerView):
             ),
             self._on_failure,
         )
-        # What is there by now stays: the collector need not look at it again and again while records run through.
+        # The objects that exist by now stay. The garbage collector need not visit them while records are processed.
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
@@ -160,15 +165,14 @@ class StreamsRuntime(WorkerView):
         ]
         if conf.web_enabled:
             page = self._app.web_server_url
-            if str(page.host).endswith(
-                ".localhost"
-            ):  # the workers' name for this machine; not every browser knows it
+            # Workers call this machine by such a name, which not every browser knows.
+            if str(page.host).endswith(".localhost"):
                 page = page.with_host("localhost")
             parts.append(f"page and tables at {page.with_path('/')}")
         return ", ".join(parts)
 
     async def _await_kafka(self, admin: LastingAdmin) -> None:
-        """Brokers may start after workers, and be slow to answer. Raises `BrokerError` when they have not for a minute."""
+        """Waits for brokers that start after the worker. Raises `BrokerError` after a minute without an answer."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _START_SECONDS
         said = -math.inf
@@ -208,7 +212,7 @@ class StreamsRuntime(WorkerView):
                 self._failure = (
                     exc
                     if isinstance(exc, StreamsError)
-                    else StreamsError(f"the last commit failed ({why}): what it held will be processed again")
+                    else StreamsError(f"the last commit failed ({why}): its records will be processed again")
                 )
                 logger.error("%s", self._failure)
             self._plane.abandon()
@@ -248,7 +252,7 @@ class StreamsRuntime(WorkerView):
 
     def _on_failure(self, exc: BaseException) -> None:
         self._failure = exc
-        expected = isinstance(exc, StreamsError)  # its message says all
+        expected = isinstance(exc, StreamsError)  # needs no traceback
         logger.critical("this worker ends: %s", exc, exc_info=None if expected else exc)
         assert self._loop is not None
         if not self._stopping:
@@ -256,13 +260,13 @@ class StreamsRuntime(WorkerView):
 
     def _on_hang(self, exc: HangingError) -> None:
         self._on_failure(exc)
-        if self._app.in_worker:  # what hangs may be what would have to stop the worker
+        if self._app.in_worker:  # the thread that hangs may be the one that has to stop the worker
             timer = threading.Timer(self._shutdown_timeout, os._exit, (70,))
             timer.daemon = True
             timer.start()
 
     def _loop_place(self) -> Place:
-        """For the watchdog: the same place until the event loop has had a turn."""
+        """The place for the watchdog, which stays the same until the event loop has had a turn."""
         assert self._loop is not None
         place = Place("the event loop", self._loop_turns, self._loop_thread)
         self._loop.call_soon_threadsafe(self._count_loop_turn)
@@ -272,22 +276,24 @@ class StreamsRuntime(WorkerView):
         self._loop_turns += 1
 
     def _group_place(self) -> Place | None:
-        """For the watchdog: the same place until the group has answered. When it has not for a session, its tasks may be
-        others', who are ahead of what this worker would answer."""
+        """The place for the watchdog, which stays the same until the group has answered.
+
+        After a session without an answer, other workers may have the tasks. The tables of this worker are then stale.
+        """
         if self._plane is None or self._plane.suspended:
             return None
         session = self.config.session_timeout_ms / 1000
         return Place("the consumer group's answer", self._heartbeats, None, can_hang=False, patience=session)
 
-    # What the consumer group says (called by Faust's consumer).
+    # Events of the consumer group (called by Faust's consumer).
 
     def on_heartbeat(self) -> None:
-        """The group knows that this worker is there; called in the thread of the group's member."""
+        """Notes that the group has answered this worker. Called in the member's thread."""
         self._heartbeats += 1
         self._heard_at = time.monotonic()
 
     def on_fenced(self, exc: StreamsError) -> None:
-        """Another process is the member now that this one was; called in the thread of the group's member."""
+        """Ends the worker after the group has replaced or refused its member. Called in the member's thread."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._on_failure, exc)
 
@@ -306,8 +312,8 @@ class StreamsRuntime(WorkerView):
             topic = grown[-1].topic
             self._on_failure(
                 TopologyError(
-                    f"the topic {topic} had {self._partitions(topic)} partitions when this worker started, and has at least "
-                    f"{grown[-1].partition + 1} now. Start the workers anew: they say whether its tables still fit"
+                    f"the topic {topic} had {self._partitions(topic)} partitions when this worker started, and now has "
+                    f"at least {grown[-1].partition + 1}. Restart the workers, which then check if the tables still fit"
                 )
             )
             return
@@ -326,13 +332,13 @@ class StreamsRuntime(WorkerView):
         return self._topics.partitions[topic]
 
     def rejoin(self) -> None:
-        """Asks the group to assign anew."""
+        """Asks the group for a new assignment."""
         self._membership.rejoin()
 
-    # What the assignment goes by (called by Faust's assignor, in the thread of the group's member).
+    # Facts for the assignment (called by Faust's assignor, in the thread of the group's member).
 
     def task_offsets(self) -> dict[TaskId, int]:
-        """How far the state is that this worker has, by task; `RUNNING` for tasks that it runs."""
+        """The changelog offset of this worker's state by task, or `RUNNING` for a task that the worker runs."""
         found = dict(self._on_disk)
         plane = self._plane
         if plane is not None:
@@ -342,11 +348,11 @@ class StreamsRuntime(WorkerView):
         return found
 
     def warm_tasks(self) -> set[TaskId]:
-        """Those of its standbys that had caught up at the last look."""
+        """The standbys of this worker that had caught up at the last look."""
         return set() if self._plane is None else self._plane.standbys.warm()
 
     def changelog_ends(self, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
-        """How long the changelogs are of the tasks that have state."""
+        """The ends of the changelogs of tasks with state."""
         if self._topics is None or self._admin is None:
             return {}
         return changelog_ends(self.plan, self._topics, self._admin, tasks)
@@ -360,16 +366,16 @@ class StreamsRuntime(WorkerView):
     # Pausing (KIP-834).
 
     def pause(self) -> None:
-        """This worker commits and then processes nothing more until `resume`; its tables can still be read.
+        """Commits, and then processes nothing until `resume`. The tables of this worker can still be read.
 
-        It stays in the group with its tasks, restores, and keeps its standbys warm. Of several workers each is paused
-        on its own, and a restart ends a pause, as in Kafka Streams. Raises `StoreNotAvailable` before the worker has
-        started.
+        A paused worker stays in the group with its tasks, restores state, and keeps its standbys warm. Each worker is
+        paused on its own, and a restart ends a pause, as in Kafka Streams. Raises `StoreNotAvailable` before the worker
+        has started.
         """
         self._started().pause()
 
     def resume(self) -> None:
-        """Ends a `pause`."""
+        """Ends a `pause`. Raises `StoreNotAvailable` before the worker has started."""
         self._started().resume()
 
     def _started(self) -> DataPlane:
@@ -377,20 +383,22 @@ class StreamsRuntime(WorkerView):
             raise StoreNotAvailable("the worker is starting")
         return self._plane
 
-    # What Faust's side asks.
+    # Questions of the control plane.
 
     def is_source(self, topic: str) -> bool:
         return topic in self._source_names
 
     def is_leader(self) -> bool:
-        """True in exactly one worker: the one that has the first task."""
+        """True in exactly one worker: the worker with the first task."""
         first = TaskId(min(self._sources, default=0), 0)
         return self._plane is not None and first in self._plane.tasks and not self._plane.suspended
 
 
 def _process_id(directory: StateDirectory) -> str:
-    """Names whoever holds the lock of the state folder, over restarts: a worker that comes back after a crash ends the
-    transaction that it left open, instead of waiting for its time-out."""
+    """The id of the process that holds the lock of the state folder, the same after a restart.
+
+    A worker that comes back after a crash ends its open transaction by this id, without a wait for the time-out.
+    """
     file = directory.path / "process-id"
     if not file.exists():
         file.write_text(str(uuid.uuid4()))

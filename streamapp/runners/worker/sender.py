@@ -1,8 +1,8 @@
-"""Producers as the worker needs them: cheap for each record, and silent about what went well.
+"""Producers for a worker, which cost little for each record and report only failures.
 
-There are two of them. `NativeSender` calls librdkafka from C (``streamapp/broker/native/producer.c``); it is there where that could be compiled
-when streamapp was installed. `ConfluentSender` is confluent-kafka's producer, which costs about three times the CPU for
-each record and differs in nothing else. `open_sender` chooses.
+`NativeSender` calls librdkafka from C (``streamapp/broker/native/producer.c``), if the installation of streamapp could
+compile the C code. `ConfluentSender` is confluent-kafka's producer. Its only difference is about three times the CPU
+for each record. `open_sender` chooses one of the two.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if COMPILED:
 __all__ = ["FLUSH_STEP_SECONDS", "Failure", "Sender", "group_metadata", "open_sender"]
 
 FLUSH_STEP_SECONDS = 0.001
-"""librdkafka notices the end of a flush only then, or every 10 ms, since it does not report what went well."""
+"""The time-out of one call in a flush. Without reports of successes, librdkafka notices the end only every 10 ms."""
 _SEND_SECONDS = 0.005
 _GATHER_SECONDS = 0.002
 _MANY = 1
-"""With more records under way there is a stream of them: single ones would keep the brokers busy with requests."""
+"""With more records under way, the thread waits for more. Requests with single records would keep the brokers busy."""
 
 
 class Failure(NamedTuple):
-    """A record that was not written, as it was sent."""
+    """A record that could not be written, with its values as they were sent."""
 
     error: KafkaError
     topic: str
@@ -53,7 +53,7 @@ class Failure(NamedTuple):
 
 
 class Sender(Protocol):
-    """A librdkafka producer. Methods raise `KafkaException`; failures are told inside `poll`, `flush` and `purge`."""
+    """A librdkafka producer. Its methods raise `KafkaException`; `poll`, `flush` and `purge` report failed records."""
 
     def produce(
         self,
@@ -65,25 +65,25 @@ class Sender(Protocol):
         headers: Headers,
         /,
     ) -> None:
-        """Takes a record; partition -1: by its key. Raises `BufferError` when there is no room."""
+        """Takes a record. Partition -1: the key decides. Raises `BufferError` when there is no room."""
 
     def poll(self, timeout: float) -> None:
-        """Waits so many seconds for failures."""
+        """Waits for failures, for ``timeout`` seconds."""
 
     def flush(self, timeout: float) -> int:
-        """Sends everything; waits so many seconds, and returns how many records are not acknowledged by then."""
+        """Sends everything. Returns the number of records that are not acknowledged after ``timeout`` seconds."""
 
     def send_now(self) -> None:
-        """Sends at once what would wait for more records (``linger.ms``)."""
+        """Sends records at once that would wait for more records (``linger.ms``)."""
 
     def purge(self) -> None:
-        """Gives up what was not acknowledged."""
+        """Gives up the records that are not acknowledged."""
 
     def __len__(self) -> int:
-        """How many records are not acknowledged."""
+        """The number of records that are not acknowledged."""
 
     def taken(self) -> tuple[int, int]:
-        """The numbers of records, and of bytes of their keys and values, that the sender took since its opening."""
+        """The numbers of records, and of bytes of their keys and values, since the sender was opened."""
 
     def init_transactions(self, timeout: float) -> None: ...
 
@@ -92,7 +92,7 @@ class Sender(Protocol):
     def send_offsets(
         self, positions: Mapping[TopicPartition, Position], group: str, member: Member, timeout: float
     ) -> None:
-        """Adds a group's offsets to the transaction; the brokers refuse those of a member that was replaced (KIP-447)."""
+        """Adds a group's offsets to the transaction. Brokers refuse offsets of a stale member (KIP-447)."""
 
     def commit_transaction(self, timeout: float) -> None: ...
 
@@ -100,7 +100,7 @@ class Sender(Protocol):
 
 
 def open_sender(settings: Mapping[str, Any], on_failure: Callable[[Failure], None]) -> Sender:
-    """A producer with librdkafka's settings."""
+    """A `NativeSender`; a `ConfluentSender` without the C code, or with settings that are Python callbacks."""
     plain = plain_settings(settings) if COMPILED else None
     with opening(settings):
         if plain is None:
@@ -169,9 +169,12 @@ class NativeSender:
 
 
 def _send_now(clients: SimpleQueue[_native.Producer | None]) -> None:
-    """librdkafka sends at once only while somebody waits in a flush. That is done here: what is processed meanwhile goes out with it."""
+    """Flushes clients, in a thread of its own: librdkafka sends at once only during a flush.
+
+    Records that are produced during the flush go out with the others.
+    """
     while (client := clients.get()) is not None:
-        with suppress(KafkaException):  # a fatal one, which the next `poll` raises again
+        with suppress(KafkaException):  # a fatal error, which the next `poll` raises again
             if client.flush(FLUSH_STEP_SECONDS) > _MANY:
                 time.sleep(_GATHER_SECONDS)
 
@@ -247,11 +250,11 @@ class ConfluentSender:
 
 
 def group_metadata(group: str, member: Member) -> bytes:
-    """Proof of membership in a consumer group for confluent-kafka's `send_offsets_to_transaction`.
+    """The proof of membership in a consumer group, for confluent-kafka's `send_offsets_to_transaction`.
 
-    librdkafka takes it as opaque bytes that its own group consumer hands out. Our member of the group is Faust's, so they are
-    made here. The format is private to librdkafka: `tests/worker/test_transactions.py` compares it with what the
-    installed version writes.
+    librdkafka's own group consumer hands such a proof out, as opaque bytes. The member of a worker is Faust's, so this
+    function makes the bytes. Their format is private to librdkafka. `tests/worker/test_transactions.py` compares the
+    bytes with those of the installed version.
     """
     return b"".join(
         (
@@ -267,4 +270,4 @@ def group_metadata(group: str, member: Member) -> bytes:
 
 
 def _log_error(error: KafkaError) -> None:
-    CLIENT_LOGGER.warning("producer: %s", error.str())  # fatal ones are raised by the next call
+    CLIENT_LOGGER.warning("producer: %s", error.str())  # the next call raises a fatal error

@@ -1,4 +1,4 @@
-"""Does the worker get on? What is rolled back again and again says so, and why, and ends in bounded time."""
+"""Rollbacks in a row: a worker without progress says so, gives the reason, and ends in bounded time."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from streamapp.runners.worker.clients import PATIENCE_SECONDS
 __all__ = ["NoProgressError", "Progress"]
 
 _IN_A_ROW = 2
-"""The number of rollbacks without a commit between them: one may be anything, two are no accident."""
+"""So many rollbacks without a commit between them mean that the worker makes no progress."""
 
 
 class NoProgressError(StreamsError):
-    """Everything was rolled back, again and again, for as long as brokers that do not answer would be waited for."""
+    """All attempts to commit were rolled back, for longer than a worker waits for brokers that do not answer."""
 
 
 class Progress:
-    """Counts the rollbacks since the last commit. For the data plane, but for `stuck`, which any thread may ask."""
+    """Counts the rollbacks since the last commit. One thread uses an object; any thread may read `stuck`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -28,7 +28,7 @@ class Progress:
         self._reason = ""
 
     def rolled_back(self, reason: BaseException) -> None:
-        """Raises `NoProgressError` when the first of them was too long ago."""
+        """Notes a rollback. Raises `NoProgressError` when the first rollback in a row was too long ago."""
         now = self._clock()
         if not self._rollbacks:
             self._since = now
@@ -41,12 +41,12 @@ class Progress:
             ) from reason
 
     def made(self) -> None:
-        """Something was committed, or there is nothing to commit."""
+        """Notes a commit, or that there is nothing to commit."""
         self._rollbacks = 0
 
     @property
     def stuck(self) -> str | None:
-        """The reason why the worker makes no progress; None: the worker makes progress."""
+        """The reason why the worker makes no progress. None: the worker makes progress."""
         count, reason, seconds = self._rollbacks, self._reason, self._clock() - self._since
         if count < _IN_A_ROW:
             return None

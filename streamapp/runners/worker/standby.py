@@ -1,6 +1,6 @@
 """Standbys: copies of the state of tasks that other workers run, kept warm from their changelogs (KIP-441).
 
-A standby answers reads that may be stale, and becomes the task itself without a long restore.
+A standby answers reads that may be stale, and becomes the running task without a long restore.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ __all__ = ["Standbys"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 _IDLE_SECONDS = 0.1
-"""Between two looks at changelogs that had nothing new: standbys take no time from tasks that run."""
+"""The pause after a look that has found nothing new, so that standbys take no time from running tasks."""
 _REFRESH_SECONDS = 1.0
 
 
 class Standbys(ChangelogReader):
-    """The standbys of this worker; lives in the data plane's thread.
+    """The standbys of this worker, for the data plane's thread only.
 
-    ``open_task`` makes a `LiveTask` for an id, ``close_task`` closes one. ``caught_up`` is called when all tasks that are warmed up here, to be run
-    here, are at most ``acceptable_recovery_lag`` records behind.
+    ``open_task`` makes a `LiveTask` for an id, and ``close_task`` closes one. ``caught_up`` is called when all warm-ups
+    are at most ``acceptable_recovery_lag`` records behind.
     """
 
     _role = "standby"
@@ -53,7 +53,7 @@ class Standbys(ChangelogReader):
         self.warmups: frozenset[TaskId] = frozenset()
 
     def assign(self, wanted: Mapping[TaskId, bool]) -> None:
-        """From now on copies of exactly these tasks are kept; True: to be run here once they have caught up."""
+        """Keeps copies of exactly these tasks from now on. True: a warm-up, to run here after it has caught up."""
         for live in [self._remove(id) for id in list(self.tasks) if id not in wanted]:
             self._close_task(live)
         self.warmups = frozenset(id for id, warmup in wanted.items() if warmup)
@@ -74,11 +74,11 @@ class Standbys(ChangelogReader):
         self._refresh(self._bounded(opened))
 
     def take(self, id: TaskId) -> LiveTask | None:
-        """Gives a standby away, with its state open, to become the task; None: there is none."""
+        """Gives a standby away, with its state open, to become the running task. None: there is no such standby."""
         return self._remove(id) if id in self.tasks else None
 
     def warm(self) -> set[TaskId]:
-        """Copies that were at most ``acceptable_recovery_lag`` behind at the last look at the changelogs."""
+        """The copies that were at most ``acceptable_recovery_lag`` behind at the last look at the changelogs."""
         lags = dict.fromkeys(list(self.tasks), 0)
         for each in self.progress:
             if each.task.id in lags:
@@ -86,7 +86,7 @@ class Standbys(ChangelogReader):
         return {id for id, lag in lags.items() if lag <= self._config.acceptable_recovery_lag}
 
     def poll(self) -> None:
-        """Applies what has arrived, if it is time to look."""
+        """Applies records that have arrived, if the pause is over."""
         now = time.monotonic()
         if not self.tasks or now - self._last_read < _IDLE_SECONDS:
             return
@@ -115,17 +115,20 @@ class Standbys(ChangelogReader):
         return live
 
     def _bounded(self, tasks: Collection[LiveTask]) -> list[TopicPartition]:
-        """Changelogs that are source topics at the same time."""
+        """The changelogs that are source topics at the same time."""
         return [tp for live in tasks for tp in live.changelogs if tp in live.inputs]
 
     def _refresh(self, bounded: list[TopicPartition]) -> None:
-        """Looks how long the changelogs are. A source topic counts as far as its task has committed: a table must
-        not be ahead of the records that are processed with it."""
+        """Notes the ends of the changelogs.
+
+        A source topic counts up to the committed offset of its task. A table must not be ahead of the other inputs of
+        the task.
+        """
         committed = committed_offsets(self._admin, self._config.application_id, bounded)
         for tp, progress in self._open.items():
             if tp in committed:
                 if progress.done and committed[tp] > progress.position:
-                    # What had been fetched beyond the end was thrown away.
+                    # `_read` has dropped the records beyond the earlier end, so the consumer fetches them again.
                     self._consumer.remove([tp])
                     self._consumer.add({tp: progress.position})
                 progress.end = committed[tp]

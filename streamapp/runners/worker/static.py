@@ -1,8 +1,8 @@
-"""Static membership (KIP-345): who is who when two processes claim one ``group_instance_id``.
+"""Static membership (KIP-345), for the case that two processes claim the same ``group_instance_id``.
 
-aiokafka joins with the instance id, but forgets its member id once the broker does not know it any more, and then
-joins as the same instance again: it would throw out the process that has replaced it, which would do the same in turn.
-The rule of the protocol is that the one that was replaced has to end.
+By the protocol, a process has to end when another process has replaced it. aiokafka forgets its member id when the
+broker does not know this id any more, and then joins as the same instance again. The join would expel the other
+process, which would do the same in turn.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _FENCED_INSTANCE_ID = 82
 
 
 class FencedInstanceError(StreamsError):
-    """Another process has joined with the ``group_instance_id`` of this one."""
+    """Another process has joined with the ``group_instance_id`` of this process."""
 
 
 def hold_identity(coordinator: Any, instance_id: str, fenced: Callable[[FencedInstanceError], None]) -> None:
-    """Makes an aiokafka coordinator ask for its place under the member id that it had.
+    """Makes an aiokafka coordinator join again with the member id that it had.
 
-    The broker then tells apart whether the session has expired, after which the member joins as a new one, or another
-    process has taken the place: then ``fenced`` is called.
+    The broker then gives one of two answers. If the session has expired, the coordinator joins as a new member. If
+    another process has replaced the member, ``fenced`` is called.
     """
     reset, rejoin, send = coordinator.reset_generation, coordinator._do_rejoin_group, coordinator._send_req
     lost: list[str] = []
@@ -51,8 +51,8 @@ def hold_identity(coordinator: Any, instance_id: str, fenced: Callable[[FencedIn
         if getattr(response, "error_code", 0) == _FENCED_INSTANCE_ID:
             fenced(
                 FencedInstanceError(
-                    f"another worker has joined the group with group_instance_id={instance_id!r} and has taken this one's "
-                    "place. Give each worker a name of its own"
+                    f"another worker has joined the group with group_instance_id={instance_id!r}, and has replaced "
+                    "this worker. Give each worker a group_instance_id of its own"
                 )
             )
         return response

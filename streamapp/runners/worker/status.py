@@ -1,4 +1,4 @@
-"""What a worker says about itself: plain data, for the views and for tests."""
+"""The status of a worker as plain data, for views and tests."""
 
 from __future__ import annotations
 
@@ -26,13 +26,17 @@ class InputInfo:
 
     @property
     def lag(self) -> int | None:
-        """Records between what was processed and the end of the log."""
+        """The offsets between the position and the end of the log. None: not known."""
         return None if self.position is None or self.end is None else max(0, self.end - self.position)
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreInfo:
-    """How far a store has been restored: offsets of its changelog partition, ``end`` exclusive; records per second."""
+    """The progress of a store's restore.
+
+    ``start``, ``position`` and ``end`` (exclusive) are offsets of its changelog partition. ``rate`` is in records per
+    second.
+    """
 
     store: str
     partition: TopicPartition
@@ -41,7 +45,7 @@ class RestoreInfo:
     end: int
     rate: float
     queued: bool = False
-    """It has not begun: others are restored first."""
+    """True: the restore has not begun, because other stores come first."""
 
     @property
     def percent(self) -> float:
@@ -55,7 +59,7 @@ class TaskInfo:
     subtopology: int
     partition: int
     running: bool
-    """False while it is restored."""
+    """False while the task is restored."""
     processed: int
     """Records since the task was opened."""
     inputs: tuple[InputInfo, ...]
@@ -65,7 +69,7 @@ class TaskInfo:
 
     @property
     def lag(self) -> int | None:
-        """Of all inputs together."""
+        """The sum over all inputs whose lag is known. None: no lag is known."""
         lags = [each.lag for each in self.inputs if each.lag is not None]
         return sum(lags) if lags else None
 
@@ -78,9 +82,9 @@ class StandbyInfo:
     subtopology: int
     partition: int
     warmup: bool
-    """The task moves here once the copy has caught up."""
+    """True: the task moves to this worker once the copy has caught up."""
     stores: tuple[RestoreInfo, ...]
-    """How far each store is; ``end`` is the end of its changelog when it was last seen."""
+    """The progress of each store. ``end`` is the end of its changelog at the last look."""
 
     @property
     def lag(self) -> int:
@@ -90,17 +94,17 @@ class StandbyInfo:
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """A state store. ``owners`` has the URL of the worker that holds each partition (None: nobody, at the moment)."""
+    """A state store. ``owners`` has, by partition, the URL of the worker that has it (None: no worker, for now)."""
 
     spec: StoreSpec
     topic: str | None
-    """Its changelog, or the topic that a global store is filled from."""
+    """The changelog of the store, or the topic of a global store. None: the store has no changelog."""
     source_topics: tuple[str, ...]
     partitions: int
     local: frozenset[int]
     owners: Mapping[int, str | None]
     standbys: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """URLs of the workers with a copy of each partition."""
+    """The URLs of the workers with a copy, by partition."""
     is_global: bool = False
 
     @property

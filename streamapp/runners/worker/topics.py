@@ -26,7 +26,7 @@ _PAUSE_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Topics:
-    """What the cluster has: the partition count of each topic, and which topics each sub-topology reads."""
+    """The partition count of each topic on the cluster, and the topics that each sub-topology reads."""
 
     partitions: Mapping[str, int]
     sources: Mapping[int, tuple[str, ...]]
@@ -36,13 +36,14 @@ class Topics:
 
 
 def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> Topics:
-    """Checks the source topics and creates the internal ones that are missing.
+    """Checks the source and output topics, and creates missing internal topics.
 
-    Raises `BrokerError` when Kafka cannot be reached or refuses, `TopologyError` for missing source and output topics
-    (all of them), for internal topics with another number of partitions and for changelogs that are gone while the
-    offsets of their input are still there, `CopartitionError` for topics that are joined but do not match.
+    Raises `BrokerError` when Kafka cannot be reached or refuses a request. Raises `TopologyError`, which names all
+    missing topics, if source or output topics are missing. Raises `TopologyError` also for an internal topic with
+    another number of partitions, and for a missing changelog if its input has committed offsets. Raises
+    `CopartitionError` for joined topics with different numbers of partitions.
     """
-    # Looked up before the topics: a worker that starts at the same time creates topics first and commits later.
+    # Offsets come before topics here. Another worker that starts now creates topics first and commits later.
     committed = _committed_topics(plan, _existing(plan, admin, timeout), timeout)
     existing = _existing(plan, admin, timeout)
     missing = sorted(topic for topic in plan.source_topics if topic not in existing)
@@ -57,7 +58,7 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
         counts.update({t.name: tasks for t in sub.changelog_topics.values() if t.name in counts})
         if any(s.pattern for s in sub.sources) and not tasks:
             raise TopologyError(
-                f"no topic matches {sub.name}, which {plan.application_id} reads; create one first"
+                f"no topic matches {sub.name}, which {plan.application_id} reads. Create such a topic first"
             )
     _check_counts(existing, counts)
     for sub in plan.subtopologies:
@@ -68,7 +69,10 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
 
 
 def changelog_ids(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> dict[str, str]:
-    """Kafka's ids of the changelogs: one that was deleted and created anew has another. Raises `BrokerError` when nobody answers."""
+    """Kafka's ids of the changelogs. A topic that was deleted and created anew has another id.
+
+    Raises `BrokerError` for a changelog that brokers do not know after ``timeout`` seconds.
+    """
     names = sorted({topic.name for sub in plan.subtopologies for topic in sub.changelog_topics.values()})
     deadline = time.monotonic() + timeout
     found: dict[str, str] = {}
@@ -77,7 +81,7 @@ def changelog_ids(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> dic
         for name, answer in answers.items():
             try:
                 found[name] = str(answer.result().topic_id)
-            except KafkaException as exc:  # not every broker may have heard of one that was just created
+            except KafkaException as exc:  # a new topic does not reach all brokers at once
                 if time.monotonic() > deadline:
                     raise BrokerError(f"the changelog {name} is not known: {exc.args[0].str()}") from exc
                 time.sleep(_PAUSE_SECONDS)
@@ -85,7 +89,7 @@ def changelog_ids(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> dic
 
 
 def _check_outputs(plan: Plan, admin: LastingAdmin, known: Mapping[str, int], timeout: float) -> None:
-    """Raises `TopologyError` for output topics that are missing, unless the brokers create topics by themselves."""
+    """Raises `TopologyError` for missing output topics, unless the brokers create topics automatically."""
     outputs = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
     if plan.config.dead_letter_queue_topic is not None:
         outputs.add(plan.config.dead_letter_queue_topic)
@@ -104,7 +108,7 @@ def _absent(topics: Sequence[str], plan: Plan) -> str:
 
 
 def _creates_topics(admin: LastingAdmin, brokers: Iterable[int]) -> bool:
-    """True also where a broker does not tell, which takes a right that few clients have."""
+    """True if brokers create topics automatically, or do not tell. Few clients have the right to ask."""
     answers = describe_brokers(admin, brokers, seconds=REQUEST_SECONDS)
     for answer in answers.values():
         try:
@@ -122,7 +126,7 @@ def _existing(plan: Plan, admin: LastingAdmin, timeout: float) -> dict[str, int]
 
 
 def _committed_topics(plan: Plan, existing: Mapping[str, int], timeout: float) -> set[str]:
-    """The topics of which the group has committed some offset that is not the first."""
+    """The topics of which the group has committed an offset above 0."""
     topics = {topic for sub in plan.subtopologies for topic in _sources(sub, existing, {})}
     wanted = [TopicPartition(t, p) for t in topics if t in existing for p in range(existing[t])]
     found = find_committed(plan.config, wanted, timeout)
@@ -137,9 +141,9 @@ def _check_changelogs(
         name, policy = gone[0].name, gone[0].config.get("cleanup.policy", "compact")
         raise TopologyError(
             f"the changelog {name} does not exist, but the group {plan.application_id} has committed offsets of "
-            f"{', '.join(sorted(committed))}: its table would begin empty in the middle of its input. If the topic was "
-            "deleted, restore it; or, to compute the tables anew, stop all workers and run `streamapp reset`. If the store is new in "
-            "this version and may begin empty, create its topic first: "
+            f"{', '.join(sorted(committed))}. The table would begin empty in the middle of its input. If the changelog "
+            "was deleted, restore the topic; or, to compute the tables anew, stop all workers and run `streamapp "
+            "reset`. If the store is new in this version and may begin empty, create its changelog first: "
             f"STREAMAPP_BOOTSTRAP_SERVERS={plan.config.bootstrap_servers} streamapp topic create {name} "
             f"--partitions {counts[name]} --config cleanup.policy={policy}"
         )
@@ -160,9 +164,10 @@ def _check_counts(existing: Mapping[str, int], wanted: Mapping[str, int]) -> Non
         found = existing.get(name, count)
         if found != count:
             raise TopologyError(
-                f"the internal topic {name} has {found} partitions, but the application needs {count}: the number of "
-                "partitions of its input has changed, so keys belong to other partitions than before. To compute all tables anew, stop "
-                f"all workers and run `streamapp reset`; or give the input {found} partitions as before"
+                f"the internal topic {name} has {found} partitions, but the application needs {count}. The number of "
+                "partitions of its input has changed, so keys belong to other partitions than before. To compute all "
+                f"tables anew, stop all workers and run `streamapp reset`; or give the input {found} partitions as "
+                "before"
             )
 
 
@@ -186,7 +191,7 @@ def _create(plan: Plan, admin: LastingAdmin, counts: Mapping[str, int], timeout:
 
 
 def _is_created(topic: NewTopic, answer: Future[None], deadline: float) -> bool:
-    """False: nothing was answered, and there is time to ask again."""
+    """False: brokers have not answered, and there is time to ask again."""
     try:
         answer.result()
         logger.info("created topic %s with %d partitions", topic.topic, topic.num_partitions)

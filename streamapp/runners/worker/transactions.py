@@ -1,7 +1,7 @@
-"""Commits of the offsets inside a producer's transaction, in time.
+"""Commits of the offsets inside a producer's transaction, with limits to the time.
 
-A client of librdkafka may wait for an answer that will not come, while a new one would be answered at once: it has forgotten all brokers
-while one of them was away (librdkafka#5301), or its coordinator was taken for gone (librdkafka#5511).
+A client of librdkafka may wait for ever for an answer that a new client would get at once. Such a client has forgotten
+all brokers while one of them was away (librdkafka#5301), or takes its coordinator for gone (librdkafka#5511).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = [
 
 _LOOK_SECONDS = 5.0
 _LOST_SECONDS = 20.0
-"""Twice as long as librdkafka waits at most before it connects again (``reconnect.backoff.max.ms``)."""
+"""Twice the longest time that librdkafka waits before it connects again (``reconnect.backoff.max.ms``)."""
 _STALE = ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID")
 
 
 class TransactionAborted(BrokerError):
-    """The transaction was rolled back: everything since the last commit has to be done again."""
+    """The transaction was rolled back. The worker has to repeat all work since the last commit."""
 
 
 class OffsetsNotAnswered(TransactionAborted):
@@ -48,11 +48,14 @@ def commit_transaction(
     offsets_sent: Callable[[], None],
     brokers_answer: Callable[[], bool],
 ) -> None:
-    """Adds the offsets to the open transaction and commits it; calls ``offsets_sent`` between the two.
+    """Adds the offsets to the open transaction, calls ``offsets_sent``, and commits the transaction.
 
-    Raises `StaleMemberError` when the group has gone on without this member and `TransactionAborted` after any other
-    error, and when a step is not done within its seconds, or the commit is not although brokers answer others all the time. In each
-    case the producer has come to its end; the next one of its name finds out whether anything was committed.
+    Raises `StaleMemberError` when the group has gone on without this member. Raises `TransactionAborted` after any
+    other error, and when a step exceeds its time-out in seconds. A commit ends earlier if brokers answer only other
+    requests.
+
+    After any of these errors the producer is at its end. The next producer with the same transactional id finds out if
+    the transaction was committed.
     """
     try:
         _send_offsets(producer, offsets, group, member, offsets_timeout)
@@ -79,8 +82,11 @@ def _send_offsets(
 
 
 def _commit(producer: Sender, timeout: float, brokers_answer: Callable[[], bool]) -> None:
-    """As long as no broker answers, a commit may still be done when they are back. A client that brokers which answer others have not
-    answered for so long has lost its way."""
+    """Commits, and waits for ``timeout`` seconds while no broker answers: the commit may succeed when brokers are back.
+
+    If brokers answer other requests for `_LOST_SECONDS`, but not the commit, the client has lost its connection for
+    good.
+    """
     deadline = time.monotonic() + timeout
     answer_since: float | None = None
     while True:

@@ -1,4 +1,4 @@
-"""What a worker shows: its state, its tasks, its tables, and what is in them. Nothing here changes anything."""
+"""The views of a worker: its state, its tasks, its tables and their rows. Views change nothing."""
 
 from __future__ import annotations
 
@@ -34,12 +34,15 @@ R = TypeVar("R")
 
 
 class StoreNotAvailable(InvalidStoreError):
-    """The store exists, but this worker cannot read it now: another one has it, or it is being restored."""
+    """The store exists, but this worker cannot read it now: another worker has the store, or it is being restored."""
 
 
 class WorkerView:
-    """The part of ``app.streams`` that answers. Status can be asked for in every state and from any thread, and comes at
-    once; `read` goes through the data plane."""
+    """The part of ``app.streams`` that answers questions.
+
+    Any thread may ask for the status, in every state of the worker, and gets it at once. `read` goes through the data
+    plane.
+    """
 
     def __init__(self, app: Any, plan: Plan) -> None:
         self.plan = plan
@@ -50,7 +53,7 @@ class WorkerView:
         }
         self._failure: BaseException | None = None
         self._stopping = False
-        # There once the worker has started.
+        # These parts exist once the worker has started.
         self._topics: Topics | None = None
         self._plane: DataPlane | None = None
         self._global_stores: GlobalStores | None = None
@@ -77,12 +80,12 @@ class WorkerView:
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended the worker, or kept its last commit from being done."""
+        """The exception that ended the worker, or that prevented its last commit."""
         return self._failure
 
     @property
     def reason(self) -> str | None:
-        """Why the worker has failed, or what it is stuck at."""
+        """The reason why the worker has failed or is stuck. None: the worker works."""
         if self._failure is None:
             return self._stuck
         return f"{type(self._failure).__name__}: {self._failure}"
@@ -96,7 +99,7 @@ class WorkerView:
 
     @property
     def url(self) -> str:
-        """The address under which other workers reach this one's views."""
+        """The address under which other workers reach the views of this worker."""
         return str(self._app.conf.canonical_url)
 
     @property
@@ -106,7 +109,7 @@ class WorkerView:
 
     @property
     def source_topics(self) -> Mapping[int, tuple[str, ...]]:
-        """Sub-topology -> the topics that it reads; those of patterns once the worker has started."""
+        """Sub-topology -> the topics that it reads. Topics of patterns are known once the worker has started."""
         return self._sources
 
     @property
@@ -115,13 +118,15 @@ class WorkerView:
 
     @property
     def processed(self) -> int:
-        """Records since the worker started."""
+        """Records that were processed since the worker started."""
         return 0 if self._plane is None else self._plane.processed
 
     @property
     def dropped_records(self) -> dict[str, int]:
-        """Records since the worker started that were dropped (late, without key, by an exception handler), by task, those
-        included that are elsewhere now. Those of global stores are under "-1_-1", as in Kafka Streams."""
+        """By task, the records dropped since the worker started (late, without key, by an exception handler).
+
+        Tasks that have moved away count, too. Records of global stores are under "-1_-1", as in Kafka Streams.
+        """
         dropped = {} if self._plane is None else self._plane.tasks.dropped_records
         if self.plan.global_stores and self._global_stores is not None:
             dropped["-1_-1"] = self._global_stores.state.dropped_records
@@ -137,7 +142,7 @@ class WorkerView:
 
     @property
     def dropped_results(self) -> int:
-        """Results since the worker started that brokers refused and ``production_exception_handler`` went on without."""
+        """Results since the worker started that brokers refused and ``production_exception_handler`` dropped."""
         return 0 if self._plane is None else self._plane.tasks.dropped_results
 
     @property
@@ -218,7 +223,7 @@ class WorkerView:
     # Reads.
 
     def partition_for(self, store: str, key: bytes) -> int:
-        """The partition of a store that has a key; of a windowed store, the bytes of the inner key."""
+        """The partition of a store that has a key, given as bytes. A windowed store needs the inner key."""
         if self._is_global(store):
             return 0
         count = self._task_count(self._subtopology(store))
@@ -227,7 +232,7 @@ class WorkerView:
         return partition_for(key, count)
 
     def owner(self, store: str, key: bytes) -> tuple[int, str | None, bool]:
-        """(partition, URL of the worker that has it or None, whether that is this worker) for a key."""
+        """A key's partition, the URL of the worker that has it (None: no worker), and True if this worker has it."""
         partition = self.partition_for(store, key)
         if self._is_global(store):
             return partition, self.url, True
@@ -238,12 +243,14 @@ class WorkerView:
     async def read(
         self, store: str, partition: int | None, fn: Callable[[Any], R], *, stale: bool = False
     ) -> R:
-        """``fn(store)`` on the data plane between two batches, so that it sees no batch half done.
+        """The result of ``fn(store)``. The data plane calls ``fn`` between two batches, so it sees no half-done batch.
 
-        ``partition`` may be None for a global store and where this worker has just one partition. The
-        function must be quick and must not keep the store. ``stale``: a standby will do, or a task that is being
-        restored, also during a rebalance (KIP-535); `standbys` and `tasks` say how far they are. Raises
-        `StoreNotAvailable` when the partition is not here or not ready, `InvalidStoreError` for an unknown store.
+        ``partition`` may be None for a global store, and if this worker has just one partition. ``fn`` must be quick
+        and must not keep the store. With ``stale``, a standby or a task that is being restored also answers, even
+        during a rebalance (KIP-535). `standbys` and `tasks` have the lag of such copies.
+
+        Raises `StoreNotAvailable` when the partition is not here or not ready, and `InvalidStoreError` for an unknown
+        store.
         """
         plane, global_stores = self._plane, self._global_stores
         if plane is None or global_stores is None:
@@ -264,16 +271,14 @@ class WorkerView:
             silent = time.monotonic() - self._heard_at
             if silent > self.plan.config.session_timeout_ms / 1000:
                 raise StoreNotAvailable(
-                    f"the consumer group has not answered for {silent:.0f} s: others may have taken the tasks over"
+                    f"the consumer group has not answered for {silent:.0f} s: other workers may have the tasks by now"
                 )
         held = {**plane.standbys.tasks, **plane.tasks} if stale else plane.tasks
         here = [live for live in held.values() if live.id.subtopology == sub.id]
         wanted = [live for live in here if partition is None or live.id.partition == partition]
         if len(wanted) != 1:
             has = ", ".join(str(live.id.partition) for live in here) or "none"
-            which = (
-                "one partition has to be named" if partition is None else f"partition {partition} is not here"
-            )
+            which = "name one partition" if partition is None else f"partition {partition} is not here"
             raise StoreNotAvailable(f"store {store}: {which}; this worker has {has}")
         if not wanted[0].running and not stale:
             raise StoreNotAvailable(f"partition {wanted[0].id.partition} of {store} is being restored")

@@ -1,8 +1,8 @@
-"""Notices what does not come back: a record in the data plane, anything in the event loop, the group's coordinator.
+"""Notices code that does not come back: in the data plane, in the event loop, or in the group's coordinator.
 
-User code cannot be interrupted from outside, and a worker that is held up keeps its partitions for as long as its heartbeats
-go on. So the worker says where it hangs, stops being ready, and ends after ``max_poll_interval_ms``, as a Kafka consumer
-would leave its group: others take its tasks over.
+User code cannot be interrupted from outside. A worker that hangs keeps its partitions as long as its heartbeats go on.
+The watchdog therefore says where the worker hangs, makes the worker not ready, and ends it after
+``max_poll_interval_ms``. A Kafka consumer leaves its group after the same time. Other workers then take the tasks over.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0
 _STUCK_SECONDS = 30.0
-"""From then on the worker is not ready (a quarter of the limit, if that is less)."""
+"""After this time, or after a quarter of the limit if that is less, the worker is not ready."""
 _QUIET_SECONDS = 30.0
-"""So long after a worker was logged as stuck nothing is logged of its being so again: it may be with every record."""
+"""The shortest time between two warnings about a stuck worker. A worker may be stuck at every record."""
 
 
 class HangingError(StreamsError):
@@ -33,21 +33,21 @@ class HangingError(StreamsError):
 
 
 class Place(NamedTuple):
-    """What a thread is busy with: it hangs there if it is the same place for long."""
+    """The present work of a thread. A thread that has the same place for long hangs."""
 
     what: str
     turn: int
     thread: int | None
     can_hang: bool = True
-    """False: it has its own time-out."""
+    """False: the work has a time-out of its own."""
     patience: float | None = None
-    """Seconds until the worker is not ready any more; None: the watchdog's."""
+    """Seconds until the worker is not ready any more. None: the watchdog decides."""
 
 
 class Watchdog(threading.Thread):
-    """Looks once a second at what each of ``places`` gives (None: idle), and calls ``on_hang`` once.
+    """Calls each of ``places`` once a second (None: idle), and calls ``on_hang`` once after a place stays the same.
 
-    ``limit`` is in seconds.
+    ``limit``, in seconds, is the longest time that a place may stay the same.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class Watchdog(threading.Thread):
         self._looked_at = clock()
         self._closed = threading.Event()
         self.stuck: str | None = None
-        """What has held the worker up for a good part of the limit."""
+        """The work that makes the worker not ready, with its time. None: the worker is not stuck."""
         self._warned_at: float | None = None
         self._warned = False
-        """The last that was logged is that the worker is stuck."""
+        """True if the last line in the log says that the worker is stuck."""
 
     def run(self) -> None:
         while not self._closed.wait(min(_LOOK_SECONDS, self._limit / 8)):
@@ -77,9 +77,9 @@ class Watchdog(threading.Thread):
                 return
 
     def look(self) -> bool:
-        """One look; True: it hangs, and that was said."""
+        """Looks once. True: a thread hangs, and ``on_hang`` was called."""
         now, stuck = self._clock(), None
-        # The process was suspended, and its threads could not go on either.
+        # The process itself was suspended, with all its threads.
         stood_still = now - self._looked_at > self._limit
         self._looked_at = now
         for number, place_of in enumerate(self._places):
@@ -98,7 +98,7 @@ class Watchdog(threading.Thread):
             patience = min(_STUCK_SECONDS, self._limit / 4) if place.patience is None else place.patience
             if seconds > patience:
                 stuck = f"{place.what} has not come back for {seconds:.0f} s"
-        self.stuck = stuck  # before it is logged: what hangs may be whoever reads the log
+        self.stuck = stuck  # set before the log call, which may hang, too
         self._log(stuck, now)
         return False
 
@@ -119,6 +119,7 @@ def _story(place: Place, seconds: float) -> str:
     frame = sys._current_frames().get(place.thread or 0)
     stack = "".join(traceback.format_stack(frame)[-4:]) if frame is not None else ""
     return (
-        f"{place.what} has not come back for {seconds:.0f} s. It cannot be interrupted, so this worker ends and others take "
-        f"over; max_poll_interval_ms is how long user code may take. It is at:\n{stack}"
+        f"{place.what} has not come back for {seconds:.0f} s. User code cannot be interrupted, so this worker ends and "
+        "others take over. If the code needs more time, set a longer max_poll_interval_ms. The code is at:\n"
+        f"{stack}"
     )

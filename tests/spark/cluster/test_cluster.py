@@ -175,7 +175,7 @@ def test_the_reference_application_is_backfilled(
             *("backfill", "agents", "--master", cluster.master, "--archive", str(package), *sizes),
             *("--conf", "spark.driver.host=localhost"),
         )
-        assert "Workers can be started" in done
+        assert "You can start workers now" in done
         topology = agents.app.streams.topology
         config = agents.app.config.replace(bootstrap_servers=kafka.bootstrap_servers)
         live = live_tables(topology, config, spark)

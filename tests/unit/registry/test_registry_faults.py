@@ -196,7 +196,7 @@ def test_42201_shows_the_schema(server: ScriptedRegistry) -> None:
         raise Refused(422, 42201, "Invalid schema")
 
     server.fault = invalid
-    with pytest.raises(SchemaRegistryError, match=r'for invalid \(Invalid schema\): \{"type":"record"'):
+    with pytest.raises(SchemaRegistryError, match=r'as invalid \(Invalid schema\): \{"type":"record"'):
         client_of(server).id_of("flights-value", FLIGHT)
 
 

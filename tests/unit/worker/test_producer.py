@@ -129,7 +129,7 @@ def test_a_result_that_brokers_refuse_is_named_when_it_is_sent_again_and_the_oth
     outputs.send("out", b"k", b"v", 400)  # the same, but for what it was refused for
     outputs.send("out", b"k", b"w", 500)
     outputs.poll()
-    outputs.accepted()
+    outputs.committed()
     outputs.send("out", b"k", b"v", 500)
 
 

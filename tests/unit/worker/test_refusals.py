@@ -66,3 +66,33 @@ def test_the_next_one_is_found_when_the_first_is_gone():
     assert blamed(refusals, both) == [b"later"]
     refusals.clear()
     assert not refusals
+
+
+def test_a_commit_of_others_forgets_no_refusal():
+    """With at_least_once a commit that had nothing to do forgot them: a result was refused, and rolled back, for ever."""
+    refusals = Refusals()
+    (late, other) = refused(KafkaError.MSG_SIZE_TOO_LARGE, (b"late", 1), (b"other", 1))
+    refusals.add(late)
+    refusals.take()
+    refusals.committed()
+    assert refusals.find("out", late.key, late.value, late.timestamp) is not None
+    refusals.rolled_back()  # what the handler has decided is rolled back
+    refusals.committed()
+    assert refusals
+    assert refusals.find("out", late.key, late.value, late.timestamp) is not None
+    assert refusals.find("out", other.key, other.value, other.timestamp) is None
+    refusals.committed()
+    assert not refusals
+
+
+def test_batches_of_several_partitions_are_too_large():
+    """The batch of one partition made the records of the next ones look as if they filled a batch."""
+    refusals = Refusals()
+    failures = [
+        Failure(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), "out", partition, b"k%d" % number, b"v", 1)
+        for partition in range(4)
+        for number in range(20)
+    ]
+    assert blamed(refusals, failures) == []
+    assert refusals.batch_bytes is not None
+    assert refusals.batch_bytes > 3

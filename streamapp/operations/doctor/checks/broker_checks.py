@@ -1,4 +1,4 @@
-"""SA1xx: brokers, and the copies that they keep."""
+"""SA1xx: brokers, and their copies of partitions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ def _in_sync(topic: Topic) -> int | None:
     "SA101",
     "a topic has one replica",
     "loses",
-    reason="One disk holds the only copy. A lost disk loses the records, and the application stops while the broker is away.",
-    remedy="Run kafka-reassign-partitions with three replicas for each partition. Set default.replication.factor=3 for new topics.",
+    reason="One disk holds the only copy. A lost disk loses the records, and the application stops while the "
+    "broker is away.",
+    remedy="Run kafka-reassign-partitions with three replicas for each partition. Set "
+    "default.replication.factor=3 for new topics.",
     page=_KAFKA + "#replication",
 )
 def one_replica(survey: Survey) -> Found:
@@ -33,7 +35,8 @@ def one_replica(survey: Survey) -> Found:
     "SA102",
     "one replica is enough to confirm a record",
     "loses",
-    reason="With min.insync.replicas=1, a record counts as written when only the leader has it. Such a record is lost with the leader.",
+    reason="With min.insync.replicas=1, a record counts as written when only the leader has it. Such a "
+    "record is lost with the leader.",
     remedy=f"{_ALTER}min.insync.replicas=2",
     page=_KAFKA + "#topicconfigs_min.insync.replicas",
 )
@@ -62,7 +65,8 @@ def all_in_sync(survey: Survey) -> Found:
     "SA104",
     "a replica that lags may become leader",
     "loses",
-    reason="With unclean.leader.election.enable, a broker may become leader without all records. The missing records are lost.",
+    reason="With unclean.leader.election.enable, a broker may become leader without all records. The missing "
+    "records are lost.",
     remedy=f"{_ALTER}unclean.leader.election.enable=false",
     page=_KAFKA + "#topicconfigs_unclean.leader.election.enable",
 )
@@ -76,8 +80,9 @@ def unclean_election(survey: Survey) -> Found:
     "SA105",
     "replicas are out of sync",
     "loses",
-    reason="Fewer copies than planned are up to date. The next broker that fails may hold the last copy.",
-    remedy="Look at the named brokers: do they run, is their disk full, are they too slow?",
+    reason="Some replicas lack the last records. If the next broker that fails has the only complete copy, "
+    "records are lost.",
+    remedy="Check that the named brokers run, have free disk space, and are fast enough.",
     page=_KAFKA + "#monitoring",
 )
 def under_replicated(survey: Survey) -> Found:
@@ -96,7 +101,8 @@ def under_replicated(survey: Survey) -> Found:
     "a partition has no leader",
     "stalls",
     reason="Nobody can read or write the partition. Its task stands still, and producers time out.",
-    remedy="Start the brokers of its replicas. Use kafka-leader-election --election-type unclean only if they are lost for good.",
+    remedy="Start the brokers of its replicas. If these brokers are lost for good, use kafka-leader-election "
+    "--election-type unclean.",
     page=_KAFKA + "#basic_ops_leader_balancing",
 )
 def without_leader(survey: Survey) -> Found:
@@ -126,7 +132,8 @@ def auto_create(survey: Survey) -> Found:
     "SA108",
     "all replicas of a partition are in one rack",
     "loses",
-    reason="The cluster has several racks (availability zones). If this rack fails, all copies are lost.",
+    reason="The cluster has several racks (availability zones). If the rack of these replicas fails, all "
+    "copies are lost.",
     remedy="Run kafka-reassign-partitions. The tool spreads replicas over racks if brokers have broker.rack.",
     page=_KAFKA + "#basic_ops_racks",
 )
@@ -148,8 +155,9 @@ def one_rack(survey: Survey) -> Found:
     "SA109",
     "the application names a rack that no broker is in",
     "starves",
-    reason="client_rack lets a worker read from brokers nearby (KIP-392). If no broker has this name, all reads go to the leaders.",
-    remedy="Set client_rack to the broker.rack of a broker in the same zone, or remove the setting.",
+    reason="client_rack lets a worker read from brokers in its rack (KIP-392). If no broker is in this rack, "
+    "all reads go to the leaders.",
+    remedy="Set client_rack to the broker.rack of the brokers in the same zone, or remove the setting.",
     page="worker.md#standbys-and-tasks-that-move",
 )
 def unknown_rack(survey: Survey) -> Found:
@@ -161,11 +169,12 @@ def unknown_rack(survey: Survey) -> Found:
 
 @check(
     "SA110",
-    "the cluster keeps transactions as old versions did",
+    "the cluster uses the old protocol of transactions",
     "doubles",
-    reason="Below transaction.version 2 a late record of a producer that was fenced may join the next transaction, or hang for "
-    "ever (KIP-890).",
-    remedy="When all brokers have version 4.0 or newer: kafka-features --bootstrap-server ... upgrade --feature transaction.version=2",
+    reason="Below transaction.version 2, a late record of a fenced producer may become part of the next "
+    "transaction, or start a transaction that never ends (KIP-890).",
+    remedy="When all brokers have version 4.0 or newer, run kafka-features --bootstrap-server ... upgrade "
+    "--feature transaction.version=2",
     page="https://cwiki.apache.org/confluence/display/KAFKA/KIP-890:+Transactions+Server-Side+Defense",
 )
 def old_transactions(survey: Survey) -> Found:

@@ -1,4 +1,4 @@
-"""SA5xx: settings of the application, and of producers and consumers beside it (``--producer``, ``--consumer``)."""
+"""SA5xx: settings of the application, and of other producers and consumers (``--producer``, ``--consumer``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def _clients(survey: Survey, role: str) -> Iterator[ClientFile]:
     "SA501",
     "a producer does not wait for the replicas",
     "loses",
-    reason="With acks=0 or 1, a record counts as written before it is copied. If the leader fails, the record is silently lost.",
+    reason="With acks=0 or 1, a record counts as written before other brokers have a copy. If the leader "
+    "fails, the record is lost without an error.",
     remedy="Set acks=all.",
     page="https://kafka.apache.org/documentation/#producerconfigs_acks",
 )
@@ -33,7 +34,8 @@ def acks(survey: Survey) -> Found:
     "SA502",
     "a producer's retries may double and reorder records",
     "doubles",
-    reason="Without idempotence, a record is written twice if the answer to the first attempt is lost.",
+    reason="Without idempotence, a record is written twice if the answer to the first attempt is lost. A "
+    "retry may also overtake later records.",
     remedy="Set enable.idempotence=true, with acks=all.",
     page="https://kafka.apache.org/documentation/#producerconfigs_enable.idempotence",
 )
@@ -47,7 +49,7 @@ def idempotence(survey: Survey) -> Found:
     "SA503",
     "a producer gives up at the first error",
     "loses",
-    reason="With retries=0, each change of a leader is an error for every record in flight.",
+    reason="With retries=0, each change of a leader makes all sends in flight fail.",
     remedy="Leave retries at its default. Limit the time with delivery.timeout.ms.",
     page="https://kafka.apache.org/documentation/#producerconfigs_retries",
 )
@@ -61,7 +63,8 @@ def retries(survey: Survey) -> Found:
     "SA504",
     "a consumer reads uncommitted records",
     "doubles",
-    reason="With read_uncommitted, a consumer reads the records of a rolled-back transaction, and then their repetition.",
+    reason="With read_uncommitted, a consumer reads the records of an aborted transaction, and then the "
+    "records of its repetition.",
     remedy="Set isolation.level=read_committed.",
     page="https://kafka.apache.org/documentation/#consumerconfigs_isolation.level",
 )
@@ -73,10 +76,11 @@ def isolation(survey: Survey) -> Found:
 
 @check(
     "SA505",
-    "a consumer commits by the clock",
+    "a consumer commits automatically",
     "loses",
-    reason="enable.auto.commit commits records that are still in work. A crash loses these records.",
-    remedy="Set enable.auto.commit=false, and commit after the work.",
+    reason="enable.auto.commit commits offsets at intervals, also of records that the consumer still "
+    "processes. A crash loses these records.",
+    remedy="Set enable.auto.commit=false, and commit after the processing.",
     page="https://kafka.apache.org/documentation/#consumerconfigs_enable.auto.commit",
 )
 def auto_commit(survey: Survey) -> Found:
@@ -87,9 +91,9 @@ def auto_commit(survey: Survey) -> Found:
 
 @check(
     "SA506",
-    "without an offset reading begins at the end",
+    "a group without an offset begins at the end",
     "loses",
-    reason="A group without an offset (a new group, or a deleted offset) skips all records before its start.",
+    reason="A new group, or a group whose offsets were deleted, skips all existing records.",
     remedy="Set auto.offset.reset=earliest if every record counts.",
     page="https://kafka.apache.org/documentation/#consumerconfigs_auto.offset.reset",
 )
@@ -103,10 +107,11 @@ def begins_at_end(survey: Survey) -> Found:
 
 @check(
     "SA507",
-    "records that cannot be handled are dropped without a trace",
+    "failed records are dropped without a trace",
     "loses",
-    reason='An exception handler answers "continue", and no dead-letter topic keeps the record.',
-    remedy="Set dead_letter_queue_topic in the StreamsConfig, and an alert for the size of the topic.",
+    reason='An exception handler answers "continue", and the application has no dead-letter topic that keeps '
+    "the record.",
+    remedy="Set dead_letter_queue_topic in the StreamsConfig. Add an alert for the size of the topic.",
     page="operators/errors.md",
 )
 def dropped_without_trace(survey: Survey) -> Found:
@@ -119,10 +124,12 @@ def dropped_without_trace(survey: Survey) -> Found:
 
 @check(
     "SA508",
-    "brokers keep only one copy of internal topics, by the application's wish",
+    "the application asks for one copy of its internal topics",
     "loses",
-    reason="replication_factor=1 in the StreamsConfig replaces the brokers' default for changelogs and repartition topics.",
-    remedy="Set replication_factor=3, or -1 for the brokers' default. Run kafka-reassign-partitions for existing topics.",
+    reason="With replication_factor=1 in the StreamsConfig, changelogs and repartition topics have one "
+    "replica, not the brokers' default number.",
+    remedy="Set replication_factor=3, or -1 for the brokers' default. Run kafka-reassign-partitions for "
+    "existing topics.",
     page="worker.md",
 )
 def one_copy_wanted(survey: Survey) -> Found:

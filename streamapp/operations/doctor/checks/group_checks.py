@@ -15,9 +15,8 @@ from streamapp.operations.doctor.survey import Survey
     page="worker.md",
 )
 def deleted_unread(survey: Survey) -> Found:
-    inputs = {
-        topic.name for topic in survey.of_role("input")
-    }  # of repartition topics the application itself deletes
+    # Only inputs: the application itself deletes processed records of repartition topics.
+    inputs = {topic.name for topic in survey.of_role("input")}
     for each in survey.positions:
         if each.partition.topic in inputs and each.committed is not None and each.committed < each.start:
             yield str(each.partition), f"committed {each.committed:,}, the log begins at {each.start:,}"
@@ -27,9 +26,10 @@ def deleted_unread(survey: Survey) -> Found:
     "SA402",
     "the group is beyond the end of the log",
     "loses",
-    reason="The topic was deleted and created again, or its brokers have lost records. New records below the committed offset are "
-    "not read. A worker of streamapp refuses to start.",
-    remedy="Run `streamapp offsets reset --to-earliest` for this topic, or `streamapp reset` to compute all tables again.",
+    reason="The topic was deleted and created again, or its brokers have lost records. The group does not "
+    "read new records below the committed offset. A worker of streamapp refuses to start.",
+    remedy="Run `streamapp offsets reset --to-earliest` for this topic, or `streamapp reset` to compute all "
+    "tables again.",
     page="operations.md#offsets",
 )
 def beyond_end(survey: Survey) -> Found:
@@ -48,7 +48,7 @@ def beyond_end(survey: Survey) -> Found:
 )
 def unassigned(survey: Survey) -> Found:
     group = survey.group
-    # The members of an application say which tasks they have in a way of their own; /status tells of it (SA6xx).
+    # Members of a streams application name their tasks in their own format. The checks SA6xx ask the workers.
     if group.state != "stable" or group.assignor in ("faust", "stream"):
         return
     held = {tp for member in group.members for tp in member.partitions}
@@ -63,7 +63,8 @@ def unassigned(survey: Survey) -> Found:
     "SA404",
     "brokers refuse the session time-out",
     "stalls",
-    reason="No member can join with a session_timeout_ms outside group.min.session.timeout.ms and group.max.session.timeout.ms.",
+    reason="No member can join with a session_timeout_ms outside group.min.session.timeout.ms and "
+    "group.max.session.timeout.ms.",
     remedy="Choose a session_timeout_ms between the brokers' limits, or widen the limits.",
     page="worker.md",
 )

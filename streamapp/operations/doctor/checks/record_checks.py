@@ -1,4 +1,4 @@
-"""SA3xx: the records themselves, by their last ones in each partition of the inputs."""
+"""SA3xx: the last records in each partition of the inputs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from streamapp.operations.doctor.registry import Found, check
 from streamapp.operations.doctor.survey import Survey
 
 _ENOUGH = 200
-"""Records from which on shares mean something."""
+"""The fewest records for which shares are judged."""
 _SKEW = 4
-"""How many times the median a partition may have."""
+"""The most records of a partition, as a multiple of the median."""
 _HOT = 0.3
+"""The largest share of one key."""
 _AHEAD_MS = 60_000
 
 
@@ -20,8 +21,10 @@ _AHEAD_MS = 60_000
     "SA301",
     "one partition has far more records than the others",
     "starves",
-    reason="One task reads a partition, and one worker runs a task. So the largest partition sets the pace, and more workers do not help.",
-    remedy="Use a key with more values, or the default partitioner of the producer (murmur2). SA302 is about single hot keys.",
+    reason="One task reads a partition, and one worker runs a task. The largest partition sets the pace, and "
+    "more workers do not help.",
+    remedy="Use a key with more values, or the producer's default partitioner (murmur2). SA302 finds single "
+    "hot keys.",
     page="performance.md",
 )
 def skew(survey: Survey) -> Found:
@@ -44,8 +47,10 @@ def skew(survey: Survey) -> Found:
     "SA302",
     "one key has a large share of the records",
     "starves",
-    reason="One task processes all records of a key, in order. A hot key fills the task, and the other keys of its partition wait.",
-    remedy="Aggregate in two steps, first by key and a random number. Or take the key's records out with split().",
+    reason="One task processes all records of a key, in order. A hot key keeps the task busy, and the other "
+    "keys of its partition wait.",
+    remedy="Aggregate in two steps, first by the key and a random number. Or process the key's records "
+    "apart, with split().",
     page="performance.md",
 )
 def hot_key(survey: Survey) -> Found:
@@ -69,9 +74,10 @@ def hot_key(survey: Survey) -> Found:
     "SA303",
     "timestamps lie in the future",
     "loses",
-    reason="Stream time follows the largest timestamp. A producer whose clock is ahead closes the windows of all others, and "
-    "their records are dropped as late.",
-    remedy="Set the clock of the producer (NTP). Or set message.timestamp.after.max.ms on the topic, so brokers refuse such records.",
+    reason="Stream time is the largest timestamp. A producer whose clock is ahead closes the windows of all "
+    "other producers, and their records are dropped as late.",
+    remedy="Set the clock of the producer (NTP). Or set message.timestamp.after.max.ms of the topic, so that "
+    "brokers refuse such records.",
     page="operators/windows.md",
 )
 def clock_ahead(survey: Survey) -> Found:

@@ -1,4 +1,4 @@
-"""SA2xx: retention and clean-up of topics."""
+"""SA2xx: retention and clean-up policies of topics."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def _hours(ms: int) -> str:
 
 
 def _retention(topic: Topic) -> int | None:
-    """Milliseconds that a record is kept; None: for ever, or not known."""
+    """The time in milliseconds for which a record is kept; None for ever, or if the setting is not known."""
     ms = topic.number("retention.ms")
     return None if ms is None or ms < 0 or "delete" not in topic.policies else ms
 
 
 def _by_time(spec: StoreSpec) -> bool:
-    """True for rows that the store itself forgets: their changelog may delete old records."""
+    """True for a store that deletes its old rows itself; its changelog may delete them, too."""
     return "delete" in spec.kind.topic_config["cleanup.policy"]
 
 
 def _changelogs(survey: Survey) -> Iterator[tuple[Topic, StoreSpec]]:
-    """The changelogs that are no input at the same time (SA207 looks at those), with their stores."""
+    """The changelogs with their stores, without changelogs that are source topics (SA207)."""
     for sub in survey.plan.subtopologies if survey.plan is not None else ():
         for spec in sub.stores:
             topic = sub.changelog_topics.get(spec.name)
@@ -41,8 +41,9 @@ def _changelogs(survey: Survey) -> Iterator[tuple[Topic, StoreSpec]]:
     "SA201",
     "records are deleted before an outage is over",
     "loses",
-    reason="Brokers delete records older than retention.ms, also while the application is down. Deleted records are never processed.",
-    remedy=f"{_ALTER}retention.ms=604800000. Or name the outage that you plan for with --outage.",
+    reason="Brokers delete records older than retention.ms, also while the application is down. Deleted "
+    "records are never processed.",
+    remedy=f"{_ALTER}retention.ms=604800000. Or give the longest outage that you plan for with --outage.",
     page="https://kafka.apache.org/documentation/#topicconfigs_retention.ms",
 )
 def short_retention(survey: Survey) -> Found:
@@ -59,8 +60,9 @@ def short_retention(survey: Survey) -> Found:
     "SA202",
     "records are deleted by size",
     "loses",
-    reason="retention.bytes is a limit for each partition. A burst, or a hot key, may delete unread records at any time.",
-    remedy=f"{_ALTER}retention.bytes=-1. Set a quota or an alert for the disk.",
+    reason="retention.bytes limits the size of each partition. In a burst, or with a hot key, brokers may "
+    "delete unread records at any time.",
+    remedy=f"{_ALTER}retention.bytes=-1. Set a quota, or an alert for the free space of the disk.",
     page="https://kafka.apache.org/documentation/#topicconfigs_retention.bytes",
 )
 def retention_by_size(survey: Survey) -> Found:
@@ -74,8 +76,8 @@ def retention_by_size(survey: Survey) -> Found:
     "SA203",
     "the changelog of a table is not only compacted",
     "loses",
-    reason='A changelog with cleanup.policy "delete" loses rows without a change for retention.ms. A worker that restores '
-    "the table lacks these rows.",
+    reason='With cleanup.policy "delete", a changelog loses rows that have not changed for retention.ms. A '
+    "worker that restores the table lacks these rows.",
     remedy=f"{_ALTER}cleanup.policy=compact. Only `streamapp reset` brings lost rows back.",
     page="operators/tables.md",
 )
@@ -90,10 +92,10 @@ def deleted_rows(survey: Survey) -> Found:
 
 @check(
     "SA204",
-    "the changelog of windows forgets sooner than the table",
+    "the changelog of windows has a shorter retention than the table",
     "loses",
-    reason="A worker that restores the table lacks the deleted windows, and begins them again at zero.",
-    remedy=f"{_ALTER}retention.ms=(the store's retention and a day)",
+    reason="A worker that restores the table lacks the deleted windows, and begins these windows again at zero.",
+    remedy=f"{_ALTER}retention.ms=(the store's retention and one day)",
     page="operators/windows.md",
 )
 def deleted_windows(survey: Survey) -> Found:
@@ -110,7 +112,7 @@ def deleted_windows(survey: Survey) -> Found:
     "SA205",
     "a changelog is never compacted",
     "stalls",
-    reason="The log keeps every change. Restoring takes longer each day, and the disk fills.",
+    reason="The log keeps every change. A restore takes longer each day, and the disk fills.",
     remedy=f"{_ALTER}cleanup.policy=compact",
     page="operators/tables.md",
 )
@@ -125,8 +127,8 @@ def uncompacted(survey: Survey) -> Found:
     "SA206",
     "a repartition topic deletes by time",
     "loses",
-    reason="The application itself deletes processed records. Retention counts from the record's own timestamp, so replayed "
-    "history is deleted before it is read.",
+    reason="The application itself deletes processed records. Brokers compare retention with the record's "
+    "own timestamp, so old records in a replay are deleted before the application reads them.",
     remedy=f"{_ALTER}retention.ms=-1",
     page="worker.md",
 )
@@ -144,10 +146,10 @@ def repartition_retention(survey: Survey) -> Found:
 
 @check(
     "SA207",
-    "a topic that a table is filled from deletes rows",
+    "a topic that restores a table deletes rows",
     "loses",
-    reason="The table is restored from this topic (a global table, or a table whose input is its changelog). Rows without a "
-    "change for retention.ms are lost.",
+    reason="The topic restores a global table, or a table whose input is its changelog. The table loses rows "
+    "that have not changed for retention.ms.",
     remedy=f"{_ALTER}cleanup.policy=compact",
     page="operators/tables.md",
 )
@@ -168,11 +170,13 @@ def table_input(survey: Survey) -> Found:
 
 @check(
     "SA208",
-    "offsets of a group that rests are forgotten too soon",
+    "offsets of a stopped group are deleted too soon",
     "doubles",
-    reason="Brokers delete the offsets of a group that has no members for offsets.retention.minutes. The application then begins at "
-    "auto.offset.reset: earliest processes all records again, latest skips all existing records.",
-    remedy="On all brokers, set offsets.retention.minutes longer than any outage (Kafka's default is 7 days).",
+    reason="Brokers delete the offsets of a group without members after offsets.retention.minutes. The "
+    "application then begins at auto.offset.reset: earliest processes all records again, latest skips all "
+    "existing records.",
+    remedy="On all brokers, set offsets.retention.minutes to more than the longest outage (Kafka's default "
+    "is 7 days).",
     page="https://kafka.apache.org/documentation/#brokerconfigs_offsets.retention.minutes",
 )
 def offsets_retention(survey: Survey) -> Found:

@@ -1,4 +1,4 @@
-"""SA7xx: transactions that readers of committed records wait for."""
+"""SA7xx: open transactions, for which readers of committed records wait."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from streamapp.operations.doctor.survey import Survey
 from streamapp.records import TopicPartition
 
 _LONG_MS = 60_000
-"""For a group whose settings are not known; an application has its own `transaction_timeout_ms`."""
+"""The longest transaction of a group without known settings; an application has `transaction_timeout_ms`."""
 _SETTLE_SECONDS = 3.0
-"""Brokers write the marker of a commit a moment after the commit."""
+"""The time for brokers to write the markers of transactions that have just ended."""
 
 
 @check(
     "SA701",
-    "a transaction is open for long",
+    "a transaction is open for a long time",
     "stalls",
-    reason="Readers of committed records wait at its first record until the transaction ends. Its producer hangs, is dead, or has a long "
-    "transaction.timeout.ms.",
-    remedy="Start its producer again, which ends the transaction. Or wait for the time-out that "
+    reason="Readers of committed records wait at the first record of a transaction until the transaction "
+    "ends. The producer hangs, is dead, or has a long transaction.timeout.ms.",
+    remedy="Start the producer again: its start ends the transaction. Or wait for the time-out that "
     "kafka-transactions --bootstrap-server ... describe --transactional-id ID shows.",
     page="https://kafka.apache.org/documentation/#producerconfigs_transaction.timeout.ms",
 )
@@ -45,8 +45,10 @@ def long_transaction(survey: Survey) -> Found:
     "SA702",
     "a transaction hangs for ever",
     "stalls",
-    reason="Records of a transaction are in the log, but no coordinator knows the transaction. So nothing ends it (KIP-664, KIP-890).",
-    remedy="Run kafka-transactions --bootstrap-server ... abort --topic TOPIC --partition N --start-offset OFFSET with these values.",
+    reason="Records of a transaction are in the log, but no coordinator knows the transaction. The "
+    "transaction never ends (KIP-664, KIP-890).",
+    remedy="Run kafka-transactions --bootstrap-server ... abort --topic TOPIC --partition N --start-offset "
+    "OFFSET, with the values of the finding.",
     page="https://cwiki.apache.org/confluence/spaces/KAFKA/pages/158873417/KIP-664+Provide+tooling+to+detect+and+abort+hanging+transactions",
 )
 def hanging_transaction(survey: Survey) -> Found:
@@ -58,7 +60,7 @@ def hanging_transaction(survey: Survey) -> Found:
         return
     time.sleep(_SETTLE_SECONDS)
     before = {tp: survey.stable_ends[tp] for tp in held}
-    del survey.stable_ends, survey.transactions  # looked at anew
+    del survey.stable_ends, survey.transactions  # the next use asks the brokers again
     still = {
         tp: offset
         for tp, offset in _held(survey, dict(survey.stable_ends)).items()
@@ -70,6 +72,6 @@ def hanging_transaction(survey: Survey) -> Found:
 
 
 def _held(survey: Survey, stable: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Partitions with records that readers of committed records do not get yet, and where these readers stand."""
+    """Partitions with records that readers of committed records do not get yet, with the offsets where they wait."""
     ends = survey.ends(stable)
     return {tp: offset for tp, offset in stable.items() if offset < ends[tp]}

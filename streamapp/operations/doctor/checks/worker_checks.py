@@ -1,4 +1,4 @@
-"""SA6xx: running workers (``--worker URL``), and the machine that this runs on."""
+"""SA6xx: running workers (``--worker URL``), and the doctor's machine."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from streamapp.operations.doctor.survey import Survey
 from streamapp.state.files import files_needed
 
 _SHARE = 0.5
-"""Of a time-out that the work of one record may take."""
+"""The largest share of ``max_poll_interval_ms`` that one record may take."""
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 _PROCESS_BYTES = 128 * 2**20
-"""A worker without state: Python, Faust, librdkafka and the web server."""
+"""The memory of a worker without state: Python, Faust, librdkafka and the web server."""
 
 
 def _statuses(survey: Survey) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -27,7 +27,7 @@ def _statuses(survey: Survey) -> Iterator[tuple[str, Mapping[str, Any]]]:
     "SA601",
     "a worker does not answer",
     "stalls",
-    reason="The worker hangs, has ended, or its web server cannot be reached from this machine.",
+    reason="The worker hangs or has ended, or this machine cannot reach its web server.",
     remedy="Read the worker's log. Check the address and the port.",
     page="views.md",
 )
@@ -42,7 +42,7 @@ def silent(survey: Survey) -> Found:
     "a worker reports a problem",
     "stalls",
     reason="The worker's own findings name the problem (docs/views.md, findings).",
-    remedy="Follow the finding.",
+    remedy="Do what the hint of the finding says.",
     page="views.md",
 )
 def not_well(survey: Survey) -> Found:
@@ -54,10 +54,12 @@ def not_well(survey: Survey) -> Found:
 
 @check(
     "SA603",
-    "the work of one record comes near the time-out",
+    "the processing time of one record comes near the time-out",
     "stalls",
-    reason="A record that takes longer than max_poll_interval_ms ends the worker. The next worker takes the same record and ends, too.",
-    remedy="Set a longer max_poll_interval_ms. Or use a faster step, or an asynchronous step (map_async) with a time-out.",
+    reason="A record that takes longer than max_poll_interval_ms ends the worker. The next worker gets the "
+    "same record, and ends, too.",
+    remedy="Set a longer max_poll_interval_ms. Or make the step faster, or use an asynchronous step "
+    "(map_async) with a time-out.",
     page="worker.md#asynchronous-steps",
 )
 def slow_records(survey: Survey) -> Found:
@@ -72,7 +74,7 @@ def slow_records(survey: Survey) -> Found:
 
 @check(
     "SA604",
-    "workers without a task",
+    "a worker has no task",
     "starves",
     reason="There are more workers than tasks. Workers without a task do not make the application faster.",
     remedy="Run fewer workers, or add partitions to the inputs (with `streamapp reset`).",
@@ -86,9 +88,10 @@ def idle_workers(survey: Survey) -> Found:
 
 @check(
     "SA605",
-    "too few files may be open",
+    "the limit of open files is too low",
     "stalls",
-    reason="Each task with state on disk needs about 32 open files. A worker on this machine that gets all tasks would end.",
+    reason="Each task with state on disk needs about 32 open files. A worker on this machine would end if it "
+    "got all tasks.",
     remedy="Set `ulimit -n 4096`, LimitNOFILE=4096 of a systemd unit, or --ulimit nofile=4096 of a container.",
     page="worker.md",
 )
@@ -103,7 +106,8 @@ def too_few_open_files(survey: Survey) -> Found:
     "SA606",
     "state may take more memory than there is",
     "stalls",
-    reason="state_memory_bytes is more than the free memory of this machine or container. The kernel may end the worker.",
+    reason="state_memory_bytes, the record cache and the process itself need more than the memory of this "
+    "machine or container. The kernel may end the worker.",
     remedy="Set a smaller state_memory_bytes, or add memory.",
     page="worker.md",
 )

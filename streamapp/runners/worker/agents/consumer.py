@@ -1,7 +1,8 @@
-"""Faust's consumer as agents need it: the consumer reads committed records, and commits finished records.
+"""The consumer of agents: Faust's consumer, which here reads committed records and commits finished records.
 
-Faust's own bookkeeping looks for offsets without gaps, which no log has to have, and passes over records that are still in work. Here the
-records that were handed out are counted (`Progress`), and commits are those of the member that was given the partitions.
+Faust's own bookkeeping expects offsets without gaps, but logs have gaps. Faust also commits past records that are still
+in work. This consumer counts the records that it hands out (`Progress`). Its commits are refused once the group has
+given the partitions to another member.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ __all__ = ["AgentConsumer", "AgentConsumerThread", "AgentTransport"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 _FINISH_SECONDS = 10.0
-"""Records in work get this time to end before partitions go to somebody else."""
+"""The longest time that a rebalance waits for records in work, and for which a commit repeats transactions."""
 _CATCH_UP_SECONDS = 0.02
-"""The time between two looks if transactions keep up with the agents."""
+"""The pause between two checks if transactions have caught up with the agents."""
 
 
 class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
@@ -45,25 +46,29 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         return consumer
 
     def verify_event_path(self, now: float, tp: TP) -> None:
-        """Faust's look for partitions that do not move would end the worker where one has no position yet, as after a rebalance."""
+        """Makes Faust's check for partitions that do not move, without its error for partitions without a position.
+
+        Partitions have no position right after a rebalance. Faust's error would end the worker.
+        """
         with suppress(AssertionError):
             super().verify_event_path(now, tp)
 
 
 class _NoOffsets(dict[TP, Any]):
-    """Faust notes here the last offset that it has read, and drops records that come again.
+    """Keeps no offset, in place of Faust's dict of the last offsets that were read.
 
-    Records of a partition that was set back must not be dropped, so this class keeps no offset.
+    Faust drops a record that comes again. A partition that was set back delivers its records again, and the agents need
+    these records.
     """
 
     def __getitem__(self, tp: TP) -> None:
         return None
 
     def __setitem__(self, tp: TP, offset: Any) -> None:
-        """Nothing is noted."""
+        """Does nothing."""
 
     def update(self, *_: Any, **__: Any) -> None:
-        """Nothing is noted."""
+        """Does nothing."""
 
 
 class AgentConsumer(driver.Consumer):  # type: ignore[misc]
@@ -74,28 +79,28 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self._member: Member | None = None
         self._progress: defaultdict[TP, Progress] = defaultdict(Progress)
         self._placed: set[TP] = set()
-        """Partitions that stand where the group has committed."""
+        """Partitions that were set to the group's position since the last rebalance."""
         self._too_early: dict[TP, int] = {}
-        """The first record that was fetched before its partition was placed."""
+        """The offset of the first record that was fetched before its partition was set to the group's position."""
         self._limits: dict[TP, int] | None = None
-        """Positions that agents do not pass any more, after a failure or when the worker stops."""
+        """The last positions that may be committed, after a failure or when the worker stops. None: no limits."""
         self._read_offset = _NoOffsets()
         self._fetching = asyncio.Lock()
         self._turn = 0
-        """The number of placements of the partitions."""
+        """The number of times that all partitions were set to the group's positions."""
         self._batch = 0
-        """The number of placements before the last fetch."""
+        """The value of ``_turn`` when the last fetch began."""
         self._dropped: Counter[tuple[TP, int]] = Counter()
-        """The number of agents that did not get a record, because handing out had ended. The record waits for none."""
+        """Record -> the number of agents that never get it, since handing out has ended; `finish` ignores them."""
         self._given_up = False
-        """A commit has failed for good."""
+        """True after a commit that has failed for good."""
         self._behind = False
-        """The last transaction had no room for all finished records, or was rolled back."""
+        """True if the last transaction had no room for all finished records, or was rolled back."""
         self._committing = asyncio.Lock()
         self._transactions = AgentTransactions(self.app.config) if self.app.config.exactly_once else None
         self._opened = False
         self.fetches: int = 0
-        """The number of fetches that have begun. All fetches but the last one are passed on."""
+        """The number of fetches that have begun. The records of all fetches but the last one are handed on."""
 
     def _new_consumer_thread(self) -> AgentConsumerThread:
         return AgentConsumerThread(self, loop=self.loop, beacon=self.beacon)
@@ -108,17 +113,17 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             while self._behind and tp in self._placed and not self.should_stop:
                 await asyncio.sleep(_CATCH_UP_SECONDS)
             if tp not in self._placed or self._batch != self._turn:
-                return  # fetched before the partition was set to where it has to go on, and fetched again
+                return  # fetched before the partition was set to the group's position; the record comes again
             if not self._progress[tp].hand_out(message.offset):
                 return
         await self._pass_on(message)
 
     def has(self, message: Any) -> bool:
-        """True if a record still belongs to this worker, not to another worker or to a later turn of this worker."""
+        """True if a record was fetched in the generation in which this worker has its partitions."""
         return self._member is not None and message.generation_id == self._member.generation
 
     async def _add_gap(self, tp: TP, offset_from: int, offset_to: int) -> None:
-        """Gaps need not be known."""
+        """Does nothing: `Progress` needs no gaps."""
 
     async def _getmany(self, active_partitions: Any, timeout: float) -> Any:
         async with self._fetching:
@@ -131,34 +136,34 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
 
     @property
     def stuck(self) -> str | None:
-        """The reason why agents cannot commit; None: agents can commit."""
+        """The reason why agents cannot commit. None: agents can commit."""
         return None if self._transactions is None else self._transactions.progress.stuck
 
     async def wait_until_settled(self) -> None:
-        """Returns when the transactions of those who had the partitions before are committed or rolled back."""
+        """Returns when no earlier owner of the partitions has an open transaction."""
         if self._transactions is not None:
             await self._transactions.settled(
                 [TopicPartition(*tp) for tp in self.assignment() if self._is_plain(tp)]
             )
 
     def _is_plain(self, tp: TP) -> bool:
-        """True if agents read the topic. All other topics belong to the topology, or are changelogs."""
+        """True if agents read the topic. Other topics belong to the topology, or are changelogs."""
         return bool(self.app.topics.acks_enabled_for(tp.topic))
 
     async def highwaters(self, *partitions: TP) -> Mapping[TP, int]:
-        """The ends of logs, with the records of transactions that are still open."""
+        """The ends of logs. With exactly_once_v2, records of open transactions count."""
         if self._transactions is None:
             return await super().highwaters(*partitions)  # type: ignore[no-any-return]
         return await self._transactions.ends([TopicPartition(*tp) for tp in partitions])
 
     def topic_partitions(self, topic: str) -> int | None:
-        """The number of partitions; None while aiokafka's metadata does not have the topic, for which aiokafka says 0."""
+        """The number of partitions. None: aiokafka's metadata does not have the topic, and aiokafka itself gives 0."""
         return super().topic_partitions(topic) or None
 
     async def perform_seek(self) -> None:
-        """Sets the agents' partitions to the group's positions. Faust goes on fetching meanwhile; these records are dropped.
+        """Sets the agents' partitions to the group's positions. Records that Faust fetches meanwhile are dropped.
 
-        aiokafka is not asked for the positions: it takes several errors of a coordinator for a group without positions.
+        librdkafka reads the positions. aiokafka takes several errors of a coordinator for a group without positions.
         """
         member = self._member
         plain = [TopicPartition(*tp) for tp in self.assignment() if self._is_plain(tp)]
@@ -192,7 +197,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         """Commits finished records. Ends the worker when brokers refuse the commit, or a message of an agent."""
         if self.app.client_only or self._member is None or self._given_up:
             return False
-        # A begun commit goes on, even if nobody waits for the commit any more.
+        # A commit that has begun goes on, even if its caller is cancelled.
         return await asyncio.shield(asyncio.ensure_future(self._commit_done(topics)))
 
     @Service.task  # type: ignore[untyped-decorator]
@@ -212,7 +217,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
                     if not self._behind or self.loop.time() > deadline:
                         break
             except StaleMemberError as exc:
-                logger.warning("what agents have done since the last commit is done again elsewhere: %s", exc)
+                logger.warning("another worker repeats the agents' work since the last commit: %s", exc)
             except StreamsError as exc:
                 self._given_up = True
                 await self.fail(exc, None)
@@ -244,7 +249,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         messages = sends.of(positions)
         with_messages = {bound.record for bound in messages}
         before = {tp: self._committed_offset[tp] or 0 for tp in positions}
-        # An agent may send after the commit of its record, from a task of its own.
+        # An agent may send from an asyncio task of its own, after the commit of its record.
         due = {
             tp: max(position, before[tp])
             for tp, position in positions.items()
@@ -274,13 +279,15 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         return done
 
     async def _commit_alone(self, due: Mapping[TP, int], member: Member) -> bool:
-        if self._thread.should_stop:  # nobody would answer
+        if self._thread.should_stop:  # the thread would not answer
             return False
         positions = {TopicPartition(*tp): Position(position) for tp, position in due.items()}
         try:
             await self._thread.call_thread(self._membership.commit_now, member, positions)
         except KafkaError as exc:
-            logger.warning("the offsets of the agents could not be committed, which is tried again: %r", exc)
+            logger.warning(
+                "the offsets of the agents could not be committed; the next commit tries again: %r", exc
+            )
             return False
         return True
 
@@ -290,7 +297,10 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             self._opened = True
 
     async def fail(self, error: StreamsError, record: Any) -> None:
-        """Ends the worker. What is done by now is committed, and nothing of ``record`` or after it."""
+        """Commits the finished records, and ends the worker.
+
+        In the partition of ``record`` only earlier records are committed.
+        """
         self._stop_handing_out()
         if self._limits is None:
             self._limits = self._positions()
@@ -298,14 +308,14 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             self._limits[record.tp] = min(self._limits.get(record.tp, record.offset), record.offset)
         if not self.app.should_stop:
             logger.critical("this worker ends: %s", error)
-            with suppress(TimeoutError):  # a crash ends the group's thread, too: it commits now or not at all
+            with suppress(TimeoutError):  # the crash also ends the group's thread, which makes commits
                 await asyncio.wait_for(self.force_commit(), _FINISH_SECONDS)
             await self.app.crash(error)
 
-    # Partitions that come and go.
+    # Rebalances and the stop.
 
     async def finish(self, seconds: float = _FINISH_SECONDS) -> None:
-        """Hands out nothing more, waits for the records that are in work, and commits."""
+        """Stops handing out records, waits at most ``seconds`` for records in work, and commits."""
         self._stop_handing_out()
         deadline = self.loop.time() + seconds
         while self._in_work() and self._limits is None and self.loop.time() < deadline:
@@ -331,21 +341,26 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         await self.finish()
 
     async def stop_handing_out_for_good(self, seconds: float) -> None:
-        """The worker stops: a record that is interrupted from now on counts as not done, whatever Faust says."""
+        """Finishes before the worker stops. A record that is still in work then never counts as done.
+
+        Faust acknowledges also records whose agents it interrupts.
+        """
         with suppress(TimeoutError):
             await asyncio.wait_for(self.finish(seconds), seconds + _FINISH_SECONDS)
         if self._limits is None:
             self._limits = self._positions()
 
     async def on_stop(self) -> None:
-        """The last commit was that of `stop_handing_out_for_good`; Faust would wait for another here."""
+        """Closes the transactions. `stop_handing_out_for_good` has made the last commit.
+
+        Faust's own method would wait for another commit.
+        """
         if self._transactions is not None:
             await self._transactions.close()
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        if (
-            self.app.should_stop
-        ):  # Faust would close the member from this thread; its own is about to leave the group
+        # Faust would close the member from this thread, while the member's own thread leaves the group.
+        if self.app.should_stop:
             return
         await self.finish()
         await super().on_partitions_revoked(revoked)
@@ -353,9 +368,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self._too_early.clear()
         self._progress.clear()
         for message in list(self._unacked_messages):
-            message.acked = (
-                True  # that it is done some time does not count for the same record when it comes again
-            )
+            # The record comes again. A late end of its work here must not count for the second delivery.
+            message.acked = True
         self._unacked_messages.clear()
         self._dropped.clear()
         self._behind = False
@@ -381,9 +395,10 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         await self._in_the_app_s_loop(self.on_partitions_assigned(assigned, generation_id))
 
     async def _in_the_app_s_loop(self, call: Coroutine[Any, Any, None]) -> None:
-        """Runs what the group has to say where the application runs, and wakes the group's thread when it is done.
+        """Runs a callback of the group in the application's event loop, and wakes the group's thread at its end.
 
-        Faust's queue does not wake it: a thread that is about to stop has nothing else to wake up for, and stays asleep.
+        Faust's queue does not wake this thread. A thread that stops has no other reason to wake up, and would stay
+        asleep.
         """
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self.loop))
 

@@ -1,4 +1,4 @@
-"""Checks of agents when the worker starts. The worker refuses requests that nobody can grant."""
+"""Checks of agents when the worker starts: demands that the worker cannot meet are errors."""
 
 from __future__ import annotations
 
@@ -14,22 +14,26 @@ __all__ = ["check_agents"]
 
 
 def check_agents(app: Any, agents: Iterable[Any], is_source: Callable[[str], bool]) -> None:
-    """Raises `ConfigError` for what the application's own ``agents`` cannot have. ``is_source`` says of a topic whether the
-    topology reads it."""
+    """Raises `ConfigError` for demands of the application's ``agents`` that the worker cannot meet.
+
+    ``is_source`` returns True for a topic that the topology reads.
+    """
     for agent in agents:
         for topic in filter(is_source, getattr(agent.channel, "topics", ())):
             raise ConfigError(
-                f"the agent {agent.name} reads {topic}, which the topology reads, and an application reads a topic once. Let the "
-                "topology write what the agent needs to another topic, or give the agent an App of its own"
+                f"the agent {agent.name} reads {topic}, which the topology also reads. An application reads a topic "
+                "only once. Let the topology write the agent's records to another topic, or give the agent an App of "
+                "its own"
             )
     if not app.config.exactly_once:
         return
     for table in app.tables.values():
         if isinstance(table, Collection):
-            store = app.conf.store if table._store is None else table._store  # some URLs are false
+            store = app.conf.store if table._store is None else table._store  # URL("memory://") is false
             scheme = URL(store).scheme
             if scheme != "memory":
                 raise ConfigError(
-                    f"Faust writes the table {table.name} to {scheme} before its change is committed, so it cannot be exact with "
-                    'exactly_once_v2. Use store="memory://" (it is restored from its changelog), or a table of the topology'
+                    f"the table {table.name} cannot be exact with exactly_once_v2, because Faust writes a change to "
+                    f'{scheme} before the commit. Use store="memory://" (Faust restores the table from its changelog), '
+                    "or a table of the topology"
                 )

@@ -22,7 +22,7 @@ _NO_FAULT_OF_THE_RECORD = (BrokerError, ProcessorStateError, PartitionsMismatch)
 
 
 class WatchedAgent(faust.Agent):  # type: ignore[misc]
-    """An agent whose exceptions are not passed over."""
+    """An agent whose exceptions go to ``processing_exception_handler``."""
 
     async def _execute_actor(self, coro: Any, aref: Any) -> None:
         await super()._execute_actor(self._watched(coro), aref)
@@ -46,12 +46,16 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
 
 
 class WatchedTopic(faust.Topic):  # type: ignore[misc]
-    """A topic whose records are not passed over when they cannot be decoded, with the replicas of internal topics."""
+    """A topic whose undecodable records go to ``deserialization_exception_handler``.
+
+    A topic that Faust creates has as many replicas as the application's internal topics, unless it names another
+    number.
+    """
 
     replicas: int | None
 
     async def declare(self) -> None:
-        """Creates the topic unless the topic is there."""
+        """Creates the topic if the topic does not exist."""
         self.replicas = self.replicas or self.app.topic_replicas
         await super().declare()
 
@@ -77,7 +81,12 @@ class WatchedTopic(faust.Topic):  # type: ignore[misc]
 async def _decide(
     app: Any, handler: ExceptionHandler, exc: Exception, who: str, record: Any, what: str, setting: str
 ) -> None:
-    """Ends the worker, with everything uncommitted that is not done by now; or logs, and the record goes to the dead letters."""
+    """Asks ``handler`` about a failed record.
+
+    After "skip", "continue" or "dead_letter" the worker goes on, with a warning. "continue" sends the record to the
+    dead-letter topic, if such a topic is set; "dead_letter" requires the topic. Any other answer, or an exception of
+    the handler, ends the worker after a commit of the finished records.
+    """
     known = record is not None and app.topics.acks_enabled_for(record.topic)
     where = f"record of {record.topic}-{record.partition} at offset {record.offset}" if known else "it"
     failure = f"{who}: {where} {what}: {type(exc).__name__}: {exc}"

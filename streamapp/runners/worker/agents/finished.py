@@ -1,4 +1,4 @@
-"""The position up to which a partition is done, when its records are finished in any order."""
+"""The position up to which a partition is done, for records that finish in any order."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["Progress"]
 class Progress:
     """The records of one partition that were handed out, in the order of their offsets.
 
-    Only offsets that exist are counted, so nothing has to be known of those that lie between them: markers of transactions, records
-    that were rolled back or compacted away.
+    Only offsets of records count. Other offsets belong to markers of transactions, or to records that were rolled back
+    or compacted away.
 
     >>> progress = Progress()
     >>> [progress.hand_out(offset) for offset in (4, 5, 9, 5)]
@@ -25,7 +25,7 @@ class Progress:
         self._next: int | None = None
 
     def hand_out(self, offset: int) -> bool:
-        """False for a record that was handed out before: the consumer was set back in between."""
+        """Notes a record. False: the record was handed out before, and the consumer was set back in between."""
         if self._next is not None and offset < self._next:
             return False
         self._open.append(offset)
@@ -33,9 +33,9 @@ class Progress:
         return True
 
     def position(self, done: set[int]) -> int | None:
-        """The offset to go on from: of the first record that is not done, or behind the last one. None: nothing was handed out.
+        """The offset of the first record that is not done, or else the offset behind the last record.
 
-        Takes the offsets that it has counted out of ``done``.
+        None: no record was handed out. Removes the offsets below the position from ``done``.
         """
         waiting = self._open
         while waiting and waiting[0] in done:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
 
     class FlowControlEvent:
-        """mode's has no types."""
+        """The class of ``mode`` has no types."""
 
         def __init__(self, **kwargs: object) -> None: ...
         def is_active(self) -> bool: ...
@@ -19,13 +19,14 @@ __all__ = ["FlowControl"]
 
 
 class FlowControl(FlowControlEvent):
-    """Keeps the records that wait in queues whose flow is not suspended.
+    """Faust's flow control, with a `resume` that keeps the queues of a flow that is not suspended.
 
-    Faust's ``resume`` empties all queues. Faust's recovery calls ``resume`` a last time after the consumer has placed the
-    partitions. An agent would never finish a record that came in between, and no later record could be committed.
+    Faust's ``resume`` always empties all queues. Faust's recovery calls ``resume`` a last time after the consumer has
+    set the partitions to their positions. A record may arrive in between. No agent would ever finish this record, and
+    no later record could be committed.
     """
 
     def resume(self) -> None:
-        """Lets records in again after a suspension; does nothing while records come in."""
+        """Ends a suspension. Does nothing if the flow is not suspended."""
         if not self.is_active():
             super().resume()

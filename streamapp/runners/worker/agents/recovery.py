@@ -1,4 +1,4 @@
-"""Faust's recovery of its own tables, whose changelogs may end with something that is no record."""
+"""Faust's recovery of its tables, for changelogs whose last offset has no record."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _LOOK_SECONDS = 0.2
 class _ChangelogQueue(ThrowableQueue):  # type: ignore[misc]
     """Changelog records on their way to the tables, without records of an earlier assignment.
 
-    Faust takes the offset of the last record for the position of the table. A late record of an earlier assignment would hide
-    all records between the table and that record.
+    Faust takes the offset of the last record for the position of the table. A late record of an earlier assignment
+    would hide all records between the table and the late record.
     """
 
     def __init__(self, app: Any) -> None:
@@ -39,11 +39,13 @@ class _ChangelogQueue(ThrowableQueue):  # type: ignore[misc]
 
 
 class _Recovery(Recovery):  # type: ignore[misc]
-    """Ends by position: Faust waits for a record at the last offset, where a transaction has its marker and compaction leaves
-    nothing."""
+    """Ends when the consumer's position is at the end of each changelog.
+
+    Faust waits for a record at the last offset. A transaction has its marker there, and compaction may leave nothing.
+    """
 
     _reading: object | None = None
-    """Stands for the reading of the active changelogs that is under way, from the seek to the end."""
+    """The present reading of the active changelogs, from the seek to the end. None: no reading is under way."""
 
     @Service.task  # type: ignore[untyped-decorator]
     async def _look_for_the_end(self) -> None:
@@ -62,8 +64,8 @@ class _Recovery(Recovery):  # type: ignore[misc]
                     continue
                 if self.app.consumer.fetches == seen[1] or not self.tables.changelog_queue.empty():
                     continue
-                # The fetch that had the last records has been passed on, or there would be no other.
-                for tp, end in self.active_highwaters.items():  # a Counter's `update` would add them
+                # A later fetch has begun, so the records of the last fetch have been handed on.
+                for tp, end in self.active_highwaters.items():  # `Counter.update` would add the ends
                     self.active_offsets[tp] = end
                 self.flush_buffers()
             self.signal_recovery_end.set()
@@ -74,7 +76,7 @@ class _Recovery(Recovery):  # type: ignore[misc]
         except ServiceStopped:
             if self.should_stop:
                 raise
-            # Faust takes a step that was not done in time for its own end, and leaves agents without records for good.
+            # Faust takes a step that exceeds its time-out for its own end, and leaves agents without records for good.
             raise BrokerError(
                 f"tables of agents could not be restored: no answer within {timeout} s"
             ) from None
@@ -87,12 +89,14 @@ class _Recovery(Recovery):  # type: ignore[misc]
         self._reading = None
         # The end of an earlier recovery is not the end of this one.
         self.signal_recovery_end.clear()
-        # A change may be committed that no reader sees yet: the end is taken when the offsets are settled, with what is still open.
+        # Readers do not see a committed change at once. The ends are taken after earlier owners' transactions have
+        # ended, and include records of open transactions.
         await consumer.wait_until_settled()
         await super()._build_highwaters(consumer, *args)
 
     async def _seek_offsets(self, consumer: Any, tps: Iterable[Any], offsets: Any, title: str) -> None:
-        # A rebalance may come in the middle. Its partitions have no offset until recovery begins again, at once.
+        # A rebalance may come meanwhile. Its new partitions have no offset until recovery begins again, which is at
+        # once.
         known = {tp for tp in tps if offsets[tp] is not None}
         await super()._seek_offsets(consumer, known, offsets, title)
         self._reading = object() if title == "active" else None
@@ -128,7 +132,7 @@ class AgentTableManager(TableManager):  # type: ignore[misc]
         return self._changelog_queue
 
     def restore_anew(self, changelogs: Iterable[str]) -> None:
-        """Empties tables that are ahead of the commit. The next rebalance restores them from their beginning."""
+        """Empties tables that are ahead of the commit. The next rebalance restores these tables."""
         for topic in changelogs:
             table: Any = self._changelogs[topic]
             table.data._clear()

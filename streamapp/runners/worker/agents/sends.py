@@ -1,7 +1,7 @@
-"""Messages of agents and changes of Faust's tables, held with exactly_once_v2 until the commit of their record.
+"""Messages of agents and changes of Faust's tables, which wait with exactly_once_v2 for the commit of their record.
 
-Records of one partition may be in work at the same time, and a commit may come in between. Each message is therefore
-bound to its record. The message goes into the transaction that commits this record, whatever else is in work.
+Several records of a partition may be in work when a commit comes. Each message is therefore bound to its record, and
+goes into the transaction that commits this record.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["AgentProducer", "BoundMessage", "BoundSends", "refused_of"]
 
 
 _RECORD_BYTES = 70
-"""About the bytes that a record takes beside its key and value."""
+"""The approximate bytes of a record beside its key and value."""
 
 
 class BoundMessage(NamedTuple):
-    """A message, the record that it belongs to, and its place among all messages of the worker."""
+    """A message, the record that the message belongs to, and its number among all messages of the worker."""
 
     number: int
     record: TP
@@ -43,12 +43,15 @@ class BoundMessage(NamedTuple):
 
 
 def refused_of(record: TP, offset: int, topic: str) -> str:
-    """Begins the story of a message that brokers do not take."""
+    """The first words of the error for a message that brokers refuse."""
     return f"record of {record.topic}-{record.partition} at offset {offset} gave a result that {topic} does not take"
 
 
 class _SentAtCommit(FutureMessage):  # type: ignore[misc]
-    """Done when the record that it belongs to is committed, which waits for the agent: the agent must not wait for it."""
+    """The future of a bound message, which is done when the message's record is committed.
+
+    The commit waits for the agent, so the agent must not wait for the future.
+    """
 
     def __init__(self, message: Any, record: Message) -> None:
         super().__init__(message)
@@ -57,8 +60,9 @@ class _SentAtCommit(FutureMessage):  # type: ignore[misc]
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         if not self.done() and not self._record.acked and _current_record() is self._record:
             raise StreamsError(
-                "an agent cannot wait until what it sends has arrived: with exactly_once_v2 that is when its record is committed, "
-                "which waits for the agent. Leave the second await away, or send with force=True outside the transaction"
+                "an agent cannot wait for its own message: with exactly_once_v2 a message arrives when its record is "
+                "committed, and the commit waits for the agent. Leave out the second await; or send outside the "
+                "transaction, with force=True"
             )
         return super().__await__()  # type: ignore[no-any-return]
 
@@ -80,7 +84,7 @@ class BoundSends(Attachments):  # type: ignore[misc]
 
     @property
     def enabled(self) -> bool:
-        """True while an agent works on a record whose offset is committed."""
+        """True with exactly_once_v2, while an agent works on a record of a topic whose offsets are committed."""
         return self._record() is not None
 
     def _record(self) -> Message | None:
@@ -102,7 +106,7 @@ class BoundSends(Attachments):  # type: ignore[misc]
         return future
 
     def take_over(self, future: FutureMessage) -> bool:
-        """Binds a message that was to be sent soon, as changes of tables are, if an agent works on a record."""
+        """Binds a message that Faust would send soon, such as a table's change. False: no agent works on a record."""
         record = self._record()
         if record is not None:
             self._bind(record, future)
@@ -110,7 +114,9 @@ class BoundSends(Attachments):  # type: ignore[misc]
 
     def _bind(self, record: Message, future: FutureMessage) -> None:
         if not self.app.consumer.has(record):
-            raise asyncio.CancelledError("the record was given to somebody else: Faust starts the agent anew")
+            raise asyncio.CancelledError(
+                "the record belongs to another worker now; Faust starts the agent anew"
+            )
         message = future.message
         topic = message.channel.get_topic_name()
         table = TP(topic, message.partition) if topic in self.app.tables.changelog_topics else None
@@ -120,9 +126,9 @@ class BoundSends(Attachments):  # type: ignore[misc]
     # For the commit.
 
     def trim(self, positions: dict[TP, int]) -> None:
-        """Lowers positions until the changes of each table that they commit have no change before them that they do not commit.
+        """Lowers positions until no table has an uncommitted change before a committed change.
 
-        What was written later may have been computed from what was written earlier, by another agent or another record.
+        A later change may be computed from an earlier one, by another agent or from another record.
         """
         changes: MutableMapping[TP, list[BoundMessage]] = defaultdict(list)
         for bound in self._all():
@@ -141,8 +147,11 @@ class BoundSends(Attachments):  # type: ignore[misc]
                         lowered = True
 
     def shorten(self, positions: dict[TP, int], most_bytes: int) -> int:
-        """Lowers positions until their messages have no more bytes than that, or are those of few records. Returns the bytes of
-        all messages below the positions of before."""
+        """Lowers positions until their messages have at most ``most_bytes``.
+
+        The limit doubles until at least one message fits. Returns the bytes of all messages below the original
+        positions.
+        """
         wanted, messages = dict(positions), self.of(positions)
         total = sum(bound.size for bound in messages)
         limit = most_bytes
@@ -155,20 +164,20 @@ class BoundSends(Attachments):  # type: ignore[misc]
             self.trim(positions)
             if self.of(positions):
                 break
-            # Not even one record has so few bytes, or records wait for each other.
+            # The messages of one record exceed the limit, or several records have to be committed together.
             positions.update(wanted)
             limit *= 2
         return total
 
     def of(self, positions: Mapping[TP, int]) -> list[BoundMessage]:
-        """The messages of all records below the positions, in the order in which they were sent."""
+        """The messages of all records below the positions, in the order of sending."""
         return [bound for bound in self._all() if bound.offset < positions.get(bound.record, -1)]
 
     def _all(self) -> list[BoundMessage]:
         return sorted(itertools.chain.from_iterable(self._bound.values()), key=lambda bound: bound.number)
 
     async def sent(self, messages: Iterable[BoundMessage]) -> None:
-        """Forgets messages that were committed, and tells those who wait for them."""
+        """Forgets committed messages, sets the results of their futures, and calls their callbacks."""
         gone = {bound.number for bound in messages}
         for tp, waiting in self._bound.items():
             self._bound[tp] = [bound for bound in waiting if bound.number not in gone]
@@ -187,7 +196,7 @@ class BoundSends(Attachments):  # type: ignore[misc]
                     await called
 
     def forget(self) -> set[str]:
-        """Drops all uncommitted messages; returns the changelogs of the tables that are ahead of the commit."""
+        """Drops all uncommitted messages. Returns the changelogs of tables that are ahead of the commit."""
         dropped = self._all()
         self._bound.clear()
         for bound in dropped:
@@ -196,7 +205,7 @@ class BoundSends(Attachments):  # type: ignore[misc]
 
 
 class AgentProducer(driver.Producer):  # type: ignore[misc]
-    """Faust's producer, which sends everything that belongs to no record and, with at_least_once, everything else."""
+    """Faust's producer. With exactly_once_v2 this producer sends only messages that belong to no record."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -215,7 +224,7 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
 
     def _watch(self, future: asyncio.Future[Any], topic: str) -> None:
         record = _current_record()
-        who = f"{topic} did not take a message"
+        who = f"a message for {topic} could not be written"
         if record is not None and self.app.topics.acks_enabled_for(record.topic):
             who = refused_of(record.tp, record.offset, topic)
 
@@ -228,14 +237,17 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
         future.add_done_callback(on_done)
 
     def key_partition(self, topic: str, key: bytes) -> TP:
-        """Raises `KeyError` while the topic is not known. Faust's asks a client that knows only topics that it has sent to."""
+        """The partition of a key. Raises `KeyError` while the topic is not known.
+
+        Faust's own method asks the producer's client, which knows only topics that it has sent to.
+        """
         partition = self.app.consumer.key_partition(topic, key, None)
         if partition is None:
             raise KeyError(topic)
         return TP(topic, partition)
 
     async def settle(self) -> None:
-        """Returns when all earlier messages have arrived. Raises `BrokerError` for a message that could not be written."""
+        """Returns when all earlier messages have arrived. Raises `BrokerError` if one could not be written."""
         while waiting := [future for future in self._under_way if not future.done()]:
             await asyncio.wait(waiting)
         failure, self._failure = self._failure, None

@@ -1,6 +1,7 @@
-"""The transaction of a worker's agents: their messages, the offsets of the messages' records, and nothing else.
+"""The transaction of a worker's agents, with their messages and the offsets of the messages' records.
 
-It is open only while it is committed. A worker that is killed leaves one open at most for that moment.
+The transaction is open only during a commit. A killed worker leaves a transaction open only if the kill comes at that
+time.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class AgentTransactions:
-    """One producer with transactions, in a thread of its own. One call is under way at a time."""
+    """One producer with transactions, in a thread of its own. The thread makes one call at a time."""
 
     def __init__(self, config: StreamsConfig) -> None:
         self._config = config
@@ -54,25 +55,26 @@ class AgentTransactions:
         self.progress: Progress = Progress()
 
     async def open(self) -> None:
-        """Raises `BrokerError` when brokers do not answer."""
+        """Opens the producer. Raises `BrokerError` when brokers do not answer."""
         await self._in_thread(self._open)
 
     async def commit(
         self, positions: Mapping[TopicPartition, int], member: Member, messages: Iterable[BoundMessage]
     ) -> bool:
-        """Commits messages and positions together. False: nothing was committed, and another attempt may be.
+        """Commits messages and positions together. False: nothing was committed, and the caller may try again.
 
-        Raises `StaleMemberError` when the positions are another worker's by now, `BrokerError`, and `NoProgressError`.
+        Raises `StaleMemberError` when another worker has the partitions by now. Raises `BrokerError` when brokers
+        refuse a message or do not answer, and `NoProgressError` after too many rollbacks in a row.
         """
         done: bool = await self._in_thread(lambda: self._commit(positions, member, list(messages)))
         return done
 
     async def settled(self, partitions: Collection[TopicPartition]) -> None:
-        """Returns when no transaction is open that has offsets of these partitions."""
+        """Returns when no open transaction has offsets of these partitions."""
         await self._in_thread(lambda: find_committed(self._config, partitions, PATIENCE_SECONDS))
 
     async def ends(self, partitions: Collection[TopicPartition]) -> dict[TP, int]:
-        """The offset after the last record of each log, committed or not."""
+        """The offset after the last record of each log. Records of open transactions count."""
         found = await self._in_thread(
             lambda: list_offsets(admin_client(self._config), partitions, latest=True)
         )
@@ -119,7 +121,8 @@ class AgentTransactions:
             return True
         except TransactionAborted as exc:
             producer.roll_back()
-            # An answer may be missing although it was committed; the new producer has waited until that is settled.
+            # The transaction may be committed although the answer is missing. The new producer has waited until the
+            # brokers have ended the transaction.
             found = find_committed(self._config, list(positions), PATIENCE_SECONDS)
             self.pace.rolled_back()
             if all(found[tp][1].startswith(mark) for tp in positions):
