@@ -78,13 +78,13 @@ def diff(subject: str, old: str | None, new: str) -> None:
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Also try to read this number of the last records of each topic.",
+    help="Also try to read this number of the last records of each partition.",
 )
 def check(application: str, records: int) -> None:
     """Compare the schemas of APPLICATION with the registry; the exit code is 1 if a worker could not write or read.
 
     The compatibility setting of each subject decides. With --records, the schemas must also read the last records
-    of the topics.
+    of each partition.
     """
     app = load(application)
     failed = False
