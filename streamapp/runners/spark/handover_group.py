@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaExcepti
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from streamapp.broker.requests import ask, until_coordinated
+from streamapp.broker.requests import CHECK_KAFKA, ask, until_coordinated
 from streamapp.config import StreamsConfig
 from streamapp.engine.metadata import BACKFILL
 from streamapp.engine.runner_ports import Position
@@ -189,8 +189,8 @@ class Group:
 
     def _refused(self, what: str, why: str) -> BrokerError:
         return BrokerError(
-            f"Kafka at {self._config.bootstrap_servers}: {what} of group {self.name}: {why}. Is Kafka running, and are "
-            "its address and security settings right?"
+            f"Kafka at {self._config.bootstrap_servers}: the request about {what} of the group {self.name} failed: "
+            f"{why}. {CHECK_KAFKA}"
         )
 
 
