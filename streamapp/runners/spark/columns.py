@@ -48,7 +48,7 @@ class ColumnSource:
     - ``corrupt`` names the column with the text of rows that Spark's CSV or JSON reader could not parse
       (their option ``columnNameOfCorruptRecord``).
 
-    ``deserialization_exception_handler`` decides about corrupt rows and about rows that the serdes refuse, as on workers.
+    ``deserialization_exception_handler`` decides about corrupt rows and rows that the serdes refuse, as on workers.
     "fail" stops the batch. "skip" drops and counts such rows. "continue" also sends them to the dead-letter topic if
     there is one. A `Response` has the handler's own letters. The value of the usual letter is the row as text.
 
@@ -131,8 +131,8 @@ class _Encoded(NamedTuple):
 class _Encoder:
     """Turns rows into records, in executors.
 
-    A row that cannot become a record gives a row with ``rejected``, and another such row for each dead letter, whose
-    ``topic`` is that of the letter.
+    A row that cannot become a record gives a row with ``rejected``, and one such row for each dead letter. The ``topic``
+    of that row is the topic of the letter.
     """
 
     topic: str
