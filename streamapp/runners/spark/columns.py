@@ -131,7 +131,7 @@ class _Encoded(NamedTuple):
 class _Encoder:
     """Turns rows into records, in executors.
 
-    A row that cannot become a record gives a row with ``rejected``, and one such row for each dead letter. The ``topic``
+    A row that cannot become a record gives a row with ``rejected``, and one row for each dead letter. The ``topic``
     of that row is the topic of the letter.
     """
 
