@@ -53,13 +53,13 @@ class ConsumerStatus:
     partitions: tuple[str, ...]
     metrics: ConsumerMetrics
     circuit: str | None
-    """The error of the service that fails, and no further record is handed out."""
+    """The error of the service that opened the circuit breaker: no further record is handed out. None: closed."""
     circuit_since: int | None
     oldest_in_work: str | None
     """The place of the record that is in work for longest."""
     oldest_seconds: float
     paused: tuple[str, ...]
-    """Partitions of which no more is fetched until there is room."""
+    """Partitions whose records are not fetched until the partition's buffer is half empty."""
 
     def as_json(self) -> dict[str, Any]:
         """The same, as ``/status`` shows it."""

@@ -162,7 +162,7 @@ class Dispatcher:
             self.changed.notify_all()
 
     def flow(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """The partitions of which no more is to be fetched from now on, and those that have room again."""
+        """The partitions to pause because their buffer is full, and the partitions to resume."""
         with self.changed:
             return self._room.change()
 

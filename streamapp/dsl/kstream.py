@@ -379,10 +379,10 @@ class KStream(Described[K, V]):
         """One new value for each record, from a coroutine: ``await fn(value)``, or ``await fn(key, value)``.
 
         On a worker the coroutines run on Faust's event loop, up to ``concurrency`` records of each partition at a time.
-        A partition with a full step waits, and the others go on. Calls overlap, also calls of one key. Results come out
-        in the order of the records: of each key (``order="key"``) or of the partition (``order="partition"``). With
-        ``order="key"`` a slow record delays only its key. A commit waits until all earlier records have come out. After
-        a crash, some calls are made again, under every guarantee.
+        A partition with a full step waits, and the other partitions go on. Calls overlap, also calls of one key.
+        Results come out in the order of the records: of each key (``order="key"``) or of the partition
+        (``order="partition"``). With ``order="key"`` a slow record delays only its key. A commit waits until all
+        earlier records have come out. After a crash, some calls are made again, under every guarantee.
 
         A call that takes longer than ``timeout`` is cancelled; its result is then ``on_timeout(value)`` (or of key and
         value), or without that a ``TimeoutError``. Exceptions are handled as those of every other step (``on_error``,

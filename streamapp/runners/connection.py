@@ -107,7 +107,7 @@ def client_of(config: StreamsConfig) -> dict[str, Any]:
 
 
 def settings_of(config: StreamsConfig) -> KafkaSettings:
-    """The settings of the application's cluster for clients other than librdkafka's.
+    """The application's connection as `KafkaSettings`, which `KafkaAdmin` and aiokafka's clients take.
 
     Raises `ConfigError` if the configuration has TLS or SASL settings that only librdkafka has.
     """

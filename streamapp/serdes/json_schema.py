@@ -144,7 +144,7 @@ class JsonSchemaSerde(Serde[T]):
         return _rebuilt, (self.schema, self.type, self.validate, self.registered.arguments())
 
     def _first_header(self) -> bytes:
-        """The bytes in front of each written value. With a pinned version values are checked against its schema."""
+        """The bytes before each written value. With a pinned version values are checked against its schema."""
         self._header, schema = self.registered.written()
         if schema != self.schema and self.validate:
             self._check = _validator(schema, self._referenced)

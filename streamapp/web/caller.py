@@ -1,4 +1,5 @@
-"""The caller of a request, known in front of all pages, for as long as the request is answered."""
+"""The caller of a request. Middleware finds the caller before the page runs, and keeps the caller until the
+response."""
 
 from __future__ import annotations
 
