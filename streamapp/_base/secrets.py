@@ -30,9 +30,10 @@ _USER = re.compile(r"[^\s/@'\",;]+@")
 
 
 def is_secret(name: str) -> bool:
-    """True if a setting of this name is a secret; the name is librdkafka's, Kafka's, streamapp's or an environment variable.
+    """True if the setting with this name is a secret.
 
-    Private keys and passwords are secrets. Paths of key files are none.
+    The name is librdkafka's, Kafka's, streamapp's, or that of an environment variable. Private keys and passwords are
+    secrets. Paths of key files are none.
 
     >>> [is_secret(name) for name in ("sasl.password", "STREAMAPP_SASL_PASSWORD", "ssl.key.pem", "ssl.key.location")]
     [True, True, True, False]

@@ -59,7 +59,7 @@ class ConsumerStatus:
     """The place of the record that is in work for longest."""
     oldest_seconds: float
     paused: tuple[str, ...]
-    """Partitions whose records are not fetched until the partition's buffer is half empty."""
+    """Partitions that are paused because their buffer is full."""
 
     def as_json(self) -> dict[str, Any]:
         """The same, as ``/status`` shows it."""

@@ -12,7 +12,7 @@ __all__ = ["Room"]
 
 
 class Room:
-    """Each partition has an equal share of the buffer. A partition with a full share is paused until the share is half empty.
+    """Gives each partition an equal share of the buffer, and pauses a partition until its full share is half empty.
 
     Records that wait behind a failed record do not count. `Retry.max_records` and ``max_bytes`` bound these records for
     each partition.

@@ -87,7 +87,7 @@ class KStream(Described[K, V]):
     ) -> None:
         super().__init__(context, name, node, sources, key_serde, value_serde)
         self.repartition_required = repartition_required
-        """The key may have changed, so that what goes by key needs a repartition topic first."""
+        """True if the key may have changed, so that a grouping or join needs a repartition topic first."""
         self._repartitioned: RepartitionNode | None = None
 
     # ------------------------------------------------------------------ one record at a time
@@ -120,7 +120,7 @@ class KStream(Described[K, V]):
     ) -> KStream[K2, V2]:
         """One new (key, value) pair for each record, with its timestamp and headers. (``KStream.map``)
 
-        The key may change, so a grouping or join behind it goes through a repartition topic; see `map_values`.
+        The key may change, so a later grouping or join goes through a repartition topic; see `map_values`.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda flights: flights.map(lambda tail, origin: (origin, tail)), [("N1", "JFK")])
@@ -175,7 +175,7 @@ class KStream(Described[K, V]):
     ) -> KStream[K2, V2]:
         """Any number of (key, value) pairs for each record, all with its timestamp and headers. (``KStream.flatMap``)
 
-        The key may change, so a grouping or join behind it goes through a repartition topic; see `flat_map_values`.
+        The key may change, so a later grouping or join goes through a repartition topic; see `flat_map_values`.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda lines: lines.flat_map(lambda key, line: [(word, 1) for word in line.split()]),

@@ -101,8 +101,7 @@ class AsyncStep:
         self._waiting.append(call)
 
     def start(self) -> None:
-        """Begins waiting calls until ``capacity`` calls run, all at once. To wake the event loop costs more than a
-        call."""
+        """Begins waiting calls until ``capacity`` calls run. One wake-up of the event loop begins all calls."""
         calls = []
         while self._waiting and self._running < self._capacity:
             self._running += 1

@@ -16,7 +16,7 @@ _MOST_TEXT = 16_000
 """Characters of a header of a dead letter."""
 
 LETTER = "__streamapp.errors."
-"""The prefix of streamapp's headers of a dead letter. KIP-1034 has the other headers."""
+"""The prefix of the headers that streamapp adds to a dead letter. KIP-1034 has the other headers."""
 
 
 class ProcessingFailed(StreamsError):

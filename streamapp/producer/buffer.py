@@ -38,11 +38,10 @@ class Buffer:
         )
 
     def reserve(self, records: int, size: int) -> Future[None]:
-        """Reserves space; the future is done when the space is free. Raises `BufferFull` for more than the whole
-        buffer."""
+        """Reserves space; the future is done when there is space. Raises `BufferFull` for more than a whole buffer."""
         if records > self._most_records or size > self._most_bytes:
             raise BufferFull(
-                f"{records:,} records of {size:,} bytes have no room in a buffer for {self._most_records:,} records of "
+                f"{records:,} records of {size:,} bytes do not fit into a buffer for {self._most_records:,} records of "
                 f"{self._most_bytes:,} bytes: raise buffer_records or buffer_bytes"
             )
         place: Future[None] = Future()

@@ -93,8 +93,8 @@ class Framing:
     def joined(
         self, key: bytes | None, value: bytes | None, headers: Headers
     ) -> tuple[bytes | None, bytes | None, Headers]:
-        """One record with the frames of its headers moved before key and value. The last of several headers counts, as
-        in Java."""
+        """One record with its headers' frames moved before key and value. The last of several headers counts (as in
+        Java)."""
         frames = {name: frame for name, frame in headers if name in self._names and frame is not None}
         if not frames:
             return key, value, headers

@@ -222,7 +222,7 @@ class BufferedChange(NamedTuple):
     """A row's latest update in the buffer of a suppression, from the value ``old`` to ``new``, as bytes.
 
     ``prior`` is the value before the first buffered update, which readers of the suppressed table still see.
-    ``context`` has the timestamp and headers of the update, and topic, partition and offset of the record behind it.
+    ``context`` has the timestamp and headers of the update, and topic, partition and offset of its source record.
     """
 
     prior: bytes | None

@@ -1,5 +1,4 @@
-"""Middleware that authenticates each request before its page runs: reads need the role ``read``, everything else
-``operate``."""
+"""Authenticates each request before its page runs: reads need the role ``read``, everything else ``operate``."""
 
 from __future__ import annotations
 

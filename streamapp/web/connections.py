@@ -35,8 +35,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 def most_connections() -> int:
-    """The default limit: a quarter of the process's file handles, at most 1,024. Brokers and stores need the other
-    handles."""
+    """The default limit: a quarter of the file handles, at most 1,024. Brokers and stores need the other handles."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1_024 if soft == resource.RLIM_INFINITY else max(16, min(1_024, soft // 4))
 

@@ -182,7 +182,7 @@ class GuardedWeb(Web):  # type: ignore[misc]
         _advertise(conf, encrypted=self._access.encrypts or conf.web_ssl_context is not None)
         if not is_loopback(conf.web_bind) and conf.canonical_url.scheme != "https":
             logger.warning(
-                "the web server listens at %s without TLS: others in the network can read logins (docs/security.md)",
+                "the web server listens at %s without TLS: other machines can read logins (docs/security.md)",
                 conf.web_bind,
             )
 
@@ -244,8 +244,7 @@ class StreamsWeb(GuardedWeb):
 
 
 def _desk_of(app: Any) -> DeskViews:
-    """The views of the dead-letter desk of an application. Each request reads the configuration of the application
-    again."""
+    """The views of an application's dead-letter desk. Each request reads the configuration again."""
 
     def attempt(record: OutputRecord) -> Trial:
         time = record.timestamp or 0

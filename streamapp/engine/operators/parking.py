@@ -306,8 +306,7 @@ class _Waiting:
         circuit.due = now + self._retry.backoff.delay_ms(circuit.attempts, name)
 
     def _close_circuit(self, now: int) -> None:
-        """Closes the circuit breaker, because the service answers. The records that have waited for the service are due
-        now."""
+        """Closes the circuit breaker when the service answers. Records that have waited for the service are due now."""
         if self._circuit is None:
             return
         seconds = (now - self._circuit.since) / 1000
