@@ -57,12 +57,16 @@ def main(context: click.Context, results: Path, kafka_port: int) -> None:
 
 
 @main.command()
-@click.option("--rounds", default=15, show_default=True)
-def serdes(rounds: int) -> None:
-    """CPU for a record in each serde."""
+@click.option("--rounds", default=21, show_default=True)
+@click.option("--results", type=click.Path(path_type=Path), default=Path("data/bench"), show_default=True)
+def serdes(rounds: int, results: Path) -> None:
+    """CPU for a record in each serde, beside Confluent's serializers."""
     from benchmarks.serdes import costs, serdes_table
 
-    console.print(serdes_table(costs(rounds)))
+    found = costs(rounds)
+    console.print(serdes_table(found))
+    results.mkdir(parents=True, exist_ok=True)
+    _save(results / "serdes.json", [asdict(each) for each in found])
 
 
 @main.command()

@@ -76,7 +76,9 @@ class ErrorContext:
 class Response:
     """An answer with dead letters that the handler has made. No other letter is sent.
 
-    Source: KIP-1034, ``ProcessingExceptionHandler.Response``.
+    Handlers for deserialization, processing and production may return a `Response`, also handlers of agents and
+    consumers. The letters have the bytes that brokers get. Raises `ConfigError`. Source: KIP-1034,
+    ``ProcessingExceptionHandler.Response``.
 
     >>> Response.resume(OutputRecord("flights-bad", b"N1", b"?", None)).action
     'continue'
@@ -84,6 +86,14 @@ class Response:
 
     action: Literal["fail", "continue"]
     dead_letters: tuple[OutputRecord, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.action not in ("fail", "continue"):
+            raise ConfigError(f'the action of a Response is "fail" or "continue", not {self.action!r}')
+        object.__setattr__(self, "dead_letters", tuple(self.dead_letters))
+        for letter in self.dead_letters:
+            if not isinstance(letter, OutputRecord):
+                raise ConfigError(f"the dead_letters of a Response are OutputRecords, not {letter!r}")
 
     @classmethod
     def resume(cls, *dead_letters: OutputRecord) -> Response:

@@ -78,13 +78,13 @@ def diff(subject: str, old: str | None, new: str) -> None:
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Also try to read this number of the last records of each topic.",
+    help="Also try to read this number of the last records of each partition.",
 )
 def check(application: str, records: int) -> None:
     """Compare the schemas of APPLICATION with the registry; the exit code is 1 if a worker could not write or read.
 
     The compatibility setting of each subject decides. With --records, the schemas must also read the last records
-    of the topics.
+    of each partition.
     """
     app = load(application)
     failed = False
@@ -92,16 +92,9 @@ def check(application: str, records: int) -> None:
         registry = _registry(app)
         subjects = Subjects(registry)
         for planned in planned_schemas(app.streams.plan):
-            registered = planned.registered
-            change = subjects.change(
-                planned.subject,
-                registered.schema,
-                registered.format,
-                registered.references,
-                registered.whole,
-            )
+            change = _change(subjects, planned)
             # Others write the records of a source, and may register a newer schema than the source reads with.
-            failed |= planned.writes and change.kind == "incompatible"
+            failed |= planned.writes and change.kind in ("incompatible", "missing")
             _tell(change, planned)
             if records:
                 failed |= _unreadable(app, planned, records)
@@ -128,6 +121,17 @@ def _registry(app: Any) -> ConfluentSchemaRegistry:
     return registry_of(app.config) or ConfluentSchemaRegistry()
 
 
+def _change(subjects: Subjects, planned: PlannedSchema) -> Change:
+    registered = planned.registered
+    if (
+        registered.version is not None
+    ):  # the serde's own schema is not written, and may be unknown to the registry
+        return subjects.pinned(planned.subject, registered.version, registered.format)
+    return subjects.change(
+        planned.subject, registered.schema, registered.format, registered.references, registered.whole
+    )
+
+
 def _version(registry: ConfluentSchemaRegistry, subject: str, version: str) -> SchemaVersion:
     if version != "latest" and not version.isdecimal():
         raise ConfigError(f'a version is a number or "latest", not {version!r}')
@@ -138,7 +142,8 @@ def _tell(change: Change, planned: PlannedSchema) -> None:
     role = "writes" if planned.writes else "reads"
     line = f"{change.subject}: {role}, {change.kind}"
     if change.latest is not None:
-        line += f" with version {change.latest.version} (id {change.latest.id})"
+        to = "to" if change.kind == "pinned" else "with"
+        line += f" {to} version {change.latest.version} (id {change.latest.id})"
     click.echo(line)
     for each in change.difference:
         click.echo(f"  {each}")

@@ -214,12 +214,6 @@ class PartitionLanes:
                 self.parked_bytes += sum(item.size for item in lane.items)
             self._settle(lane)
 
-    def hurry(self, until: float, now: float) -> None:
-        """Lanes that are due up to ``until`` are due now."""
-        for lane in self._parked:
-            if lane.due is not None and lane.due <= until:
-                lane.due = now
-
     def next_due(self) -> float | None:
         """When the next lane that waits may go."""
         return min(

@@ -51,11 +51,6 @@ def answered(
             "an error cannot be taken back. Put the call that may fail into map_values(on_error=Retry...) before "
             'the processor, or use "skip" or "dead_letter"'
         )
-    if on_error.by == "topic":
-        raise TopologyError(
-            f"{name} looks rows up and cannot have retry topics: use Retry.by_key(), or put a "
-            "map_values(on_error=Retry.topics(...)) behind it"
-        )
     keys, values = _serdes_of(on_error, context, name, key_serde, value_serde)
     store = f"{name}-parked"
     spec = StoreSpec[Any](

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from streamapp._base.callables import require_function
 from streamapp._base.durations import Duration, to_ms
 from streamapp._base.names import check_name
-from streamapp.dsl.answers import answered, refuse_retry
+from streamapp.dsl.answers import refuse_retry
 from streamapp.dsl.global_ktable import GlobalKTable
+from streamapp.dsl.graph import Node
 from streamapp.dsl.graph_nodes import ProcessorNode
-from streamapp.dsl.steps import Fixed
-from streamapp.dsl.stream import next_stream, with_key_joiner
+from streamapp.dsl.retry_topics import appended
+from streamapp.dsl.steps import Fixed, Step
+from streamapp.dsl.stream import stream_behind, with_key_joiner
 from streamapp.dsl.stream_joins import StreamJoined, join_streams
 from streamapp.dsl.stream_topics import repartitioned_for_join
+from streamapp.engine.operator import Operator
 from streamapp.engine.operators.stream_table_join import StreamGlobalTableJoin, StreamTableJoin
 from streamapp.engine.operators.views import StoreView
 from streamapp.errors import ConfigError, TopologyError
@@ -139,9 +142,10 @@ def _join_table(stream: KStream[Any, Any], table: KTable[Any, Any], call: JoinCa
         if name is None:
             context.names.note_generated(store=buffer.name, changelog=f"{buffer.name}-changelog")
     operator = StreamTableJoin(table=view, joiner=with_key_joiner(call.joiner, call.with_key), left=left)
+    node: Node
     if buffer is None:
-        step = answered(
-            context, operator, call.on_error, node_name, key_serde, value_serde or stream.value_serde
+        node = _look_up(
+            stream, operator, call, node_name, view.store_names, key_serde, value_serde or stream.value_serde
         )
     else:
         on_error = refuse_retry(
@@ -151,11 +155,29 @@ def _join_table(stream: KStream[Any, Any], table: KTable[Any, Any], call: JoinCa
             "Put the function behind it: map_values(on_error=Retry...)",
         )
         buffered = replace(operator, grace_ms=grace_ms, buffer_store=buffer.name, on_error=on_error)
-        step = Fixed(buffered, buffer)
-    node = ProcessorNode(node_name, step, view.store_names)
-    node.relaxed_null_keys = left
-    context.graph.add(node, stream._node)
+        node = ProcessorNode(node_name, Fixed(buffered, buffer), view.store_names)
+        node.relaxed_null_keys = left
+        context.graph.add(node, stream._node)
     return context.faces.stream(context, node_name, node, sources, key_serde, None)
+
+
+def _look_up(
+    stream: KStream[Any, Any],
+    operator: Operator,
+    call: JoinCall,
+    name: str,
+    stores: tuple[str, ...],
+    key_serde: Serde[Any] | None,
+    value_serde: Serde[Any] | None,
+) -> Node:
+    """Appends a join that looks a row up for each record; returns the node that has the results."""
+
+    def node_of(name: str, step: Step) -> ProcessorNode:
+        node = ProcessorNode(name, step, stores)
+        node.relaxed_null_keys = call.kind == "left"
+        return node
+
+    return appended(stream, operator, call.on_error, name, node_of, key_serde, value_serde)
 
 
 def _check_grace(
@@ -198,7 +220,7 @@ def _join_global_table(
         joiner=with_key_joiner(call.joiner, call.with_key),
         left=call.kind == "left",
     )
-    step = answered(context, operator, call.on_error, node_name, stream.key_serde, stream.value_serde)
-    node = ProcessorNode(node_name, step)
-    node.relaxed_null_keys = call.kind == "left"
-    return next_stream(stream, node, stream.key_serde, None, repartition_required=stream.repartition_required)
+    node = _look_up(stream, operator, call, node_name, (), stream.key_serde, stream.value_serde)
+    return stream_behind(
+        stream, node, stream.key_serde, None, repartition_required=stream.repartition_required
+    )

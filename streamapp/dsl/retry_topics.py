@@ -6,11 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from streamapp.dsl.answers import answered, staged
 from streamapp.dsl.graph_nodes import ProcessorNode, SinkNode, SourceNode
 from streamapp.dsl.steps import Fixed
+from streamapp.engine.operator import Operator
 from streamapp.engine.operators.staged import Delayed, ParkedRecordSerde, Staged, partition_it_came_from
 from streamapp.engine.operators.stateless import PassThrough
+from streamapp.on_error import OnError
 from streamapp.serdes import BytesSerde
+from streamapp.serdes.base import Serde
 from streamapp.state.kinds import KeyValue
 from streamapp.state.spec import StoreSpec
 
@@ -18,18 +22,36 @@ if TYPE_CHECKING:
     from streamapp.dsl.graph import Node
     from streamapp.dsl.kstream import KStream
 
-__all__ = ["behind_retry_topics"]
+__all__ = ["appended"]
 
 _KEYS, _ROWS = BytesSerde(), ParkedRecordSerde()
 
 
-def behind_retry_topics(
+def appended(
+    stream: KStream[Any, Any],
+    operator: Operator,
+    on_error: OnError | None,
+    name: str,
+    make_node: Callable[[str, Fixed], ProcessorNode],
+    key_serde: Serde[Any] | None,
+    value_serde: Serde[Any] | None,
+) -> Node:
+    """Appends an operator with its answer to a stream, and returns the node that has the results.
+
+    ``make_node`` makes the node of the operator, by name and step. The serdes are those of the records that come to it.
+    """
+    in_stages = staged(stream._context, operator, on_error, name, key_serde, value_serde)
+    if in_stages is not None:
+        return _behind_retry_topics(stream, in_stages, make_node)
+    node = make_node(name, answered(stream._context, operator, on_error, name, key_serde, value_serde))
+    stream._context.graph.add(node, stream._node)
+    return node
+
+
+def _behind_retry_topics(
     stream: KStream[Any, Any], staged: Staged, make_node: Callable[[str, Fixed], ProcessorNode]
 ) -> Node:
-    """Appends the operator and its retry topics to a stream; returns the node that has the results.
-
-    ``make_node`` makes the node of the operator, by name and step.
-    """
+    """Appends the operator and its retry topics to a stream; returns the node that has the results."""
     context, graph, name = stream._context, stream._context.graph, staged.named
     stages = range(1, len(staged.sinks) + 1)
     first = make_node(name, Fixed(staged))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from streamapp._base.callables import check_supplier, require_function
 from streamapp._base.names import check_name
-from streamapp.dsl.answers import answered, staged
+from streamapp.dsl.answers import answered
 from streamapp.dsl.arguments import check_stores
 from streamapp.dsl.graph import Node
 from streamapp.dsl.graph_nodes import ProcessorNode
-from streamapp.dsl.retry_topics import behind_retry_topics
+from streamapp.dsl.retry_topics import appended
 from streamapp.dsl.steps import Fixed, Step
 from streamapp.dsl.stream import next_stream, stream_behind
 from streamapp.engine.operator import Operator
@@ -223,12 +223,7 @@ def _appended(
     def node_of(name: str, step: Step) -> ProcessorNode:
         return ProcessorNode(name, step, key_changing=key_changing, value_changing=value_changing)
 
-    in_stages = staged(stream._context, operator, on_error, name, stream.key_serde, stream.value_serde)
-    if in_stages is not None:
-        return behind_retry_topics(stream, in_stages, node_of)
-    node = node_of(name, _answered(stream, operator, on_error, name))
-    stream._context.graph.add(node, stream._node)
-    return node
+    return appended(stream, operator, on_error, name, node_of, stream.key_serde, stream.value_serde)
 
 
 def _answered(stream: KStream[Any, Any], operator: Operator, on_error: OnError | None, name: str) -> Fixed:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-from streamapp.config import StreamsConfig
-from streamapp.engine.collector import NoWayOut
+from streamapp.engine.global_letters import LetterCollector, TakeLetter
 from streamapp.engine.runner_ports import InMemory, TaskEnvironment
 from streamapp.engine.task_session import TaskSession
-from streamapp.records import RecordBatch, TopicPartition
+from streamapp.records import OutputRecord, RecordBatch, TopicPartition
 from streamapp.state.row_memory import RowMemory
 from streamapp.topology.plan import Plan, Subtopology
 
@@ -22,21 +20,25 @@ class GlobalState:
     """All global stores of one process, in memory.
 
     Feed it with `process` until the end of each topic is reached, then go on feeding it; `stores` goes to the tasks.
+    ``letters`` takes the dead letters of records that fail (None: another process writes them).
     """
 
     def __init__(
-        self, plan: Plan, *, wall_clock_ms: Callable[[], int], rows: RowMemory | None = None
+        self,
+        plan: Plan,
+        *,
+        wall_clock_ms: Callable[[], int],
+        rows: RowMemory | None = None,
+        letters: TakeLetter | None = None,
     ) -> None:
         self._sessions: dict[str, TaskSession] = {}
-        # Each process reads them all, and again at each start: so often would a dead letter come.
         rows = rows or RowMemory(plan.config.memory.rows)
-        plan = replace(plan, config=_without_letters(plan.config))
-        environment = TaskEnvironment(
-            plan, NoWayOut("a global store's processor"), wall_clock_ms=wall_clock_ms, rows=rows
-        )
         for store in plan.global_stores:
+            collector = LetterCollector(letters or _written_elsewhere)
+            environment = TaskEnvironment(plan, collector, wall_clock_ms=wall_clock_ms, rows=rows)
             sub = Subtopology(-1, (store.source, store.processor), (store.spec,), (), {})
             session = TaskSession(environment, sub, -1, InMemory(), inputs=())
+            collector.record = session.task
             session.start()
             self._sessions[store.topic] = session
 
@@ -79,7 +81,5 @@ class GlobalState:
             session.close()
 
 
-def _without_letters(config: StreamsConfig) -> StreamsConfig:
-    handlers = (f"{kind}_exception_handler" for kind in ("deserialization", "processing", "production"))
-    skips = {name: "skip" for name in handlers if getattr(config, name) == "dead_letter"}
-    return config.replace(dead_letter_queue_topic=None, dead_letter_drops=(), **skips)
+def _written_elsewhere(source: TopicPartition, offset: int, letter: OutputRecord) -> None:
+    """Drops a letter."""

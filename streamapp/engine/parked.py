@@ -146,8 +146,8 @@ class ParkedRecords:
             return self.lanes[heapq.heappop(self._due)[1]]
         return None
 
-    def hurry(self, lane: Lane, now: int) -> None:
-        """Makes a lane due, without writing that down."""
+    def make_due(self, lane: Lane, now: int) -> None:
+        """Makes the next attempt of a lane due at ``now`` (ms). The store keeps the earlier time."""
         lane.head.due = now
         heapq.heappush(self._due, (now, lane.name))
 

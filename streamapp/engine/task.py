@@ -106,7 +106,7 @@ class Task(CurrentRecord):
     def init(self) -> None:
         """Creates the chain of operators and initializes the processors. The task can process records afterwards.
 
-        Raises `StreamsError` if a processor's ``init`` raises a `StreamsError`.
+        Raises `StreamsError`, with the name of the processor, if a processor's ``init`` raises.
         """
         self._loop.open(bind_nodes(self.subtopology.nodes, self, self._failures), self.inputs)
         # Children are bound first. But punctuators are called in the order of the topology.
@@ -115,8 +115,9 @@ class Task(CurrentRecord):
         for name, processor, context in self._processors:
             try:
                 processor.init(context)
-            except StreamsError as error:
-                raise StreamsError(f"failed to initialize processor {name}: {error}") from error
+            except Exception as error:
+                kind = "" if isinstance(error, StreamsError) else f"{type(error).__name__}: "
+                raise StreamsError(f"failed to initialize processor {name}: {kind}{error}") from error
 
     def close(self) -> None:
         """Closes processors and the backend. State that is not persisted is dropped: no commit has it."""

@@ -20,8 +20,8 @@ class Change:
     """The meaning of a schema for its subject."""
 
     subject: str
-    kind: Literal["unchanged", "new", "compatible", "incompatible", "uncompared"]
-    """``uncompared``: the schema refers to one that is to be registered first."""
+    kind: Literal["unchanged", "new", "compatible", "incompatible", "uncompared", "pinned", "missing"]
+    """``uncompared``: the registry lacks a schema that this one names. ``missing``: the subject lacks the version."""
     latest: SchemaVersion | None = None
     difference: tuple[str, ...] = ()
     why: str = ""
@@ -52,6 +52,32 @@ class Subjects:
         """The compatibility that the registry demands of subjects without a rule of their own: ``BACKWARD`` ..."""
         return str(self._client.ask("GET", "/config")["compatibilityLevel"])
 
+    def _is_transitive(self, subject: str) -> bool:
+        """Tells whether the level demands a comparison with all versions.
+
+        Apicurio Registry compares with all of them at every level, if the question names none.
+        """
+        try:
+            level = str(self._client.ask("GET", path_of("config", subject))["compatibilityLevel"])
+        except RegistryRefusal as refusal:
+            if refusal.status != 404:
+                raise
+            level = "NONE"
+        # Apicurio Registry answers NONE for a subject without a rule of its own.
+        return (self.level() if level == "NONE" else level).endswith("_TRANSITIVE")
+
+    def pinned(self, subject: str, version: int | Literal["latest"], format: SchemaFormat) -> Change:
+        """The version that a serde with ``version=`` writes."""
+        try:
+            found = self._registry.version_of(subject, version)
+        except SchemaRegistryError as error:
+            if isinstance(error.__cause__, RegistryRefusal):
+                return Change(subject, "missing", why=error.__cause__.said)
+            raise
+        if found.format != format:
+            return Change(subject, "incompatible", found, why=f"the version is {found.format}, not {format}")
+        return Change(subject, "pinned", found)
+
     def change(
         self,
         subject: str,
@@ -78,8 +104,9 @@ class Subjects:
                 return Change(subject, "uncompared")
             compared, others = whole, []
         body = question_of(schema_text(compared, format), format, others)
+        normal = ["normalize=true"] if self._registry.settings.normalize_schemas else []
         try:
-            found = self._client.ask("POST", path_of("subjects", subject), body)
+            found = self._client.ask("POST", _with(path_of("subjects", subject), normal), body)
             return Change(subject, "unchanged", version=found.get("version"))
         except RegistryRefusal as refusal:
             if refusal.status != 404:
@@ -92,9 +119,10 @@ class Subjects:
             raise
         latest = self._registry.version_of(subject, versions[-1])
         lines = tuple(difference(latest.schema, schema if whole is None else whole))
-        path = f"{path_of('compatibility', 'subjects', subject, 'versions')}?verbose=true"
+        compared_with = [] if self._is_transitive(subject) else ["latest"]
+        path = path_of("compatibility", "subjects", subject, "versions", *compared_with)
         try:
-            answer = self._client.ask("POST", path, body)
+            answer = self._client.ask("POST", _with(path, [*normal, "verbose=true"]), body)
         except RegistryRefusal as refusal:
             if refusal.status not in (409, 422):
                 raise
@@ -103,3 +131,7 @@ class Subjects:
             return Change(subject, "compatible", latest, lines)
         why = answer.get("messages") or answer.get("reason") or ""
         return Change(subject, "incompatible", latest, lines, why if isinstance(why, str) else "; ".join(why))
+
+
+def _with(path: str, settings: list[str]) -> str:
+    return f"{path}?{'&'.join(settings)}" if settings else path

@@ -94,7 +94,7 @@ class JsonSchemaSerde(Serde[T]):
         if (shape := record_shape(type)) is not None:
             check_json(self.schema, shape, type.__name__)
         self._read, self._write = self._json.decoder(), self._json.serialize
-        self._check = _validator(self.schema, self._referenced) if validate else None
+        self._check = self._check_written = _validator(self.schema, self._referenced) if validate else None
         self._header = b""
 
     @property
@@ -115,9 +115,9 @@ class JsonSchemaSerde(Serde[T]):
     def serialize(self, value: T) -> bytes:
         header = self._header or self._first_header()
         data = self._write(value)
-        if self._check is not None:
+        if self._check_written is not None:
             try:
-                self._check(msgspec.json.decode(data))
+                self._check_written(msgspec.json.decode(data))
             except Exception as error:
                 raise SerializationError(
                     f"{excerpt(value)} does not fit {self._name} ({self.subject}): "
@@ -144,10 +144,10 @@ class JsonSchemaSerde(Serde[T]):
         return _rebuilt, (self.schema, self.type, self.validate, self.registered.arguments())
 
     def _first_header(self) -> bytes:
-        """The bytes before each written value. With a pinned version values are checked against its schema."""
+        """The bytes before each written value. With a pinned version its schema validates them."""
         self._header, schema = self.registered.written()
         if schema != self.schema and self.validate:
-            self._check = _validator(schema, self._referenced)
+            self._check_written = _validator(schema, self._referenced)
         return self._header
 
     def _unreadable(self, data: bytes, error: Exception) -> SerializationError:

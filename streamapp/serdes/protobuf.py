@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, Literal, TypeVar
@@ -16,6 +17,7 @@ from streamapp.serdes.base import Serde
 from streamapp.serdes.framing import GUID_BYTES, frame_end
 from streamapp.serdes.models import is_model, maker_of, plain_of, record_shape
 from streamapp.serdes.proto_text import message_at, proto_text
+from streamapp.serdes.protobuf_types import Unlike, copier_of
 from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
 from streamapp.serdes.schema_registry import SchemaReference, SchemaRegistry
 from streamapp.serdes.type_checks import check_message
@@ -79,6 +81,7 @@ class ProtobufSerde(Serde[T]):
         self.type: Any = type
         self._shape = shape
         self._make = maker_of(type) if is_model(type) else None
+        self._copier = copier_of(message, type) if shape is type is not None else None
         self.schema: str = proto_text(descriptor.file) if version is None else ""
         self._full_name: str = descriptor.full_name
         references = _imports(descriptor.file) if version is None else ()
@@ -179,10 +182,15 @@ class ProtobufSerde(Serde[T]):
         if self.type is None or (self.type is not dict and not isinstance(value, self.type)):
             wanted = self.message.__name__ if self.type is None else self.type.__name__
             raise SerializationError(f"expected {wanted}, got {excerpt(value)} ({value.__class__.__name__})")
+        if self._copier is not None:
+            with suppress(Unlike):
+                return self._copier.write(value)
         plain = msgspec.to_builtins(plain_of(value))
         return ParseDict({name: item for name, item in plain.items() if item is not None}, self.message())
 
     def _typed(self, message: Any) -> Any:
+        if self._copier is not None:
+            return self._copier.read(message)
         plain = plain_of(message)
         if self._shape is None:
             return plain

@@ -28,6 +28,8 @@ if "APP_ID" in os.environ:
             processing_guarantee=os.environ.get("GUARANTEE", "at_least_once"),  # type: ignore[arg-type]
             commit_interval_ms=100,
             session_timeout_ms=6_000,
+            deserialization_exception_handler="continue" if "DEAD" in os.environ else "fail",
+            dead_letter_queue_topic=os.environ.get("DEAD"),
         ),
         datadir=os.environ["DATADIR"],
         web_port=int(os.environ["WEB_PORT"]),

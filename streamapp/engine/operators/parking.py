@@ -233,7 +233,7 @@ class _Waiting:
         if lane is None:
             self._close_circuit(now)
         elif self._try(lane, now) and lane.name in self._lanes:
-            self._records.hurry(lane, now)
+            self._records.make_due(lane, now)
         return self._circuit is None
 
     def _goes_on(self, until: int) -> bool:
@@ -246,7 +246,7 @@ class _Waiting:
             if lane.name not in self._lanes:
                 return
             if not self._goes_on(until):
-                self._records.hurry(lane, now)
+                self._records.make_due(lane, now)
                 return
 
     def _try(self, lane: Lane, now: int) -> bool:
@@ -314,7 +314,7 @@ class _Waiting:
         until, self._circuit = self._circuit.due, None
         for lane in self._records:
             if lane.due <= until:
-                self._records.hurry(lane, now)
+                self._records.make_due(lane, now)
 
     def _wake(self) -> None:
         """Schedules the punctuator for the next attempt that is due. Without a waiting record nothing is scheduled."""

@@ -193,7 +193,7 @@ class _Delay:
             record = lane.head
             self._task.work_as(record.source, self._forward, record.key, record, record.timestamp, NO_HEADERS)
             if self._records.remove_head(lane):
-                self._records.hurry(lane, max(lane.head.due, 0))
+                self._records.make_due(lane, max(lane.head.due, 0))
         self._wake()
 
     def _wake(self) -> None:

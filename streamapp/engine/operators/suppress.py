@@ -70,8 +70,8 @@ class TableSuppress(Operator):
             if limited and is_over():
                 if self.shut_down_when_full:
                     raise RecordTooLateError(
-                        f"the buffer of {ctx.name} is full: it holds {buffer.num_records} of {self.max_records} "
-                        f"records and {buffer.buffer_size} of {self.max_bytes} bytes. "
+                        f"the buffer of {ctx.name} is full: it holds {_of(buffer.num_records, self.max_records)} "
+                        f"records and {_of(buffer.buffer_size, self.max_bytes)} bytes. "
                         'Allow more, or when_full="emit_early"'
                     )
                 buffer.evict_while(is_over, emit)
@@ -122,3 +122,7 @@ class SuppressView(TableView):
             return None if prior[0] is None else (prior[0], -1)
 
         return get
+
+
+def _of(count: int, bound: int | None) -> str:
+    return f"{count}" if bound is None else f"{count} of {bound}"

@@ -84,7 +84,11 @@ class TopologyTestDriver:
         merged = Subtopology.merge(self.plan.subtopologies)
         nodes, self._watches = watched(merged.nodes)
         self._merged = replace(merged, nodes=nodes)
-        self._global = GlobalState(self.plan, wall_clock_ms=self.wall_clock_ms)
+        self._global = GlobalState(
+            self.plan,
+            wall_clock_ms=self.wall_clock_ms,
+            letters=lambda source, offset, letter: self.send(*letter),
+        )
         environment = TaskEnvironment(
             self.plan,
             self,

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from streamapp.config import ErrorContext, StreamsConfig
 from streamapp.engine.failures import error_headers
-from streamapp.errors import ConfigError, StreamsError
+from streamapp.errors import ConfigError, StreamsError, UnsupportedOperation
+from streamapp.on_error import Response
 from streamapp.runners.spark.frames import HEADERS
 from streamapp.runners.spark.packing import arrow_headers
 from streamapp.runners.spark.partitioning import key_partitions
@@ -181,6 +182,13 @@ class _Encoder:
                 text.encode(),
             )
             answer = handler(context, error)
+        if isinstance(answer, Response):
+            raise UnsupportedOperation(
+                self.source.name,
+                "Spark",
+                "its handler makes its own dead letters, and rows of DataFrames have the usual letter only",
+                'Return "dead_letter" for topic ' + self.topic,
+            ) from error
         # "skip" is refused if there is a dead-letter topic, because every rejected row goes to this topic.
         skips = answer == "skip" and self.config.dead_letter_queue_topic is None
         if answer not in ("continue", "dead_letter") and not skips:

@@ -14,6 +14,7 @@ from streamapp._base import failpoints
 from streamapp.config import StreamsConfig
 from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
 from streamapp.runners.connection import client_of, connected
+from streamapp.runners.spark.driver_globals import GlobalResult, apply_globals
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.frames import COUNTS, INPUT_COLUMNS, OUTPUT, PACK, RECORD, ROW, SENT
 from streamapp.runners.spark.inputs import Inputs, resolve
@@ -94,6 +95,7 @@ class Run:
         self._packed = frozenset(t.name for sub in plan.subtopologies for t in sub.repartition_topics)
         self.frames: dict[int, DataFrame] = {}
         """The rows that came out, as `OUTPUT` says, by sub-topology; Spark's partition p is of task p."""
+        self._global_result = GlobalResult()
         self._globals = self._broadcast_globals()
 
     @classmethod
@@ -231,7 +233,7 @@ class Run:
     def _named_outputs(self) -> list[str]:
         static = [topic for sub in self._plan.subtopologies for topic in sub.sink_topics]
         letters = [self._dead_letters] if self._dead_letters and self._inputs.rejected else []
-        return list(dict.fromkeys([*static, *self._writers, *letters]))
+        return list(dict.fromkeys([*static, *self._writers, *letters, *self._global_result.topics]))
 
     @property
     def _dead_letters(self) -> str | None:
@@ -252,6 +254,8 @@ class Run:
         if topic == self._dead_letters:
             place = (F.lit(topic).alias("topic"), F.lit(0).alias("partition"), "mx", F.lit(-1).alias("src"))
             parts += [r.select(*place, *columns[2:]) for r in self._inputs.rejected.values()]
+        if topic in self._global_result.topics:
+            parts.append(self._global_result.frame(self._spark, topic, self._now))
         return reduce(lambda a, b: a.unionAll(b), parts)
 
     def _rows(self, topic: str, number: int, merged: bool) -> DataFrame:
@@ -277,6 +281,8 @@ class Run:
         records = [
             record for store in self._plan.global_stores for record in self._global_records(store.topic)
         ]
+        self._global_result = apply_globals(self._plan, records, self._now)
+        self._counted["dropped"] += self._global_result.dropped
         return self._spark.sparkContext.broadcast(records)
 
     def _global_records(self, topic: str) -> Iterator[tuple[TopicPartition, RecordBatch]]:

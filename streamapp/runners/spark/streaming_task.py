@@ -18,10 +18,11 @@ from confluent_kafka import KafkaException
 
 from streamapp.broker.admin import KafkaAdmin
 from streamapp.engine.feed import Feed
+from streamapp.engine.global_letters import GlobalLetters, makes_letters
 from streamapp.engine.global_state import GlobalState
 from streamapp.engine.runner_ports import Position, TaskEnvironment
 from streamapp.engine.task_session import TaskSession, commit
-from streamapp.errors import BrokerError, ProcessorStateError
+from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of, settings_of
 from streamapp.runners.repetitions import quieten_drops
@@ -125,9 +126,26 @@ class _Attempt:
                 with closing(Feed(session.task, readers, set(ranges) - set(readers) - more, more)) as feed:
                     feed.run()
                 session.pass_over_gaps(lambda tp: ranges[tp][1])
+                letters = self._global_letters()
+                transaction.write(letters)
                 commit([session], transaction)
+                letters.learn(letters.positions)
         metrics = session.task.metrics
         return metrics.processed, metrics.dropped_records, restored
+
+    def _global_letters(self) -> GlobalLetters:
+        """The letters of global records that the commit of this task writes: those of the first task are not empty."""
+        plan = self._stage.plan
+        first = min(sub.id for sub in plan.subtopologies), 0
+        known = _global.get(plan.application_id)
+        if (
+            known is None
+            or not makes_letters(plan.config)
+            or (self._stage.subtopology.id, self._partition) != first
+        ):
+            return GlobalLetters()
+        known.learn(self._group, self._admin)
+        return known.letters
 
     def _work(self, committed: Mapping[TopicPartition, Position]) -> Ranges:
         """The ranges to process; no ranges if all are empty."""
@@ -159,7 +177,7 @@ class _Attempt:
             transaction.results,
             wall_clock_ms=lambda: int(time.time() * 1000),
             changelogs=transaction.changelogs,
-            global_stores=_global_stores(stage.plan, self._client),
+            global_stores=_global_stores(stage.plan, self._client, self._group, self._admin),
             rules=BATCH_RULES,
         )
         home = ExecutorDisk(stage.plan)
@@ -190,9 +208,36 @@ class _Attempt:
         return KafkaChangelogs(self._client, {tp: (first[tp], end) for tp, end in ends.items()})
 
 
+class _Globals:
+    """The global stores of a Python worker, and the dead letters of their records (`GlobalLetters`)."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.letters = GlobalLetters()
+        self.state = GlobalState(
+            plan, wall_clock_ms=lambda: int(time.time() * 1000), letters=self.letters.take
+        )
+        self.partitions: list[TopicPartition] = []
+
+    def learn(self, group: Group, admin: KafkaAdmin) -> None:
+        """Asks the group which letters are written. A position behind the end of a log is that of a deleted topic."""
+        ends = admin.log_end_offsets(self.partitions)
+        found = group.read(self.partitions)
+        self.letters.learn({tp: at.offset for tp, at in found.items() if at.offset <= ends.get(tp, 0)})
+
+    def check_room(self, group: Group, admin: KafkaAdmin) -> None:
+        """Raises `StreamsError` while too many letters wait for the first task."""
+        if self.letters.full:
+            self.learn(group, admin)
+        if self.letters.full:
+            raise StreamsError(
+                "many records of global tables have failed, and their dead letters no longer fit into the memory of an "
+                "executor. Run a worker of the application until it has written them, or repair the topic"
+            )
+
+
 # Spark uses a Python worker for many tasks. The worker keeps these objects by application.
 _known_clients: dict[str, tuple[KafkaAdmin, KafkaRange]] = {}
-_global: dict[str, GlobalState] = {}
+_global: dict[str, _Globals] = {}
 
 
 def _clients(plan: Plan) -> tuple[KafkaAdmin, KafkaRange]:
@@ -203,25 +248,26 @@ def _clients(plan: Plan) -> tuple[KafkaAdmin, KafkaRange]:
     return found
 
 
-def _global_stores(plan: Plan, client: Mapping[str, Any]) -> Mapping[str, Any]:
+def _global_stores(
+    plan: Plan, client: Mapping[str, Any], group: Group, admin: KafkaAdmin
+) -> Mapping[str, Any]:
     """The global stores, with all records up to the ends of their topics."""
     if not plan.global_stores:
         return {}
-    state = _global.get(plan.application_id)
-    if state is None:
-        state = GlobalState(plan, wall_clock_ms=lambda: int(time.time() * 1000))
-        _global[plan.application_id] = state
-    kafka = _clients(plan)[1]
+    known = _global.get(plan.application_id)
+    if known is None:
+        known = _global[plan.application_id] = _Globals(plan)
+    state, kafka = known.state, _clients(plan)[1]
     counts = kafka.partition_counts()
-    known = state.positions()
-    every = [TopicPartition(topic, p) for topic in state.topics for p in range(counts[topic])]
-    for tp, (first, end) in kafka.committed(every).items():
-        start = max(first, known.get(tp, 0))
+    positions = state.positions()
+    known.partitions = [TopicPartition(topic, p) for topic in state.topics for p in range(counts[topic])]
+    for tp, (first, end) in kafka.committed(known.partitions).items():
+        start = max(first, positions.get(tp, 0))
         if start >= end:
             continue
-        reader = KafkaReader(client, tp, start, end)
-        while (batch := reader.read()) is not None:
-            if batch.offsets:
-                state.process(tp, batch)
-        reader.close()
+        with closing(KafkaReader(client, tp, start, end)) as reader:
+            while (batch := reader.read()) is not None:
+                known.check_room(group, admin)
+                if batch.offsets:
+                    state.process(tp, batch)
     return state.stores

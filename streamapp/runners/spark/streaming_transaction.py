@@ -11,6 +11,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from streamapp._base import failpoints
 from streamapp.broker.admin import KafkaAdmin
 from streamapp.config import StreamsConfig
+from streamapp.engine.global_letters import GlobalLetters
 from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError
 from streamapp.records import Headers, TopicPartition
@@ -45,9 +46,16 @@ class StreamTransaction:
         self.changelogs: _ChangelogOutput = _ChangelogOutput(producer, partitions)
         self._member = member
         self._admin = admin
+        self._global_positions: dict[TopicPartition, Position] = {}
 
     def begin(self) -> None:
         """Does nothing: the transaction is open before the first record, because it has the results too."""
+
+    def write(self, letters: GlobalLetters) -> None:
+        """Sends dead letters of global records; their positions become valid with the commit."""
+        for letter in letters.waiting:
+            self.results.send(*letter)
+        self._global_positions = {tp: Position(offset) for tp, offset in letters.positions.items()}
 
     def acknowledge(self) -> None:
         failpoints.hit("stream-state-flushed")
@@ -60,7 +68,8 @@ class StreamTransaction:
         return {tp: end + (tp.topic in self.changelogs.written) for tp, end in ends.items()}
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
-        entries = [KafkaPartition(*tp, at.offset, metadata=at.metadata) for tp, at in positions.items()]
+        every = {**positions, **self._global_positions}
+        entries = [KafkaPartition(*tp, at.offset, metadata=at.metadata) for tp, at in every.items()]
         self._producer.send_offsets_to_transaction(entries, self._member, TIMEOUT_SECONDS)
         failpoints.hit("stream-offsets-sent")
         self._producer.commit_transaction(TIMEOUT_SECONDS)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from streamapp._base import failpoints
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
+from streamapp.engine.global_letters import GlobalLetters
 from streamapp.engine.runner_ports import Position
 from streamapp.engine.task_session import commit
 from streamapp.errors import StreamsError
@@ -76,11 +77,18 @@ class Committer:
         return self._outputs.unacknowledged_bytes
 
     def commit(
-        self, tasks: Sequence[LiveTask], member: Member, works_on: Callable[[LiveTask | None], None]
+        self,
+        tasks: Sequence[LiveTask],
+        member: Member,
+        works_on: Callable[[LiveTask | None], None],
+        letters: GlobalLetters | None = None,
     ) -> None:
-        """Flushes and commits tasks. Calls ``works_on`` with each task before its flush, and then with None."""
+        """Flushes and commits tasks. Calls ``works_on`` with each task before its flush, and then with None.
+
+        ``letters`` are written in the same commit.
+        """
         ledger = _Ledger(
-            self._admin, self._outputs, self._ledger, member, self._abandoned, self._no_longer_waits
+            self._admin, self._outputs, self._ledger, member, self._abandoned, self._no_longer_waits, letters
         )
         self.waits = True
         try:
@@ -165,12 +173,16 @@ class _Ledger:
         member: Member,
         abandoned: Callable[[], bool],
         committed: Callable[[], None],
+        letters: GlobalLetters | None,
     ) -> None:
         self._admin, self._outputs, self._ledger = admin, outputs, ledger
         self._member, self._abandoned, self._committed = member, abandoned, committed
+        self._letters = letters or GlobalLetters()
 
     def begin(self) -> None:
         """Begins the transaction. With at_least_once, waits for the outputs before: the transaction has a time-out."""
+        for letter in self._letters.waiting:
+            self._outputs.send(*letter)
         if self._outputs is not self._ledger:
             self._outputs.flush(PATIENCE_SECONDS, self._abandoned)
             self._ledger.begin()
@@ -186,8 +198,9 @@ class _Ledger:
         return list_offsets(self._admin, partitions, latest=True)
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
+        written = {tp: Position(offset) for tp, offset in self._letters.positions.items()}
         self._ledger.commit(
-            positions,
+            {**positions, **written},
             self._member,
             lambda: failpoints.hit("offsets-sent"),
             lambda: brokers_answer(self._admin),

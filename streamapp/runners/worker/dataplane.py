@@ -259,6 +259,8 @@ class DataPlane(threading.Thread):
         if self.suspended or self.paused or not runs:
             if not self.suspended and not self.tasks:
                 self.progress.made()
+            if not (self.suspended or self.paused) and self._global_stores.presses(self.tasks):
+                self._commit()
             self._committer.poll()
             return
         idle = _ASYNC_SECONDS if self._in_steps() else _IDLE_SECONDS
@@ -288,7 +290,8 @@ class DataPlane(threading.Thread):
         if time.monotonic() - self._last_commit >= self._config.commit_interval / 1000:
             return True
         requested = any(live.task.commit_requested for live in self.tasks.running)
-        return requested or self._pace.exceeded(self._waiting)
+        pressed = self._global_stores.presses(self.tasks)
+        return requested or pressed or self._pace.exceeded(self._waiting)
 
     def _waiting_bytes(self) -> int:
         """The approximate bytes that the next commit has to wait for."""
@@ -350,14 +353,17 @@ class DataPlane(threading.Thread):
         for live in running:
             live.pass_over_gaps(self.fetcher.read_up_to)
         tasks = [live for live in running if live.task.commit_needed]
-        if not tasks or self._member is None:
+        letters = self._global_stores.letters(self.tasks)
+        if (not tasks and letters is None) or self._member is None:
             if self.fetcher.at_end:
                 self.progress.made()
             if self._member is not None:
                 self._committer.follow_files()
             return
         began, waiting = time.monotonic(), self._waiting_bytes()
-        self._committer.commit(tasks, self._member, self._works_on)
+        self._committer.commit(tasks, self._member, self._works_on, letters)
+        if letters is not None:
+            self._global_stores.letters_written()
         self.commits += 1
         self._last_commit = time.monotonic()
         self.progress.made()
@@ -428,7 +434,9 @@ class DataPlane(threading.Thread):
         return True
 
     def _open(self, ids: Iterable[TaskId]) -> None:
-        self.tasks.open(ids, self.standbys)
+        opened = list(ids)
+        self._global_stores.opened(opened)
+        self.tasks.open(opened, self.standbys)
         self.tasks.start_restored()
 
     def _stop_running(self) -> None:

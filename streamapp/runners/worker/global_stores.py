@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Collection
 
 from confluent_kafka import KafkaError
 
 from streamapp.broker.consumer import RecordConsumer, open_consumer
 from streamapp.broker.requests import LastingAdmin
+from streamapp.engine.global_letters import GlobalLetters, makes_letters
 from streamapp.engine.global_state import GlobalState
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.clients import consumer_settings, list_offsets
+from streamapp.runners.worker.clients import (
+    PATIENCE_SECONDS,
+    consumer_settings,
+    find_committed,
+    list_offsets,
+)
 from streamapp.runners.worker.livetask import now_ms
+from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.topics import Topics
 from streamapp.state.row_memory import RowMemory
 from streamapp.topology.plan import Plan
@@ -22,17 +31,32 @@ __all__ = ["GlobalStores"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 _BATCH = 10_000
+_LOOK_SECONDS = 1.0
+"""The time between two looks at the positions of letters while too many letters wait."""
+_AGAIN_SECONDS = 3_600.0
+"""The time after which the positions of letters are committed again: brokers delete old offsets (KIP-211)."""
 
 
 class GlobalStores:
-    """The global stores, in memory, fed by a consumer of their own from all partitions of their topics."""
+    """The global stores, in memory, fed by a consumer of their own from all partitions of their topics.
+
+    The worker that has the first task of the application writes the dead letters (`GlobalLetters`).
+    """
 
     def __init__(self, plan: Plan, admin: LastingAdmin, topics: Topics, rows: RowMemory) -> None:
-        self.state: GlobalState = GlobalState(plan, wall_clock_ms=now_ms, rows=rows)
+        self._letters = GlobalLetters()
+        self._makes_letters = makes_letters(plan.config)
+        self._writer = TaskId(min(topics.sources, default=0), 0)
+        self._full = False
+        self._committed_at = self._looked_at = time.monotonic()
+        self._config, self._admin = plan.config, admin
+        self.state: GlobalState = GlobalState(
+            plan, wall_clock_ms=now_ms, rows=rows, letters=self._letters.take
+        )
         self._missing: dict[TopicPartition, int] = {}
         """Partition -> the end that has to be reached before tasks may start."""
         self._consumer: RecordConsumer | None = None
-        partitions = [
+        self._partitions = partitions = [
             TopicPartition(topic, p) for topic in self.state.topics for p in range(topics.partitions[topic])
         ]
         if partitions:
@@ -42,6 +66,7 @@ class GlobalStores:
             self._consumer = open_consumer(
                 {**consumer_settings(plan.config, "global"), "auto.offset.reset": "earliest"}
             )
+            self._learn()
             self._consumer.assign({tp: first[tp] for tp in partitions})
 
     @property
@@ -53,6 +78,7 @@ class GlobalStores:
         """Applies what has arrived."""
         if self._consumer is None:
             return
+        self._hold_back(self._consumer)
         batches, events = self._consumer.poll(_BATCH, timeout)
         for tp, batch in batches:
             self.state.process(tp, batch)
@@ -62,6 +88,56 @@ class GlobalStores:
                 self._reached(tp, offset)
             elif not error.retriable():
                 raise BrokerError(f"the global topic {tp.topic} cannot be read: {error.str()}")
+
+    # Dead letters.
+
+    def opened(self, tasks: Collection[TaskId]) -> None:
+        """Tasks were opened here. With the first task, this worker goes on behind the letters of another worker."""
+        if self._writer in tasks:
+            self._learn()
+
+    def letters(self, tasks: Collection[TaskId]) -> GlobalLetters | None:
+        """The letters for the next commit of a worker with these tasks; None: it has none to write."""
+        if self._writer not in tasks:
+            return None
+        old = bool(self._letters.written) and time.monotonic() - self._committed_at >= _AGAIN_SECONDS
+        return self._letters if self._letters or old else None
+
+    def presses(self, tasks: Collection[TaskId]) -> bool:
+        """A worker with these tasks has to commit letters before it can read further global records."""
+        return self._full and self._writer in tasks
+
+    def letters_written(self) -> None:
+        """The letters are committed."""
+        self._committed_at = time.monotonic()
+        self._letters.learn(self._letters.positions)
+
+    def _learn(self) -> None:
+        """Asks the group which letters are written. A position behind the end of a log is that of a deleted topic."""
+        if self._makes_letters and self._partitions:
+            self._looked_at = time.monotonic()
+            found = find_committed(self._config, self._partitions, PATIENCE_SECONDS, self._consumer)
+            ends = list_offsets(self._admin, self._partitions, latest=True)
+            self._letters.learn({tp: offset for tp, (offset, _) in found.items() if 0 < offset <= ends[tp]})
+
+    def _hold_back(self, consumer: RecordConsumer) -> None:
+        """Reads no further record while too many letters wait."""
+        if self._full and time.monotonic() - self._looked_at >= _LOOK_SECONDS:
+            self._learn()
+        if self._full == self._letters.full:
+            return
+        self._full = self._letters.full
+        for tp in self._partitions:
+            if self._full:
+                consumer.pause(tp)
+            else:
+                consumer.resume(tp)
+        if self._full:
+            logger.warning(
+                "many records of global tables have failed: the rest is read when their dead letters are written, by "
+                "the worker that has task %s",
+                self._writer,
+            )
 
     def close(self) -> None:
         if self._consumer is not None:

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from streamapp import ConfigError, Retry, StreamsConfig
+from streamapp import ConfigError, OutputRecord, Response, Retry, StreamsConfig
 from streamapp.consumer import Batch
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.dispatcher import Dispatcher
@@ -283,3 +283,15 @@ def test_a_service_without_a_retry_ends_the_consumer() -> None:
 def test_what_cannot_work_is_said_before_the_start(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         options(**given)
+
+
+@pytest.mark.parametrize(("own", "dead", "skipped"), [(2, 1, 0), (0, 0, 1)])
+def test_a_function_that_chooses_makes_its_own_letters(own: int, dead: int, skipped: int) -> None:
+    letters = [OutputRecord("bad", b"k", b"%d" % number, None) for number in range(own)]
+    run = _Run(on_error=lambda context, error: Response.resume(*letters))
+    run.dispatcher.open(SOURCES[0], 0)
+    run.dispatcher.take_in(SOURCES[0], records(0, b"a"))
+    run.all(ValueError("bad"))
+    assert run.letters == letters
+    assert (run.metrics.dead, run.metrics.skipped) == (dead, skipped)
+    assert run.dispatcher.positions()[SOURCES[0]][0] == 1

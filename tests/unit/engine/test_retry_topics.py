@@ -213,7 +213,72 @@ def test_what_cannot_be_had_is_refused() -> None:
     with pytest.raises(TopologyError, match="no serde for their values"):
         stream.map_values(len).map_values(str, on_error=RETRY)
     table = builder.table("rows", key_serde=TEXT, value_serde=TEXT)
-    with pytest.raises(TopologyError, match="cannot have retry topics"):
-        stream.join(table, lambda one, two: one, on_error=RETRY)
     with pytest.raises(TopologyError, match="cannot have on_error=Retry"):
         table.map_values(str, on_error=RETRY)
+
+
+# ------------------------------------------------------------------ look-ups
+
+
+def joiner(service: Service) -> Any:
+    return lambda value, row: f"{service(value)} {row}"
+
+
+def with_table(builder: StreamsBuilder, stream: Any, service: Service, left: bool) -> Any:
+    rows = builder.table("rows", key_serde=TEXT, value_serde=TEXT)
+    join = stream.left_join if left else stream.join
+    return join(rows, joiner(service), on_error=RETRY, name="look-up")
+
+
+def with_global_table(builder: StreamsBuilder, stream: Any, service: Service, left: bool) -> Any:
+    rows = builder.global_table("rows", key_serde=TEXT, value_serde=TEXT)
+    join = stream.left_join if left else stream.join
+    return join(rows, joiner(service), key_selector=lambda key, value: key, on_error=RETRY, name="look-up")
+
+
+class LookUp(Bench):
+    """The bench of `described`, around a join with the rows of a table."""
+
+    def __init__(self, describe: Any, service: Service, left: bool = False) -> None:
+        builder = StreamsBuilder(CONFIG)
+        stream = builder.stream("in", key_serde=TEXT, value_serde=TEXT)
+        describe(builder, stream, service, left).to("out", key_serde=TEXT, value_serde=TEXT)
+        self.driver = TopologyTestDriver(builder.build())
+        self.input = self.driver.create_input_topic("in", TEXT, TEXT)
+
+
+@pytest.mark.parametrize("describe", [with_table, with_global_table])
+def test_a_look_up_that_fails_waits_and_sees_the_row_of_its_attempt(describe: Any) -> None:
+    bench = LookUp(describe, Service(bad=1, worse=-1))
+    for key in (b"a", b"b"):
+        bench.driver.pipe_raw("rows", key, b"old", 0)
+    bench.pipe("a:bad", "a:worse", "b:2")
+    assert bench.out == ["b:2 old"]
+    bench.driver.pipe_raw("rows", b"a", b"new", 1)
+    bench.wait(SECOND)
+    assert bench.out == ["b:2 old", "a:BAD new"]
+    bench.wait(MINUTE)
+    assert bench.dead == ["a:worse"]
+    assert bench.driver.drops == {("look-up", "dead_letter"): 1}
+
+
+@pytest.mark.parametrize("describe", [with_table, with_global_table])
+@pytest.mark.parametrize("left", [False, True])
+def test_a_row_that_is_gone_at_the_attempt_is_missing(describe: Any, left: bool) -> None:
+    bench = LookUp(describe, Service(bad=1), left)
+    bench.driver.pipe_raw("rows", b"a", b"row", 0)
+    bench.pipe("a:bad")
+    bench.driver.pipe_raw("rows", b"a", None, 1)
+    bench.wait(SECOND)
+    assert bench.out == (["a:BAD None"] if left else [])
+
+
+def test_a_record_looks_up_in_the_partition_it_came_from() -> None:
+    builder = StreamsBuilder(CONFIG)
+    stream = builder.stream("in", key_serde=TEXT, value_serde=TEXT)
+    with_table(builder, stream, Service(), left=False).to("out", key_serde=TEXT, value_serde=TEXT)
+    plan = builder.build().plan()
+    join = next(sub for sub in plan.subtopologies if "rows" in sub.source_topics)
+    assert "app-look-up-retry-back" in join.source_topics
+    counts = plan.partition_counts({"in": 3, "rows": 3})
+    assert {counts[f"app-look-up-retry-{name}"] for name in ("1", "2", "back")} == {3}

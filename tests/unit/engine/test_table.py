@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from streamapp import BufferConfig, StreamsBuilder, Suppressed, TopologyTestDriver
 from streamapp.engine.operators.change import ChangeSerde
 from streamapp.engine.operators.table import (
     TableAggregate,
@@ -284,3 +285,26 @@ def test_window_and_session_views_take_windowed_keys():
     assert WindowView("w").bind(harness)(Windowed("k", 10, 20)) == (1, 5)
     assert SessionView("w").bind(harness)(Windowed("k", 10, 30)) == ("value", 30)
     assert SessionView("w").bind(harness)(Windowed("k", 10, 31)) is None
+
+
+# -------------------------------------------------------------------- suppressions
+
+
+@pytest.mark.parametrize(
+    ("bounds", "said"),
+    [
+        ({"max_records": 1}, r"2 of 1 records and \d+ bytes\. "),
+        ({"max_bytes": 1}, r"1 records and \d+ of 1 bytes\. "),
+        ({"max_records": 1, "max_bytes": 10_000}, r"2 of 1 records and \d+ of 10000 bytes\. "),
+    ],
+)
+def test_a_full_buffer_names_the_bounds_that_are_set(bounds, said):
+    text = StringSerde()
+    builder = StreamsBuilder()
+    buffer = BufferConfig.bounded(**bounds, when_full="shut_down")
+    table = builder.table("in", key_serde=text, value_serde=text)
+    table.suppress(Suppressed.until_time_limit(1_000, buffer, name="hold")).to_stream().to("out")
+    driver = TopologyTestDriver(builder.build())
+    with pytest.raises(StreamsError, match=f"the buffer of hold is full: it holds {said}"):
+        for key in (b"a", b"b"):
+            driver.pipe_raw("in", key, b"v", 0)

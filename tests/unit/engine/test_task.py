@@ -514,6 +514,26 @@ class TestFailures:
             feed(task, "elsewhere", [("k", "v", 1)])
 
 
+class TestInit:
+    @pytest.mark.parametrize(
+        ("error", "said"),
+        [(KeyError("TOKEN"), "KeyError: 'TOKEN'"), (StreamsError("not connected"), "not connected")],
+    )
+    def test_an_exception_names_the_processor(self, error: Exception, said: str) -> None:
+        class Unready(Processor):
+            def init(self, context: Any) -> None:
+                raise error
+
+            def process(self, record: Record) -> None: ...
+
+        builder = StreamsBuilder()
+        builder.stream("in", **TEXTS).process(Unready, name="asks")
+        with pytest.raises(StreamsError) as raised:
+            task_of(builder)
+        assert str(raised.value) == f"failed to initialize processor asks: {said}"
+        assert raised.value.__cause__ is error
+
+
 class Ticker(Processor):
     """Notes when it is called, and can be told to stop."""
 

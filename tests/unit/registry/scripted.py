@@ -89,6 +89,8 @@ class ScriptedRegistry:
     def _answered(self, method: str, path: str, body: Any) -> Any:
         body = body and _canonical(body)
         parts = path.strip("/").split("/")
+        if method == "POST" and parts[0] == "compatibility":
+            return {"is_compatible": True}
         if method == "POST" and parts[0] == "subjects" and parts[-1] == "versions":
             schema_id = self.add(parts[1], body)
             return {"id": schema_id, "guid": self.guid(body)} if self.guids else {"id": schema_id}
@@ -113,9 +115,17 @@ class ScriptedRegistry:
                 if self.guid(known) == parts[2]:
                     return self._with_guid(known)
             raise Refused(404, 40403, f"Schema {parts[2]} not found")
+        if parts == ["config"]:
+            return {"compatibilityLevel": "BACKWARD"}
+        if parts[0] == "config":
+            raise Refused(
+                404, 40408, f"Subject '{parts[1]}' does not have subject-level compatibility configured"
+            )
         if parts[0] != "subjects":
             raise Refused(404, 404, "HTTP 404 Not Found")
         versions = self.subjects.get(parts[1], [])
+        if versions and parts[2:] == ["versions"]:
+            return list(range(1, len(versions) + 1))
         number = len(versions) if parts[3] == "latest" else int(parts[3])
         if not 0 < number <= len(versions):
             raise Refused(404, 40402, f"Version {parts[3]} not found.")

@@ -15,10 +15,13 @@ from streamapp import StreamsConfig
 from streamapp.errors import ConfigError, SchemaRegistryError, SerializationError
 from streamapp.registry import ConfluentSchemaRegistry, RegistrySettings
 from streamapp.runners.connection import connected
-from streamapp.serdes import AvroSerde, schema_registry
+from streamapp.serdes import AvroSerde, JsonSchemaSerde, ProtobufSerde, Serde, schema_registry
+from tests.unit.serdes.protos import shop
 
 from .scripted import ScriptedRegistry
 from .test_registry_faults import FLIGHT, LATER
+
+IN_JSON = {"title": "Flight", "type": "object", "properties": {"delay": {"type": "integer"}}}
 
 
 @pytest.fixture
@@ -97,6 +100,42 @@ def test_subjects_by_strategy(server: ScriptedRegistry, strategy: Any, subject: 
     serde = AvroSerde[Any]({**FLIGHT, "namespace": "air"}, registry=registry, subject_strategy=strategy)
     serde.bind("flights", True).serialize({"delay": 1})
     assert list(server.subjects) == [subject]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "subjects"),
+    [
+        ("topic", ["flights-key", "flights-key"]),
+        ("record", ["Flight", "streamapp.shop.Item"]),
+        ("topic-record", ["flights-Flight", "flights-streamapp.shop.Item"]),
+    ],
+)
+def test_subjects_of_the_other_formats(server: ScriptedRegistry, strategy: Any, subjects: list[str]) -> None:
+    """The record's name is the title of a JSON Schema, and the full name of a message."""
+    registry = ConfluentSchemaRegistry(server.url)
+    serdes: list[tuple[Serde[Any], Any]] = [
+        (JsonSchemaSerde(IN_JSON, registry=registry, subject_strategy=strategy), {"delay": 1}),
+        (ProtobufSerde(shop.Item, registry=registry, subject_strategy=strategy), shop.Item()),
+    ]
+    for (serde, value), subject in zip(serdes, subjects, strict=True):
+        server.subjects.clear()
+        serde.bind("flights", True).serialize(value)
+        assert list(server.subjects) == [subject]
+
+
+def test_a_pinned_json_schema_is_what_values_are_held_against(server: ScriptedRegistry) -> None:
+    later = {**IN_JSON, "required": ["delay"]}
+    for schema in (IN_JSON, later):
+        server.add("flights-value", {"schema": json.dumps(schema), "schemaType": "JSON"})
+    registry = ConfluentSchemaRegistry(server.url)
+    pinned = JsonSchemaSerde[Any](IN_JSON, registry=registry, version=1).bind("flights", False)
+    assert pinned.serialize({}) == b"\0\0\0\0\1{}"
+    latest = JsonSchemaSerde[Any](IN_JSON, registry=registry, version="latest").bind("flights", False)
+    assert latest.serialize({"delay": 3}) == b'\0\0\0\0\2{"delay":3}'
+    with pytest.raises(SerializationError, match="delay"):
+        latest.serialize({})
+    assert latest.deserialize(pinned.serialize({})) == {}
+    assert not any(path.endswith("/versions") for _, path, _ in server.requests)
 
 
 def test_a_strategy_needs_a_name() -> None:

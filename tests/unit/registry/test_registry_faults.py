@@ -48,6 +48,15 @@ def client_of(
     return ConfluentSchemaRegistry(cache=cache, client=RestClient(made, sleep=clock.sleep, clock=clock))
 
 
+def test_the_page_names_a_test_for_each_fault() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "schemas.md").read_text()
+    table = page.partition("## Faults and outcomes")[2].partition("## Evolution")[0]
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("| ")][1:]
+    names = [row[3].strip().strip("`") for row in rows if not row[1].startswith(" ---")]
+    assert len(names) >= 16
+    assert [name for name in names if not callable(globals().get(name))] == []
+
+
 def test_down_at_the_start_it_is_asked_again_until_it_answers(server: ScriptedRegistry) -> None:
     server.stop()
     clock = Clock()

@@ -313,3 +313,23 @@ def test_two_schemas_with_one_id_are_told_apart(tmp_path: Path) -> None:
     assert registry.id_of("s", "string") == schema_id
     with pytest.raises(SerializationError, match="the same id"):
         LocalSchemaRegistry(tmp_path).id_of("s", "string")
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"}, bytes(range(12))),
+        ({"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}, bytes(range(16))),
+        ({"type": "long", "logicalType": "timestamp-nanos"}, 1_372_636_800_000_000_001),
+        ({"type": "long", "logicalType": "local-timestamp-nanos"}, -1),
+        ({"type": "long", "logicalType": "of the application"}, 7),
+    ],
+)
+def test_logical_types_that_python_has_no_type_for_keep_their_base(schema: Any, value: Any) -> None:
+    """As in fastavro, which Confluent's serializer uses. Source: "Logical Types" of Avro's specification."""
+    serde = AvroSerde[Any](schema)
+    data = serde.serialize(value)
+    out = BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    assert data[5:] == out.getvalue()
+    assert serde.deserialize(data) == value

@@ -11,9 +11,10 @@ import pytest
 
 from streamapp.config import StreamsConfig
 from streamapp.dsl import Materialized, StreamsBuilder
+from streamapp.engine.global_letters import GlobalLetters
 from streamapp.engine.runner_ports import InMemory, Position, TaskEnvironment
 from streamapp.errors import BrokerError, StreamsError, TaskCorruptedError
-from streamapp.records import RecordBatch, TopicPartition
+from streamapp.records import OutputRecord, RecordBatch, TopicPartition
 from streamapp.runners.worker import commit, dataplane, stalls
 from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.livetask import LiveTask
@@ -435,9 +436,9 @@ def test_a_commit_covers_what_was_read_without_being_a_record_and_is_not_repeate
     committed: list[dict[TopicPartition, int]] = []
     commit_of = plane._committer.commit
 
-    def commit(tasks: Any, member: Member, works_on: Any) -> None:
+    def commit(tasks: Any, *arguments: Any) -> None:
         committed.append({tp: at for live in tasks for tp, (at, _) in live.commit_positions().items()})
-        commit_of(tasks, member, works_on)
+        commit_of(tasks, *arguments)
 
     monkeypatch.setattr(plane._committer, "commit", commit)
     inputs = {id: plane.tasks[id].inputs[0] for id in (ONE, TWO)}
@@ -541,3 +542,87 @@ def test_a_command_ends_the_wait_of_an_idle_turn(
     plane.stop().result(60)
     plane.join(60)
     assert not plane.is_alive()
+
+
+# ------------------------------------------------------------------ letters of global records
+
+
+class Globals(Anything):
+    """Global stores whose letters this worker has to write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = GlobalLetters()
+        self.full = False
+
+    def fail(self, offset: int) -> None:
+        self.waiting.take(
+            TopicPartition("rates", 0), offset, OutputRecord("dead", None, b"%d" % offset, None)
+        )
+
+    def letters(self, tasks: Any) -> GlobalLetters | None:
+        return self.waiting if ONE in tasks and self.waiting else None
+
+    def presses(self, tasks: Any) -> bool:
+        return self.full and ONE in tasks
+
+    def letters_written(self) -> None:
+        self.waiting.learn(self.waiting.positions)
+
+
+@pytest.fixture
+def global_stores(plane: Plane) -> Globals:
+    stores = plane._global_stores = plane.tasks._global_stores = Globals()  # type: ignore[assignment]
+    return stores
+
+
+def commits_of(plane: Plane) -> list[tuple[dict[TopicPartition, int], list[bytes]]]:
+    """What each commit has: its positions, and the values that were sent before it."""
+    sent: list[bytes] = []
+    commits: list[tuple[dict[TopicPartition, int], list[bytes]]] = []
+
+    def commit(positions: Any, *_: Any) -> None:
+        commits.append(({tp: at.offset for tp, at in positions.items()}, list(sent)))
+        sent.clear()
+
+    plane.ledger.send = lambda topic, key, value, *_: sent.append(value)
+    plane.ledger.commit = commit
+    return commits
+
+
+def test_letters_are_committed_though_no_task_has_anything(plane: Plane, global_stores: Globals) -> None:
+    plane.given(1, ONE)
+    commits = commits_of(plane)
+    global_stores.fail(7)
+    plane._commit()
+    plane._commit()
+    assert commits == [({TopicPartition("rates", 0): 8}, [b"7"])]
+    plane.given(3, TWO)
+    global_stores.fail(9)
+    plane._commit()  # another worker has the first task
+    assert len(commits) == 1
+
+
+def test_letters_are_written_while_tasks_are_restored_if_no_more_fit(
+    plane: Plane, global_stores: Globals
+) -> None:
+    plane.restorer.behind = {ONE}  # type: ignore[attr-defined]
+    commits = commits_of(plane)
+    global_stores.fail(7)
+    plane.given(1, ONE)
+    assert commits == []
+    global_stores.full = True
+    plane._turn()
+    assert commits == [({TopicPartition("rates", 0): 8}, [b"7"])]
+
+
+def test_letters_that_are_rolled_back_are_written_again(plane: Plane, global_stores: Globals) -> None:
+    plane.given(1, ONE)
+    refuse_commits(plane, "no")
+    global_stores.fail(7)
+    commit_of(plane, 1)
+    commits = commits_of(plane)
+    commit_of(plane, 1)
+    ((positions, sent),) = commits
+    assert (positions[TopicPartition("rates", 0)], sent) == (8, [b"7"])
+    assert "opened" in global_stores.asked

@@ -10,9 +10,10 @@ import faust
 from faust.exceptions import PartitionsMismatch
 from faust.streams import current_event
 
-from streamapp.config import ErrorContext, ExceptionHandler
-from streamapp.engine.failures import ProcessingFailed, error_headers
+from streamapp.config import ErrorContext, ExceptionHandler, StreamsConfig
+from streamapp.engine.judging import ProcessingFailed, judge, letter_headers
 from streamapp.errors import BrokerError, ProcessorStateError
+from streamapp.records import OutputRecord
 
 __all__ = ["WatchedAgent", "WatchedTopic"]
 
@@ -90,29 +91,29 @@ async def _decide(
     known = record is not None and app.topics.acks_enabled_for(record.topic)
     where = f"record of {record.topic}-{record.partition} at offset {record.offset}" if known else "it"
     failure = f"{who}: {where} {what}: {type(exc).__name__}: {exc}"
-    decision: Any = handler
-    if isinstance(exc, _NO_FAULT_OF_THE_RECORD):
-        decision = "fail"
-    elif callable(handler):
+    context, topic = _context(record if known else None, who), app.config.dead_letter_queue_topic
+    answer: str = "fail"
+    letters: tuple[OutputRecord, ...] | None = ()
+    if not isinstance(exc, _NO_FAULT_OF_THE_RECORD):
+        remedy = f'set {setting} to "continue" to drop such records (to the dead-letter topic, if one is set)'
         try:
-            decision = handler(_context(record if known else None, who), exc)
-        except Exception as fatal:
-            failure = f"the exception handler itself failed ({type(fatal).__name__}: {fatal}) for: {failure}"
-            decision = "fail"
-    letters = app.config.dead_letter_queue_topic
-    if decision == "skip":
-        letters = None
-    if decision not in ("continue", "skip") and not (decision == "dead_letter" and letters is not None):
-        if not isinstance(exc, _NO_FAULT_OF_THE_RECORD):
-            failure += f'; set {setting} to "continue" to drop such records (to the dead-letter topic, if one is set)'
+            answer, letters = judge(handler, lambda: context, exc, f"{failure}; {remedy}", topic)
+        except ProcessingFailed as fatal:
+            await app.consumer.fail(fatal, record if known else None)
+            return
+        failure += f"; {remedy}" if answer == "fail" else ""
+    if letters is None:
+        usual = topic is not None and known and answer in ("continue", "dead_letter")
+        letters = (_letter(app.config, context, exc, what),) if usual else ()
+    for letter in letters:
+        await _send(app, letter, record if known else None)
+    if answer == "fail":
         await app.consumer.fail(ProcessingFailed(failure), record if known else None)
         return
-    if letters is not None and known:
-        await _send_dead_letter(app, letters, record, exc)
     logger.warning(
         "%s; going on without it%s",
         failure,
-        f", sent to {letters}" if letters is not None and known else "",
+        f", sent to {letters[0].topic}" if letters else "",
         extra={"kind": f"{who} {what} {type(exc).__name__}"},
     )
 
@@ -127,17 +128,33 @@ def _context(record: Any, who: str) -> ErrorContext:
     )
 
 
-async def _send_dead_letter(app: Any, topic: str, record: Any, exc: Exception) -> None:
-    headers = [
-        *(record.headers or {}).items(),
-        *error_headers(exc),
-        ("__streams.errors.topic", record.topic.encode()),
-        ("__streams.errors.partition", str(record.partition).encode()),
-        ("__streams.errors.offset", str(record.offset).encode()),
-    ]
-    letters = app.topic(topic, key_serializer="raw", value_serializer="raw")
-    sending = {"key": record.key, "value": record.value, "timestamp": record.timestamp, "headers": headers}
-    if app.config.exactly_once:
-        app._attachments.put(record, letters, **sending)
+def _letter(config: StreamsConfig, context: ErrorContext, exc: Exception, what: str) -> OutputRecord:
+    assert config.dead_letter_queue_topic is not None
+    added = letter_headers(
+        context,
+        exc,
+        application=config.application_id,
+        version=config.application_version,
+        what=what,
+    )
+    headers = context.headers + added
+    return OutputRecord(
+        config.dead_letter_queue_topic, context.key, context.value, context.timestamp, headers
+    )
+
+
+async def _send(app: Any, letter: OutputRecord, record: Any) -> None:
+    """Sends a letter. With exactly-once, the letter of a record goes out with the record's commit."""
+    channel = app.topic(letter.topic, key_serializer="raw", value_serializer="raw")
+    time = letter.timestamp
+    sending = {
+        "key": letter.key,
+        "value": letter.value,
+        "partition": letter.partition,
+        "timestamp": time / 1000 if time is not None and time >= 0 else None,
+        "headers": list(letter.headers),
+    }
+    if app.config.exactly_once and record is not None:
+        app._attachments.put(record, channel, **sending)
     else:
-        await letters.send(**sending)
+        await channel.send(**sending)

@@ -11,7 +11,7 @@ from typing import Any
 import grpc_tools
 from grpc_tools import protoc
 
-__all__ = ["compiled", "fleet", "shop"]
+__all__ = ["compiled", "fleet", "measures", "shop"]
 
 HERE = Path(__file__).parent
 
@@ -31,3 +31,4 @@ def compiled(folder: Path, name: str) -> Any:
 
 shop = compiled(HERE, "shop")
 fleet = compiled(HERE, "fleet")
+measures = compiled(HERE, "measures")

@@ -1,0 +1,107 @@
+"""Dead letters of global records: every process makes them, one task of the application writes them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from streamapp.config import StreamsConfig
+from streamapp.engine.collector import NoWayOut
+from streamapp.engine.current_record import CurrentRecord
+from streamapp.records import Headers, OutputRecord, TopicPartition
+
+__all__ = ["GlobalLetters", "LetterCollector", "TakeLetter", "makes_letters"]
+
+MAX_BYTES = 16 * 1024 * 1024
+"""The bound of the letters that wait in a process: keys, values and headers."""
+
+TakeLetter = Callable[[TopicPartition, int, OutputRecord], None]
+"""Takes a letter of the record at an offset of a global topic."""
+
+
+def makes_letters(config: StreamsConfig) -> bool:
+    """True if records of global topics can become dead letters. A handler may write letters to a topic of its own."""
+    handlers = config.deserialization_exception_handler, config.processing_exception_handler
+    return config.dead_letter_queue_topic is not None or any(map(callable, handlers))
+
+
+class GlobalLetters:
+    """The letters of one process that are perhaps not written yet.
+
+    Every process reads the global topics from their beginning, so every process makes each letter. The writer is the
+    process that has the first task of the application. The writer commits letters together with the positions behind
+    them, in the group of the application. Another process keeps its letters until the group's positions are behind
+    them, and writes the rest when it becomes the writer.
+    """
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._waiting: dict[TopicPartition, deque[tuple[int, OutputRecord]]] = {}
+        self._bytes = 0
+        self.written: dict[TopicPartition, int] = {}
+        """The offsets before which all letters are written, by partition, as the group has committed them."""
+
+    def take(self, source: TopicPartition, offset: int, letter: OutputRecord) -> None:
+        """Keeps a letter, unless the letters of its record are written."""
+        if offset >= self.written.get(source, 0):
+            self._waiting.setdefault(source, deque()).append((offset, letter))
+            self._bytes += _size(letter)
+
+    def learn(self, written: Mapping[TopicPartition, int]) -> None:
+        """Takes the positions that the group has committed, and forgets the letters before them."""
+        self.written = dict(written)
+        for source, end in self.written.items():
+            letters = self._waiting.get(source, deque())
+            while letters and letters[0][0] < end:
+                self._bytes -= _size(letters.popleft()[1])
+        self._waiting = {source: letters for source, letters in self._waiting.items() if letters}
+
+    @property
+    def waiting(self) -> list[OutputRecord]:
+        """The letters in the order of their records, by partition."""
+        return [letter for letters in self._waiting.values() for _, letter in letters]
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """The positions to commit together with the letters that wait."""
+        ends = {source: letters[-1][0] + 1 for source, letters in self._waiting.items()}
+        return {**self.written, **ends}
+
+    @property
+    def full(self) -> bool:
+        """True: no further global record may be read until letters are written."""
+        return self._bytes >= self._max_bytes
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+
+class LetterCollector(NoWayOut):
+    """The `Collector` of a global store: its processor has no way out, its dead letters have one.
+
+    A letter belongs to the record that ``record`` is processing. A punctuator has no record, and makes no letter.
+    """
+
+    def __init__(self, take: TakeLetter) -> None:
+        super().__init__("a global store's processor")
+        self._take = take
+        self.record: CurrentRecord | None = None
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int | None,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
+        record = self.record
+        if record is not None and record.topic is not None:
+            letter = OutputRecord(topic, key, value, timestamp, headers, partition)
+            self._take(TopicPartition(record.topic, record.partition), record.offset, letter)
+
+
+def _size(letter: OutputRecord) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in letter.headers)
+    return len(letter.key or b"") + len(letter.value or b"") + headers

@@ -1,0 +1,75 @@
+"""The global records of a batch, in the driver: failures, drops and dead letters, once for all executors.
+
+Every executor fills the global stores for itself, and writes no letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from streamapp.engine.global_state import GlobalState
+from streamapp.records import OutputRecord, RecordBatch, TopicPartition
+from streamapp.runners.spark.frames import HEADERS
+from streamapp.topology import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["GlobalResult", "apply_globals"]
+
+_LETTERS = (
+    "topic string, partition int, mx bigint, src int, seq bigint, key binary, value binary, timestamp bigint, "
+    f"headers {HEADERS}"
+)
+
+
+@dataclass
+class GlobalResult:
+    """The outcome of the global records of a batch."""
+
+    dropped: int = 0
+    letters: list[OutputRecord] = field(default_factory=list)
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics of the letters."""
+        return list(dict.fromkeys(letter.topic for letter in self.letters))
+
+    def frame(self, spark: SparkSession, topic: str, now_ms: int) -> DataFrame:
+        """The letters of a topic, in front of the letters of tasks. ``now_ms`` is the time of letters without one."""
+        rows = [
+            (
+                topic,
+                letter.partition or 0,
+                0,
+                -1,
+                number,
+                letter.key,
+                letter.value,
+                now_ms if letter.timestamp is None else letter.timestamp,
+                list(letter.headers),
+            )
+            for number, letter in enumerate(self.letters)
+            if letter.topic == topic
+        ]
+        return spark.createDataFrame(rows, _LETTERS)
+
+
+def apply_globals(
+    plan: Plan, records: Iterable[tuple[TopicPartition, RecordBatch]], now_ms: int
+) -> GlobalResult:
+    """Runs the global records of a batch. Raises `StreamsError` for a record that is to end the run."""
+    found = GlobalResult()
+    state = GlobalState(
+        plan,
+        wall_clock_ms=lambda: now_ms,
+        letters=lambda source, offset, letter: found.letters.append(letter),
+    )
+    with closing(state):
+        for partition, batch in records:
+            state.process(partition, batch)
+        found.dropped = state.dropped_records
+    return found

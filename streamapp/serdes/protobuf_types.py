@@ -1,0 +1,210 @@
+"""Messages of Protobuf as Structs and dataclasses, field by field.
+
+The fields of a type and of a message that hold the same Python values are copied. Protobuf's JSON mapping is for all
+others: times, enums by name, numbers as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+from typing import Any, NamedTuple
+
+from msgspec import inspect as mi
+
+__all__ = ["Copier", "Unlike", "copier_of"]
+
+_INTS = (3, 4, 5, 6, 7, 13, 15, 16, 17, 18)
+_PLAIN: dict[int, tuple[type, mi.Type]] = {
+    1: (float, mi.FloatType()),
+    8: (bool, mi.BoolType()),
+    9: (str, mi.StrType()),
+    12: (bytes, mi.BytesType()),
+    **dict.fromkeys(_INTS, (int, mi.IntType())),
+}
+"""Numbers of Protobuf's types -> the Python type. A single float is absent: its JSON has fewer digits."""
+_REPEATED, _STRING, _MESSAGE = 3, 9, 11
+_SPECIAL_FILES = frozenset(
+    f"google/protobuf/{name}.proto"
+    for name in ("any", "duration", "field_mask", "struct", "timestamp", "wrappers")
+)
+"""Messages of these files have a form of their own in Protobuf's JSON mapping."""
+
+
+class Unlike(Exception):
+    """A value that only Protobuf's JSON mapping converts, or refuses."""
+
+
+class Copier(NamedTuple):
+    """The two directions between a message and a type.
+
+    ``write`` raises `Unlike` for a value of another type than its field has.
+    """
+
+    read: Callable[[Any], Any]
+    write: Callable[[Any], Any]
+
+
+class _Part(NamedTuple):
+    """The two directions between a field of a message and one of a type."""
+
+    read: Callable[[Any], Any] | None
+    """None: the type has the message's value itself."""
+    write: Callable[[Any], Any]
+    """To an argument of the message's class."""
+    kind: type | None = None
+    """The type of values that are arguments themselves."""
+
+
+def copier_of(message: Any, shape: Any) -> Copier | None:
+    """The functions for a generated class and a Struct or dataclass; None if a field needs the JSON mapping.
+
+    >>> import msgspec
+    >>> from google.protobuf.source_context_pb2 import SourceContext
+    >>> class Source(msgspec.Struct):
+    ...     file_name: str
+    >>> copier = copier_of(SourceContext, Source)
+    >>> copier.read(copier.write(Source("a.proto")))
+    Source(file_name='a.proto')
+    """
+    try:
+        read, write, _ = _of_record(message.DESCRIPTOR, mi.type_info(shape), ())
+    except Unlike:
+        return None
+    assert read is not None
+    return Copier(read, lambda value: message(**write(value)))
+
+
+def _of_record(descriptor: Any, info: mi.Type, outer: tuple[Any, ...]) -> _Part:
+    from google.protobuf.descriptor_pb2 import DescriptorProto
+
+    if not isinstance(info, mi.StructType | mi.DataclassType) or info.cls in outer or _is_special(info):
+        raise Unlike
+    if descriptor.file.name in _SPECIAL_FILES:
+        raise Unlike
+    proto = DescriptorProto()
+    descriptor.CopyToProto(proto)
+    kinds = {each.name: each for each in proto.field}
+    fields: dict[str, tuple[bool, _Part]] = {}
+    for each in info.fields:
+        if each.name != each.encode_name or each.name not in kinds:
+            raise Unlike
+        there = descriptor.fields_by_name[each.name]
+        part = _of_field(there, kinds[each.name], each.type, (*outer, info.cls))
+        fields[each.name] = there.has_presence, part
+    return _record(info.cls, fields)
+
+
+def _is_special(info: mi.StructType | mi.DataclassType) -> bool:
+    """Tells a type whose JSON is not an object of its fields."""
+    if isinstance(info, mi.StructType):
+        return info.array_like or info.forbid_unknown_fields or info.tag is not None
+    return False
+
+
+def _record(cls: Any, fields: dict[str, tuple[bool, _Part]]) -> _Part:
+    always = [(name, part.read) for name, (has_presence, part) in fields.items() if not has_presence]
+    maybe = [(name, part.read) for name, (has_presence, part) in fields.items() if has_presence]
+    written = [(name, part.kind, part.write) for name, (_, part) in fields.items()]
+
+    def read(message: Any) -> Any:
+        values = {
+            name: copy(getattr(message, name)) if copy else getattr(message, name) for name, copy in always
+        }
+        for name, copy in maybe:
+            if message.HasField(name):
+                values[name] = copy(getattr(message, name)) if copy else getattr(message, name)
+        return cls(**values)
+
+    def write(value: Any) -> dict[str, Any]:
+        if type(value) is not cls:
+            raise Unlike
+        arguments = {}
+        for name, kind, copy in written:
+            item = getattr(value, name)
+            if type(item) is kind:
+                arguments[name] = item
+            elif item is not None:
+                arguments[name] = copy(item)
+        return arguments
+
+    return _Part(read, write)
+
+
+def _of_field(descriptor: Any, kind: Any, info: mi.Type, outer: tuple[Any, ...]) -> _Part:
+    info = _without_none(info)
+    if kind.label != _REPEATED:
+        return _of_item(descriptor, kind.type, info, outer)
+    entry = descriptor.message_type
+    is_map = entry is not None and entry.GetOptions().map_entry
+    if isinstance(info, mi.ListType) and not is_map and info.min_length is info.max_length is None:
+        return _list(_of_item(descriptor, kind.type, info.item_type, outer))
+    if isinstance(info, mi.DictType) and is_map and info.min_length is info.max_length is None:
+        key, value = entry.fields_by_name["key"], entry.fields_by_name["value"]
+        if key.type == _STRING and info.key_type == mi.StrType():
+            return _dict(_of_item(value, value.type, info.value_type, outer), value.message_type)
+    raise Unlike
+
+
+def _of_item(descriptor: Any, kind: int, info: mi.Type, outer: tuple[Any, ...]) -> _Part:
+    if kind == _MESSAGE:
+        return _of_record(descriptor.message_type, info, outer)
+    wanted, plain = _PLAIN.get(kind, (None, None))
+    if wanted is None or info != plain:
+        raise Unlike
+    return _scalar(wanted)
+
+
+def _without_none(info: mi.Type) -> mi.Type:
+    if isinstance(info, mi.UnionType):
+        some = [each for each in info.types if not isinstance(each, mi.NoneType)]
+        if len(some) == 1:
+            return some[0]
+    return info
+
+
+def _scalar(wanted: type) -> _Part:
+    def write(item: Any) -> Any:
+        if type(item) is not wanted:
+            raise Unlike
+        return item
+
+    def write_float(item: Any) -> Any:
+        if type(item) is not float or not isfinite(item):
+            raise Unlike
+        return item
+
+    return _Part(None, write_float) if wanted is float else _Part(None, write, wanted)
+
+
+def _list(items: _Part) -> _Part:
+    read, write, _ = items
+
+    def write_all(value: Any) -> Any:
+        if type(value) is not list:
+            raise Unlike
+        return [write(item) for item in value]
+
+    return _Part(list if read is None else lambda value: [read(item) for item in value], write_all)
+
+
+def _dict(items: _Part, message: Any) -> _Part:
+    read, write, _ = items
+    if message is not None:  # maps of older Protobuf packages take messages, and no dicts
+        write = _into(message, write)
+
+    def write_all(value: Any) -> Any:
+        if type(value) is not dict or not all(type(key) is str for key in value):
+            raise Unlike
+        return {key: write(item) for key, item in value.items()}
+
+    return _Part(
+        dict if read is None else lambda value: {key: read(item) for key, item in value.items()}, write_all
+    )
+
+
+def _into(message: Any, write: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    from google.protobuf.message_factory import GetMessageClass
+
+    made = GetMessageClass(message)
+    return lambda value: made(**write(value))

@@ -1,0 +1,150 @@
+"""Failures of agents: the exception handlers decide, with the answers and letters that topologies have."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streamapp import ErrorContext, OutputRecord, Response, StreamsConfig
+from streamapp.errors import BrokerError
+from streamapp.runners.worker.agents.failures import WatchedAgent, WatchedTopic
+
+RECORD = SimpleNamespace(
+    topic="in", partition=2, offset=81, timestamp=1.5, headers={"from": b"x"}, key=b"k", value=b"{"
+)
+
+
+class Application:
+    """The parts of an application that a decision touches; notes what is sent and what ends the worker."""
+
+    def __init__(self, **config: Any) -> None:
+        self.config = StreamsConfig("app", application_version="7", **config)
+        self.topics = SimpleNamespace(acks_enabled_for=lambda topic: True)
+        self.consumer = self._attachments = self
+        self.sent: list[tuple[str, dict[str, Any]]] = []
+        self.bound: list[Any] = []
+        self.failed: Exception | None = None
+
+    async def fail(self, failure: Exception, record: Any) -> None:
+        self.failed = failure
+
+    def topic(self, name: str, **_: Any) -> Any:
+        async def send(**sending: Any) -> None:
+            self.sent.append((name, sending))
+
+        return SimpleNamespace(name=name, send=send)
+
+    def put(self, record: Any, channel: Any, **sending: Any) -> None:
+        self.bound.append(record)
+        self.sent.append((channel.name, sending))
+
+    def undecodable(self, error: Exception | None = None) -> None:
+        async def ignore(*_: Any) -> None: ...
+
+        topic = SimpleNamespace(app=self, on_decode_error=ignore)
+        asyncio.run(WatchedTopic._on_undecodable(topic, error or ValueError("no"), RECORD))
+
+    def raised(self, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+        async def work() -> None:
+            raise error
+
+        monkeypatch.setattr(
+            "streamapp.runners.worker.agents.failures.current_event",
+            lambda: SimpleNamespace(message=RECORD),
+        )
+        agent = SimpleNamespace(app=self, name="answer")
+        with pytest.raises(type(error)):
+            asyncio.run(WatchedAgent._watched(agent, work()))
+
+
+def test_the_letter_of_an_agent_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = Application(processing_exception_handler="continue", dead_letter_queue_topic="dead")
+    app.raised(monkeypatch, ValueError("no"))
+    assert app.failed is None
+    ((topic, letter),) = app.sent
+    headers = dict(letter["headers"])
+    assert b"ValueError: no" in headers.pop("__streams.errors.stacktrace")
+    assert headers == {
+        "from": b"x",
+        "__streams.errors.exception": b"ValueError",
+        "__streams.errors.message": b"no",
+        "__streams.errors.topic": b"in",
+        "__streams.errors.partition": b"2",
+        "__streams.errors.offset": b"81",
+        "__streamapp.errors.application": b"app",
+        "__streamapp.errors.version": b"7",
+        "__streamapp.errors.task": b"",
+        "__streamapp.errors.operator": b"agent answer",
+        "__streamapp.errors.what": b"failed",
+        "__streamapp.errors.timestamp": b"1500",
+        "__streamapp.errors.attempt": b"1",
+    }
+    assert (topic, letter["key"], letter["value"], letter["timestamp"]) == ("dead", b"k", b"{", 1.5)
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_a_handler_makes_its_own_letters(guarantee: str) -> None:
+    def choose(context: ErrorContext, error: Exception) -> Response:
+        return Response.resume(
+            OutputRecord("bad", context.key, str(error).encode(), None, (("why", b"x"),), 3),
+            OutputRecord("more", None, None, 1_500),
+        )
+
+    app = Application(
+        deserialization_exception_handler=choose,
+        dead_letter_queue_topic="dead",
+        processing_guarantee=guarantee,
+    )
+    app.undecodable()
+    assert app.failed is None
+    assert app.sent == [
+        ("bad", {"key": b"k", "value": b"no", "partition": 3, "timestamp": None, "headers": [("why", b"x")]}),
+        ("more", {"key": None, "value": None, "partition": None, "timestamp": 1.5, "headers": []}),
+    ]
+    assert app.bound == ([RECORD, RECORD] if guarantee == "exactly_once_v2" else [])
+
+
+def test_a_handler_ends_the_worker_and_leaves_letters() -> None:
+    app = Application(
+        deserialization_exception_handler=lambda context, error: Response.fail(
+            OutputRecord("bad", b"k", b"v", None)
+        )
+    )
+    app.undecodable()
+    assert [topic for topic, _ in app.sent] == ["bad"]
+    assert "record of in-2 at offset 81 could not be deserialized: ValueError: no" in str(app.failed)
+
+
+@pytest.mark.parametrize(
+    ("handler", "message"),
+    [
+        ("fail", 'set deserialization_exception_handler to "continue"'),
+        (lambda context, error: "ignore", "an exception handler must return .* not 'ignore'"),
+        (lambda context, error: 1 / 0, "the exception handler itself failed .ZeroDivisionError"),
+        (lambda context, error: "dead_letter", "dead_letter_queue_topic is not set"),
+    ],
+)
+def test_without_an_answer_to_go_on_the_worker_ends(handler: Any, message: str) -> None:
+    app = Application(deserialization_exception_handler=handler)
+    app.undecodable()
+    assert app.sent == []
+    with pytest.raises(Exception, match=message):
+        raise app.failed or AssertionError("the worker goes on")
+
+
+def test_no_handler_is_asked_about_brokers() -> None:
+    app = Application(deserialization_exception_handler="skip")
+    app.undecodable(BrokerError("gone"))
+    assert "BrokerError: gone" in str(app.failed)
+
+
+def test_a_record_that_is_skipped_leaves_no_letter(caplog: pytest.LogCaptureFixture) -> None:
+    app = Application(deserialization_exception_handler="skip", dead_letter_queue_topic="dead")
+    with caplog.at_level(logging.WARNING):
+        app.undecodable()
+    assert (app.sent, app.failed) == ([], None)
+    assert caplog.messages[0].endswith("going on without it")

@@ -1,0 +1,163 @@
+"""The letters of a worker's global stores: which are kept, who writes them, and the bound. Without a broker."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streamapp import StreamsBuilder, StreamsConfig, StringSerde
+from streamapp.records import RecordBatch, TopicPartition
+from streamapp.runners.worker import global_stores
+from streamapp.runners.worker.global_stores import GlobalStores
+from streamapp.runners.worker.placement import TaskId
+from streamapp.state.row_memory import RowMemory
+
+TEXT = StringSerde()
+RATES = TopicPartition("rates", 0)
+FIRST, OTHER = TaskId(1, 0), TaskId(1, 1)
+
+
+class Cluster:
+    """The parts of brokers that global stores ask: a consumer, the ends of logs, the offsets of the group."""
+
+    def __init__(self) -> None:
+        self.ends = {RATES: 100}
+        self.group: dict[TopicPartition, tuple[int, str]] = {RATES: (-1001, "")}
+        self.arrived: list[tuple[TopicPartition, RecordBatch]] = []
+        self.paused: set[TopicPartition] = set()
+        self.asked = 0
+
+    def committed(self, *_: Any) -> dict[TopicPartition, tuple[int, str]]:
+        self.asked += 1
+        return self.group
+
+    def list_offsets(self, admin: Any, partitions: Any, *, latest: bool) -> dict[TopicPartition, int]:
+        return self.ends if latest else {RATES: 0}
+
+    def assign(self, positions: Any) -> None: ...
+    def close(self) -> None: ...
+
+    def pause(self, tp: TopicPartition) -> None:
+        self.paused.add(tp)
+
+    def resume(self, tp: TopicPartition) -> None:
+        self.paused.discard(tp)
+
+    def poll(self, most: int, timeout: float) -> tuple[Any, list[Any]]:
+        batches, self.arrived = self.arrived, []
+        return batches, []
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    cluster = Cluster()
+    monkeypatch.setattr(global_stores, "open_consumer", lambda settings: cluster)
+    monkeypatch.setattr(global_stores, "find_committed", cluster.committed)
+    monkeypatch.setattr(global_stores, "list_offsets", cluster.list_offsets)
+    return cluster
+
+
+def opened(**config: Any) -> GlobalStores:
+    settings = StreamsConfig(
+        "app",
+        **{"dead_letter_queue_topic": "dead", "deserialization_exception_handler": "continue", **config},
+    )
+    builder = StreamsBuilder(settings)
+    builder.global_table("rates", key_serde=TEXT, value_serde=TEXT)
+    builder.stream("in", key_serde=TEXT, value_serde=TEXT).to("out")
+    topics: Any = SimpleNamespace(partitions={"rates": 1}, sources={1: ("in",)})
+    return GlobalStores(builder.build().plan(), None, topics, RowMemory(1_000_000))  # type: ignore[arg-type]
+
+
+def read(stores: GlobalStores, cluster: Cluster, *bad: int, size: int = 1) -> None:
+    values = [b"\xff" * size for _ in bad]
+    cluster.arrived.append((RATES, RecordBatch([b"k"] * len(bad), values, [1] * len(bad), list(bad))))
+    stores.poll(0)
+
+
+def offsets(stores: GlobalStores) -> list[bytes]:
+    letters = stores.letters({FIRST})
+    return [dict(letter.headers)["__streams.errors.offset"] for letter in letters.waiting] if letters else []
+
+
+def test_the_worker_with_the_first_task_goes_on_behind_the_position_of_the_group(cluster: Cluster) -> None:
+    cluster.group = {RATES: (6, "")}
+    stores = opened()
+    read(stores, cluster, 3, 5, 6, 9)
+    assert offsets(stores) == [b"6", b"9"]
+    assert stores.letters({OTHER}) is None
+    stores.letters_written()
+    assert stores.letters({FIRST}) is None
+    stores.close()
+
+
+def test_letters_that_others_have_written_meanwhile_are_forgotten(cluster: Cluster) -> None:
+    stores = opened()
+    read(stores, cluster, 3, 9)
+    cluster.group = {RATES: (4, "")}
+    stores.opened({OTHER})
+    assert offsets(stores) == [b"3", b"9"]
+    stores.opened({FIRST, OTHER})
+    assert offsets(stores) == [b"9"]
+    stores.close()
+
+
+def test_the_position_of_a_topic_that_was_deleted_counts_for_nothing(cluster: Cluster) -> None:
+    cluster.group = {RATES: (101, "")}
+    stores = opened()
+    read(stores, cluster, 3)
+    assert offsets(stores) == [b"3"]
+    stores.close()
+
+
+def test_reading_waits_until_there_is_room_for_letters(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(global_stores, "_LOOK_SECONDS", 0)
+    stores = opened()
+    read(stores, cluster, 3, size=20_000_000)
+    stores.poll(0)
+    assert cluster.paused == {RATES}
+    assert stores.presses({FIRST})
+    assert not stores.presses({OTHER})
+    cluster.group = {RATES: (4, "")}  # another worker has written it
+    stores.poll(0)
+    assert cluster.paused == set()
+    assert not stores.presses({FIRST})
+    stores.close()
+
+
+def test_positions_are_committed_again_before_brokers_delete_them(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.group = {RATES: (4, "")}
+    stores = opened()
+    assert stores.letters({FIRST}) is None
+    monkeypatch.setattr(global_stores, "_AGAIN_SECONDS", 0)
+    letters = stores.letters({FIRST})
+    assert letters is not None
+    assert (letters.waiting, letters.positions) == ([], {RATES: 4})
+    stores.close()
+
+
+@pytest.mark.parametrize(
+    ("config", "asked"),
+    [
+        ({"dead_letter_queue_topic": None}, 0),
+        ({}, 1),
+        (
+            {
+                "dead_letter_queue_topic": None,
+                "deserialization_exception_handler": lambda context, error: "skip",
+            },
+            1,
+        ),
+    ],
+)
+def test_the_group_is_asked_only_if_there_can_be_letters(
+    cluster: Cluster, config: dict[str, Any], asked: int
+) -> None:
+    opened(**config).close()
+    assert cluster.asked == asked
