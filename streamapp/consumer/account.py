@@ -53,7 +53,7 @@ class ConsumerStatus:
     partitions: tuple[str, ...]
     metrics: ConsumerMetrics
     circuit: str | None
-    """The error of the service that opened the circuit breaker: no further record is handed out. None: closed."""
+    """The error of a service, while the circuit breaker is open: no record goes to the handler. None: closed."""
     circuit_since: int | None
     oldest_in_work: str | None
     """The place of the record that is in work for longest."""

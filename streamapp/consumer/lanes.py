@@ -98,7 +98,7 @@ class PartitionLanes:
         self.saved: tuple[int, str] | None = None
         """The position that the database has."""
         self.closed: bool = False
-        """The partition goes to another member: nothing more is handed out."""
+        """The partition goes to another member: no further record goes to the handler."""
         self.lost: bool = False
         """The partition belongs to another member: nothing is committed any more."""
 
