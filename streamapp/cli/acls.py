@@ -8,8 +8,19 @@ from typing import Any
 import click
 
 from streamapp.cli.application import APPLICATION, clear_errors, load
-from streamapp.operations.acls import acls_of, as_commands
+from streamapp.consumer import ReliableConsumer, SyncReliableConsumer
+from streamapp.operations.acls import (
+    Acl,
+    acls_of_agents,
+    acls_of_consumers,
+    acls_of_producer,
+    acls_of_topology,
+    acls_of_worker,
+    as_commands,
+)
 from streamapp.operations.offsets.subject import Subject
+from streamapp.producer import ReliableProducer, SyncReliableProducer
+from streamapp.runners.connection import connected
 
 __all__ = ["acls"]
 
@@ -26,38 +37,47 @@ __all__ = ["acls"]
     "writes",
     multiple=True,
     metavar="TOPIC",
-    help="A topic to which agents or other code send records; several can be given.",
+    help="A topic to which agents, handlers, a producer or other code send records; several can be given.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of kafka-acls commands.")
 def acls(application: str, principal: str | None, writes: tuple[str, ...], as_json: bool) -> None:
-    """Print the rights (ACLs) that the workers of APPLICATION need, and no others.
+    """Print the rights (ACLs) that APPLICATION needs, and no others.
 
-    Workers need Create only for topics that do not exist yet. You can remove this right afterwards.
+    APPLICATION is an App, with or without a topology, a consumer, or a producer (module:producer). Workers need Create
+    only for topics that do not exist yet. You can remove this right afterwards.
     """
-    app = load(application)
-    plan = app.streams.plan
+    app = load(application, topology=False)
     with clear_errors():
-        patterns = any(source.pattern for sub in plan.subtopologies for source in sub.sources)
-        topics = Subject.of_plan(plan).topics if patterns else {}
-        found = acls_of(
-            plan,
-            topics,
-            agents=_agents(app),
-            tables=_tables(app),
-            writes=writes,
-            consumers={each.name: each.topics for each in app.consumers},
-        )
-    principal = principal or f"User:{plan.application_id}"
+        config = connected(app.config)
+        if isinstance(app, ReliableProducer | SyncReliableProducer):
+            found = acls_of_producer(app, writes)
+        elif isinstance(app, ReliableConsumer | SyncReliableConsumer):
+            found = acls_of_consumers(config, [app.status])
+        else:
+            found = _of_app(app)
+    rights = sorted(found | {Acl("topic", topic, "Write") for topic in writes})
+    principal = principal or f"User:{config.application_id}"
     if as_json:
-        click.echo(json.dumps([acl.as_dict(principal) for acl in found], indent=2))
+        click.echo(json.dumps([acl.as_dict(principal) for acl in rights], indent=2))
     else:
-        click.echo("\n".join(as_commands(found, principal, str(plan.config.bootstrap_servers))))
+        click.echo("\n".join(as_commands(rights, principal, str(config.bootstrap_servers))))
 
 
-def _agents(app: Any) -> list[Any]:
+def _of_app(app: Any) -> set[Acl]:
+    found = acls_of_consumers(app.config, app.consumers)
+    found |= acls_of_agents(_read(app), _tables(app))
+    if not hasattr(app, "streams"):
+        return found | acls_of_worker(app.config, _leader_topic(app))
+    plan = app.streams.plan
+    patterns = any(source.pattern for sub in plan.subtopologies for source in sub.sources)
+    return found | acls_of_topology(plan, Subject.of_plan(plan).topics if patterns else {})
+
+
+def _read(app: Any) -> list[str]:
     from streamapp.runners.worker.faust_names import SubtopologyAgent
 
-    return [agent for agent in app.agents.values() if not isinstance(agent, SubtopologyAgent)]
+    agents = [agent for agent in app.agents.values() if not isinstance(agent, SubtopologyAgent)]
+    return [topic for agent in agents for topic in agent.channel.topics]
 
 
 def _tables(app: Any) -> list[str]:
@@ -68,3 +88,7 @@ def _tables(app: Any) -> list[str]:
         for table in app.tables.values()
         if not isinstance(table, StoreTable)
     ]
+
+
+def _leader_topic(app: Any) -> str | None:
+    return None if app.conf.topic_disable_leader else f"{app.conf.id}-__assignor-__leader"

@@ -18,7 +18,7 @@ from streamapp.errors import ConfigError
 from streamapp.producer.ledger import Ledger
 from streamapp.producer.options import ProducerOptions
 from streamapp.producer.reconciliation import account, count_of, identity_of, reconcile, republish
-from streamapp.producer.session import TransactionSession, UnknownTopics
+from streamapp.producer.session import BookmarkedSession, UnknownTopics
 from streamapp.records import OutputRecord
 
 __all__ = ["reconcile_command"]
@@ -116,9 +116,9 @@ def reconcile_command(
     context.exit(0 if result.equal or healed else 1)
 
 
-def _session(topic: str) -> TransactionSession:
+def _session(topic: str) -> BookmarkedSession:
     options = ProducerOptions(name=f"streamapp-reconcile-{topic}", linger_ms=0)
-    return TransactionSession(
+    return BookmarkedSession(
         options.name,
         options.producer(),
         options.client(),

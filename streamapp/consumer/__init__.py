@@ -5,6 +5,7 @@ from streamapp.consumer.batching import Batch
 from streamapp.consumer.consume_options import ConsumeSettings
 from streamapp.consumer.consumer_record import ConsumerRecord
 from streamapp.consumer.offset_sinks import OffsetSink, PostgresOffsets, SqliteOffsets
+from streamapp.consumer.outputs import KafkaOutput, OutputTransaction
 from streamapp.consumer.reliable import ReliableConsumer, SyncReliableConsumer
 from streamapp.consumer.verdicts import HandlerTimeout
 
@@ -15,7 +16,9 @@ __all__ = [
     "ConsumerRecord",
     "ConsumerStatus",
     "HandlerTimeout",
+    "KafkaOutput",
     "OffsetSink",
+    "OutputTransaction",
     "PostgresOffsets",
     "ReliableConsumer",
     "SqliteOffsets",

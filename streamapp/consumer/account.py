@@ -39,6 +39,8 @@ class ConsumerMetrics(NamedTuple):
     call_seconds: float = 0.0
     retries: int = 0
     commits: int = 0
+    outputs: int = 0
+    """Records of handlers that Kafka has committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class ConsumerStatus:
     oldest_seconds: float
     paused: tuple[str, ...]
     """Partitions that are paused because their buffer is full."""
+    transactions: bool = False
+    """Kafka transactions have the outputs of the handler, and the offsets."""
 
     def as_json(self) -> dict[str, Any]:
         """The same, as ``/status`` shows it."""
@@ -80,6 +84,7 @@ class Account:
     call_seconds: float = 0.0
     retries: int = 0
     commits: int = 0
+    outputs: int = 0
 
     def metrics(self, in_work: int, waiting: int, parked: int) -> ConsumerMetrics:
         """All numbers at one moment."""
@@ -97,6 +102,7 @@ class Account:
             self.call_seconds,
             self.retries,
             self.commits,
+            self.outputs,
         )
 
 
@@ -114,6 +120,7 @@ _TEXTS = (
     ("call_seconds", "counter", "Seconds in the handler."),
     ("retries", "counter", "Attempts that failed and are made again."),
     ("commits", "counter", "Commits."),
+    ("outputs", "counter", "Records of handlers that Kafka has committed."),
 )
 
 

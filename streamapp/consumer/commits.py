@@ -16,6 +16,8 @@ from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.lanes import Unit
 from streamapp.consumer.offset_sinks import SinkFenced
+from streamapp.consumer.output_commits import OutputCommits
+from streamapp.consumer.outputs import HandlerOutputs
 from streamapp.consumer.sinking import Sinking
 from streamapp.consumer.verdicts import short
 from streamapp.errors import BrokerError
@@ -54,9 +56,11 @@ class Commits:
         options: ConsumeOptions,
         dispatcher: Dispatcher,
         sinking: Sinking | None,
+        outputs: HandlerOutputs | None,
         client: Callable[[], Consumer],
     ) -> None:
         self._options, self._dispatcher, self._sinking = options, dispatcher, sinking
+        self._outputs = None if outputs is None else OutputCommits(options, outputs, dispatcher, client)
         self._client = client
         self._requests: SimpleQueue[tuple[set[TopicPartition], Future[bool]]] = SimpleQueue()
         self._with_metadata = True
@@ -70,10 +74,22 @@ class Commits:
 
     def commit(self, sources: Collection[TopicPartition] | None = None) -> bool:
         """Commits what has got further; False: some of it is not committed, and comes with the next commit."""
+        if self._outputs is not None:
+            return self._outputs.commit(sources)
         positions = self._dispatcher.positions(sources)
         if self._sinking is not None:
             positions = self._save(self._sinking, positions)
         return self._commit(positions)
+
+    def settle(self) -> None:
+        """Ends a transaction of this consumer that is open, so that its partitions have positions."""
+        if self._outputs is not None:
+            self._outputs.settle()
+
+    def close(self) -> None:
+        """The last commit is over."""
+        if self._outputs is not None:
+            self._outputs.close()
 
     def _save(
         self, sinking: Sinking, positions: Mapping[TopicPartition, tuple[int, str]]

@@ -12,6 +12,7 @@ from streamapp._base.names import check_name, check_topic_name
 from streamapp.config import StreamsConfig
 from streamapp.consumer.batching import Batch
 from streamapp.consumer.offset_sinks import OffsetSink
+from streamapp.consumer.outputs import KafkaOutput
 from streamapp.errors import ConfigError, TopologyError
 from streamapp.on_error import Answer, Chooser, OnError, Retry, check_on_error
 from streamapp.runners.connection import client_of
@@ -29,7 +30,6 @@ _POSITIVE = (
     "parallelism",
     "buffer_records",
     "buffer_bytes",
-    "commit_interval_ms",
     "handler_timeout_ms",
     "revoke_timeout_ms",
     "close_timeout_ms",
@@ -51,15 +51,18 @@ class ConsumeSettings(TypedDict, total=False):
     on_error: OnError
     """The answer to an exception of the handler; default: ``processing_exception_handler``, ``"fail"``."""
     guarantee: Guarantee
-    """``"at_least_once"`` (default), ``"at_most_once"``, or ``"exactly_once"`` together with ``offsets``."""
+    """``"at_least_once"`` (default), ``"at_most_once"``, or ``"exactly_once"`` with ``output`` or ``offsets``."""
     offsets: OffsetSink
     """The database that takes the offsets; the handler gets its connection as a second argument."""
+    output: KafkaOutput
+    """The outputs go to Kafka in the transaction of the offsets; the handler gets an `OutputTransaction` as a second
+    argument."""
     buffer_records: int
     """Records that wait in memory, over all partitions (default 10,000); each partition has an equal share."""
     buffer_bytes: int
     """Bytes of these records (default 32 MiB)."""
     commit_interval_ms: int
-    """Default 1,000."""
+    """Default 1,000, with ``output`` 100."""
     handler_timeout_ms: int
     """After so long a coroutine is cancelled, and a call on a thread ends the consumer (default 300,000)."""
     revoke_timeout_ms: int
@@ -85,9 +88,10 @@ class ConsumeOptions:
     on_error: OnError | None = None
     guarantee: Guarantee = "at_least_once"
     offsets: OffsetSink | None = None
+    output: KafkaOutput | None = None
     buffer_records: int = 10_000
     buffer_bytes: int = 32 << 20
-    commit_interval_ms: int = 1_000
+    commit_interval_ms: int | None = None
     handler_timeout_ms: int = 300_000
     revoke_timeout_ms: int = 10_000
     close_timeout_ms: int = 30_000
@@ -101,7 +105,8 @@ class ConsumeOptions:
             raise ConfigError(str(exc)) from None
         if not self.topics:
             raise ConfigError(f"the consumer {self.name} needs a topic")
-        for name in _POSITIVE:
+        given = () if self.commit_interval_ms is None else ("commit_interval_ms",)
+        for name in (*_POSITIVE, *given):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ConfigError(f"{name} has to be a positive int, not {value!r}")
@@ -127,6 +132,12 @@ class ConsumeOptions:
         """The handler is a coroutine function."""
         call = getattr(self.handler, "__call__", None)  # noqa: B004
         return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(call)
+
+    @property
+    def commit_seconds(self) -> float:
+        """The time between two commits."""
+        default = 1_000 if self.output is None else 100
+        return (self.commit_interval_ms or default) / 1000
 
     @property
     def retry(self) -> Retry | None:
@@ -181,12 +192,14 @@ class ConsumeOptions:
         }
 
     def _check_guarantee(self) -> None:
-        if (self.guarantee == "exactly_once") != (self.offsets is not None):
+        if (self.guarantee == "exactly_once") != ((self.offsets is None) != (self.output is None)):
             raise ConfigError(
-                "guarantee='exactly_once' and offsets=... go together: a database, such as PostgresOffsets(...), takes "
-                "the offsets into the handler's transaction. From topics to topics, take an agent or a topology of an "
-                "App with exactly_once_v2"
+                "guarantee='exactly_once' needs one of output=KafkaOutput(...) and offsets=..., and these need the "
+                "guarantee. The handler sends records to a KafkaOutput; offsets is a database, such as "
+                "PostgresOffsets(...). Either takes the offsets into the handler's transaction"
             )
+        if self.output is not None and not isinstance(self.output, KafkaOutput):
+            raise ConfigError(f"output is a KafkaOutput, not {self.output!r}")
         if self.offsets is not None and not isinstance(self.offsets, OffsetSink):
             raise ConfigError(f"offsets is an OffsetSink, such as PostgresOffsets(...), not {self.offsets!r}")
         if self.offsets is not None and self.asynchronous:
@@ -196,10 +209,11 @@ class ConsumeOptions:
             )
 
     def _check_handler(self) -> None:
-        takes = 1 if self.offsets is None else 2
+        takes = 1 if self.offsets is None and self.output is None else 2
         if not accepts(self.handler, takes):
             what = "list of records" if self.batch else "record"
-            also = " and the database's connection" if takes == 2 else ""
+            second = "the transaction of its outputs" if self.output else "the database's connection"
+            also = f" and {second}" if takes == 2 else ""
             raise ConfigError(
                 f"the handler of {self.name} is a function of one {what}{also}, not {self.handler!r}"
             )

@@ -13,6 +13,7 @@ from streamapp.consumer.account import ConsumerMetrics, ConsumerStatus
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.handling import Handling
+from streamapp.consumer.outputs import HandlerOutputs
 from streamapp.consumer.pump import Pump
 from streamapp.consumer.sinking import Sinking
 from streamapp.consumer.subscription import Subscription
@@ -48,15 +49,18 @@ class Consuming:
         sinking = None
         if options.offsets is not None:
             sinking = Sinking(options.offsets, options.name, self._dispatcher)
+        outputs = None
+        if options.output is not None:
+            outputs = HandlerOutputs(options.name, options.output, options.config)
         letters: SyncReliableProducer[bytes, bytes] | None = None
-        if options.config.dead_letter_queue_topic is not None:
+        if options.config.dead_letter_queue_topic is not None and outputs is None:
             letters = SyncReliableProducer(
                 options.name,
                 bootstrap_servers=options.config.bootstrap_servers,
                 client_properties=options.config.client_properties,
             )
-        subscription = Subscription(options, self._dispatcher, sinking)
-        handling = Handling(options, self._dispatcher, letters, sinking)
+        subscription = Subscription(options, self._dispatcher, sinking, outputs)
+        handling = Handling(options, self._dispatcher, letters, sinking, outputs)
         pump = Pump(options, self._dispatcher, handling, loop, subscription.commits.commit_first)
         self._thread = threading.Thread(
             target=self._run, args=(subscription, pump, letters, sinking), name=options.name, daemon=True
@@ -139,6 +143,7 @@ class Consuming:
             None if oldest is None else f"{oldest.partition.source} at {oldest.items[0].offset}",
             round(seconds, 3),
             paused,
+            self.options.output is not None,
         )
 
     def wait(self, seconds: float | None = None) -> bool:

@@ -20,6 +20,7 @@ from streamapp.consumer.circuit import Circuit
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.done_offsets import DoneOffsets
 from streamapp.consumer.lanes import Item, PartitionLanes, Unit
+from streamapp.consumer.outputs import Step, WaitingOutputs
 from streamapp.consumer.room import Room
 from streamapp.consumer.turns import Turns
 from streamapp.consumer.verdicts import Settled
@@ -44,6 +45,7 @@ class Dispatcher:
         self._turned_away: deque[Unit] = deque()
         self._running: dict[Unit, float] = {}
         self._committed: dict[TopicPartition, tuple[int, str]] = {}
+        self._outputs = WaitingOutputs()
         self._account = Account()
         self.circuit: Circuit = Circuit(options.name)
         self.failure: Exception | None = None
@@ -105,6 +107,7 @@ class Dispatcher:
                 self._account.returned += partition.drop_waiting() + partition.in_work
                 self._turns.remove(source)
                 self._committed.pop(source, None)
+                self._outputs.drop(source)
                 self._room.paused.discard(source)
             self._turned_away = deque(unit for unit in self._turned_away if not unit.partition.lost)
             self.changed.notify_all()
@@ -173,7 +176,9 @@ class Dispatcher:
     def next_unit(self) -> Unit | None:
         """The next unit to run, which counts as running; None: nothing may go. The caller holds the lock."""
         now = self._clock()
-        if self.stopping or self.failure is not None or len(self._running) >= self._options.parallelism:
+        if self.stopping or self.failure is not None or self._outputs.full:
+            return None
+        if len(self._running) >= self._options.parallelism:
             return None
         unit = self._turned_away.popleft() if self._turned_away else self._take(now)
         if unit is not None:
@@ -222,6 +227,7 @@ class Dispatcher:
                 account.skipped += len(settled.skipped)
                 account.dead += len(settled.dead)
                 partition.done.finish(item.offset for item in over)
+                self._outputs.add(partition.source, unit.items[0].offset, settled.outputs)
                 self._give_back(unit, settled)
             if settled.pause is not None:
                 assert self._options.retry is not None
@@ -264,13 +270,16 @@ class Dispatcher:
     ) -> dict[TopicPartition, tuple[int, str]]:
         """Position and metadata of each partition that has got further since the last commit."""
         with self.changed:
-            found = {}
-            for source, partition in self._partitions.items():
-                if sources is not None and source not in sources:
-                    continue
-                position = partition.done.committed()
-                if position is not None and position != self._committed.get(source):
-                    found[source] = position
+            return self._positions(sources)
+
+    def _positions(self, sources: Collection[TopicPartition] | None) -> dict[TopicPartition, tuple[int, str]]:
+        found = {}
+        for source, partition in self._partitions.items():
+            if sources is not None and source not in sources:
+                continue
+            position = partition.done.committed()
+            if position is not None and position != self._committed.get(source):
+                found[source] = position
         return found
 
     def committed(self, positions: Mapping[TopicPartition, tuple[int, str]]) -> None:
@@ -280,6 +289,22 @@ class Dispatcher:
             for source, position in positions.items():
                 if source in self._partitions:
                     self._committed[source] = position
+
+    def step(self, sources: Collection[TopicPartition] | None = None) -> Step:
+        """The positions of `positions`, and the outputs of the calls that they count as done."""
+        with self.changed:
+            positions = self._positions(sources)
+            partitions = {source: self._partitions[source] for source in positions}
+            return Step(positions, partitions, self._outputs.of(positions))
+
+    def step_committed(self, step: Step) -> None:
+        """A transaction with a step is committed."""
+        with self.changed:
+            owned = [source for source, partition in step.partitions.items() if self.owns(partition)]
+            self._outputs.committed(step.outputs, owned)
+            self._account.outputs += len(step.outputs)
+            self.committed({source: step.positions[source] for source in owned})
+            self.changed.notify_all()
 
     def partition(self, source: TopicPartition) -> PartitionLanes | None:
         with self.changed:

@@ -15,6 +15,7 @@ from streamapp.consumer.consumer_record import ConsumerRecord
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.lanes import Item, Unit
 from streamapp.consumer.offset_sinks import SinkFenced
+from streamapp.consumer.outputs import HandlerOutputs, OutputTransaction
 from streamapp.consumer.sinking import Sinking
 from streamapp.consumer.verdicts import HandlerTimeout, Settled, Verdicts
 from streamapp.producer import SyncReliableProducer
@@ -36,9 +37,10 @@ class Handling:
         dispatcher: Dispatcher,
         letters: SyncReliableProducer[bytes, bytes] | None,
         sinking: Sinking | None,
+        outputs: HandlerOutputs | None,
     ) -> None:
         self._options, self._dispatcher = options, dispatcher
-        self._letters, self._sinking = letters, sinking
+        self._letters, self._sinking, self._outputs = letters, sinking, outputs
         self._verdicts = Verdicts(options)
         self._bound: dict[str, tuple[Callable[[bytes], Any], Callable[[bytes], Any]]] = {}
         self.timed_out: set[Unit] = set()
@@ -49,10 +51,11 @@ class Handling:
         pairs, wrong = self._prepared(unit)
         began = time.monotonic()
         error: Exception | None = None
+        sent = self._transaction()
         try:
             if pairs:
                 if self._sinking is None:
-                    self._options.handler(self._argument(pairs))
+                    self._options.handler(self._argument(pairs), *sent)
                 else:
                     self._in_transaction(self._sinking, unit, pairs)
                 hit("consumer-handled")
@@ -63,10 +66,10 @@ class Handling:
             return
         except Exception as exc:
             error = exc
-        settled = self._settle(unit, pairs, error, wrong)
+        settled = self._settle(unit, pairs, error, wrong, sent)
         try:
-            for sent in self._send(settled):
-                sent.result()
+            for letter in self._send(settled):
+                letter.result()
         except Exception as exc:
             settled = Settled(back=unit.items, fail=exc)
         self._over(unit, settled, began, pairs)
@@ -76,9 +79,10 @@ class Handling:
         pairs, wrong = self._prepared(unit)
         began = time.monotonic()
         error: Exception | None = None
+        sent = self._transaction()
         try:
             if pairs:
-                await self._options.handler(self._argument(pairs))
+                await self._options.handler(self._argument(pairs), *sent)
                 hit("consumer-handled")
         except asyncio.CancelledError:
             if unit not in self.timed_out:
@@ -90,10 +94,10 @@ class Handling:
             )
         except Exception as exc:
             error = exc
-        settled = self._settle(unit, pairs, error, wrong)
+        settled = self._settle(unit, pairs, error, wrong, sent)
         try:
-            for sent in self._send(settled):
-                await asyncio.wrap_future(sent)
+            for letter in self._send(settled):
+                await asyncio.wrap_future(letter)
         except Exception as exc:
             settled = Settled(back=unit.items, fail=exc)
         self._over(unit, settled, began, pairs)
@@ -142,17 +146,34 @@ class Handling:
 
         sinking.commit(unit.partition, list(records), call)
 
+    def _transaction(self) -> tuple[OutputTransaction[Any, Any], ...]:
+        """The second argument of a call whose outputs go to Kafka."""
+        return () if self._outputs is None else (self._outputs.begin(),)
+
     def _settle(
-        self, unit: Unit, pairs: Pairs, error: Exception | None, wrong: Sequence[tuple[Item, Exception]]
+        self,
+        unit: Unit,
+        pairs: Pairs,
+        error: Exception | None,
+        wrong: Sequence[tuple[Item, Exception]],
+        sent: Sequence[OutputTransaction[Any, Any]],
     ) -> Settled:
+        outputs = [record for transaction in sent for record in transaction.end()]
         if unit.no_room:
-            return self._verdicts.no_room(unit)
-        called = [item for item, _ in pairs]
-        return self._verdicts.settle(unit, called, error, wrong, time.monotonic() * 1000)
+            settled = self._verdicts.no_room(unit)
+        else:
+            called = [item for item, _ in pairs]
+            settled = self._verdicts.settle(unit, called, error, wrong, time.monotonic() * 1000)
+        if self._outputs is not None:
+            settled.outputs = [*(outputs if error is None else ()), *settled.letters]
+        return settled
 
     def _send(self, settled: Settled) -> list[Future[DeliveryReport]]:
-        """Sends dead letters; the records count when the letters are confirmed."""
-        if not settled.letters:
+        """Sends dead letters; the records count when the letters are confirmed.
+
+        A transaction takes the letters of a consumer with outputs.
+        """
+        if not settled.letters or self._outputs is not None:
             return []
         assert self._letters is not None
         return [

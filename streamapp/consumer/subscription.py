@@ -20,6 +20,7 @@ from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.done_offsets import decode_done
 from streamapp.consumer.offset_sinks import OffsetSink, SavedOffset
+from streamapp.consumer.outputs import HandlerOutputs
 from streamapp.consumer.sinking import Sinking
 from streamapp.consumer.verdicts import short
 from streamapp.errors import BrokerError, ConfigError
@@ -51,7 +52,13 @@ class Subscription:
     Other threads ask `commits`.
     """
 
-    def __init__(self, options: ConsumeOptions, dispatcher: Dispatcher, sinking: Sinking | None) -> None:
+    def __init__(
+        self,
+        options: ConsumeOptions,
+        dispatcher: Dispatcher,
+        sinking: Sinking | None,
+        outputs: HandlerOutputs | None,
+    ) -> None:
         self._options, self._dispatcher, self._sinking = options, dispatcher, sinking
         self._commit_at = time.monotonic()
         self._moved: set[TopicPartition] = set()
@@ -60,7 +67,7 @@ class Subscription:
         self._asked_at = 0.0
         self._settings = {**options.client(), "error_cb": self._on_error, "logger": CLIENT_LOGGER}
         self._client = self._open()
-        self.commits: Commits = Commits(options, dispatcher, sinking, lambda: self._client)
+        self.commits: Commits = Commits(options, dispatcher, sinking, outputs, lambda: self._client)
 
     def _open(self) -> Consumer:
         with opening(self._settings):
@@ -92,7 +99,7 @@ class Subscription:
         """Fetches records of partitions whose buffer is not full. Callbacks of a rebalance run in here."""
         self.commits.serve()
         if time.monotonic() >= self._commit_at:
-            self._commit_at = time.monotonic() + self._options.commit_interval_ms / 1000
+            self._commit_at = time.monotonic() + self._options.commit_seconds
             self.commits.commit()
         pause, resume = self._dispatcher.flow()
         if pause:
@@ -158,6 +165,7 @@ class Subscription:
         if not sources or client is not self._client:
             client.incremental_assign([])
             return
+        self.commits.settle()
         try:
             found = committed(client, sources, seconds=_PATIENCE_SECONDS)
         except KafkaException as exc:
@@ -228,3 +236,4 @@ class Subscription:
         closing = threading.Thread(target=self._client.close, daemon=True)
         closing.start()
         closing.join(_CLOSE_SECONDS)
+        self.commits.close()

@@ -38,6 +38,8 @@ class Settled:
     """They are the first of their lanes again."""
     letters: list[OutputRecord] = field(default_factory=list)
     """To be confirmed before the rest counts."""
+    outputs: list[OutputRecord] = field(default_factory=list)
+    """To be committed in one transaction with the positions."""
     delay_ms: int | None = None
     """The wait of the lane of ``back``. None: no wait."""
     pause: Exception | None = None

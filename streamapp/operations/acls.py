@@ -1,15 +1,26 @@
-"""The rights (ACLs) that the workers of an application need on a cluster with an authorizer."""
+"""The rights (ACLs) that an application needs on a cluster with an authorizer."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from streamapp.config import StreamsConfig
+from streamapp.consumer.account import ConsumerStatus
+from streamapp.producer import ReliableProducer, SyncReliableProducer
 from streamapp.topology.plan import Plan
 
-__all__ = ["Acl", "acls_of", "as_commands"]
+__all__ = [
+    "Acl",
+    "acls_of_agents",
+    "acls_of_consumers",
+    "acls_of_producer",
+    "acls_of_topology",
+    "acls_of_worker",
+    "as_commands",
+]
 
 Operation = Literal["Read", "Write", "Create", "Delete"]
 Resource = Literal["topic", "group", "transactional-id"]
@@ -30,28 +41,58 @@ class Acl:
         return {"principal": principal, "host": "*", "permission": "Allow", **asdict(self)}
 
 
-def acls_of(
-    plan: Plan,
-    topics: Collection[str],
-    *,
-    agents: Sequence[Any] = (),
-    tables: Sequence[str] = (),
-    writes: Collection[str] = (),
-    consumers: Mapping[str, Collection[str]] | None = None,
-) -> list[Acl]:
-    """The rights of a worker, sorted.
+def acls_of_agents(reads: Iterable[str], tables: Iterable[str]) -> set[Acl]:
+    """The rights of agents beside those of their worker: topics that they read, changelogs of Faust's tables."""
+    found = {Acl("topic", topic, "Read") for topic in reads}
+    return found | {
+        Acl("topic", topic, operation) for topic in tables for operation in ("Read", "Write", "Create")
+    }
 
-    ``topics`` are the topics of the cluster, for sources with a pattern. ``agents`` are Faust's agents, which know
-    the topics that they read. ``tables`` are the changelogs of Faust's tables. ``writes`` are the topics to which
-    agents or other code send. ``consumers`` are the groups of `App.consume` with their topics.
-    """
-    found = {*_of_topology(plan, topics)}
-    found |= {Acl("topic", topic, "Read") for agent in agents for topic in agent.channel.topics}
-    found |= {Acl("topic", topic, operation) for topic in tables for operation in ("Read", "Write", "Create")}
-    found |= {Acl("topic", topic, "Write") for topic in writes}
-    for group, read in (consumers or {}).items():
-        found |= {Acl("group", group, "Read"), *(Acl("topic", topic, "Read") for topic in read)}
-    return sorted(found)
+
+def acls_of_worker(config: StreamsConfig, leader: str | None) -> set[Acl]:
+    """The rights of a worker without a topology. ``leader`` is the topic by which Faust finds a leader, if any."""
+    found = {Acl("group", config.application_id, "Read")} | _of_letters(config)
+    if leader is not None:
+        found |= {Acl("topic", leader, operation) for operation in ("Read", "Create")}
+    if config.exactly_once:
+        found.add(Acl("transactional-id", f"{config.application_id}-agents-", "Write", "prefixed"))
+    return found
+
+
+def acls_of_consumers(config: StreamsConfig, consumers: Iterable[ConsumerStatus]) -> set[Acl]:
+    """The rights of consumers (`App.consume`, `ReliableConsumer`), without the topics of their outputs."""
+    found = _of_letters(config)
+    for each in consumers:
+        found |= {Acl("group", each.name, "Read"), *(Acl("topic", topic, "Read") for topic in each.topics)}
+        if each.transactions:
+            found.add(Acl("transactional-id", f"{each.name}-", "Write", "prefixed"))
+    return found
+
+
+def acls_of_producer(
+    producer: ReliableProducer[Any, Any] | SyncReliableProducer[Any, Any], writes: Collection[str]
+) -> set[Acl]:
+    """The rights of a `ReliableProducer` that writes these topics."""
+    found = {Acl("topic", topic, "Write") for topic in writes}
+    if not producer.transactional:
+        return found
+    name = producer.config.application_id
+    # The bookmark of a transaction is an offset of a topic that it writes, in a group of its name.
+    return found | {
+        Acl("transactional-id", f"{name}-", "Write", "prefixed"),
+        Acl("group", f"{name}-", "Read", "prefixed"),
+        *(Acl("topic", topic, "Read") for topic in writes),
+    }
+
+
+def _of_letters(config: StreamsConfig) -> set[Acl]:
+    topic = config.dead_letter_queue_topic
+    return set() if topic is None else {Acl("topic", topic, "Write")}
+
+
+def acls_of_topology(plan: Plan, topics: Collection[str]) -> set[Acl]:
+    """The rights of a topology's workers. ``topics`` are those of the cluster, for sources that read by pattern."""
+    return {*_of_topology(plan, topics)}
 
 
 def _of_topology(plan: Plan, topics: Collection[str]) -> Iterator[Acl]:
@@ -69,8 +110,7 @@ def _of_topology(plan: Plan, topics: Collection[str]) -> Iterator[Acl]:
             yield Acl("topic", internal.name, operation)
         if internal.kind == "repartition":
             yield Acl("topic", internal.name, "Delete")
-    if plan.config.dead_letter_queue_topic is not None:
-        yield Acl("topic", plan.config.dead_letter_queue_topic, "Write")
+    yield from _of_letters(plan.config)
 
 
 def as_commands(acls: Sequence[Acl], principal: str, servers: str) -> list[str]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
+from streamapp.config import StreamsConfig
 from streamapp.producer.core import Core
 from streamapp.producer.counts import ProducerMetrics
 from streamapp.producer.options import ProducerOptions, WhenFull
@@ -60,6 +61,10 @@ class ProducerFace(Generic[K, V]):
             transactions=transactions,
         )
         self._core = Core(options, key_serde, value_serde)
+        self.config: StreamsConfig = options.config
+        """The cluster; commands read it here."""
+        self.transactional: bool = options.transactional
+        """Records go out in transactions."""
         self._close_seconds = close_timeout_ms / 1000
 
     @property

@@ -73,15 +73,18 @@ class ProducerOptions:
         """Records go out in transactions: the application asked for them, or the local log needs them."""
         return self.transactions or self.spill_dir is not None
 
+    @property
+    def config(self) -> StreamsConfig:
+        """The cluster and its login."""
+        return StreamsConfig(
+            self.name,
+            bootstrap_servers=self.bootstrap_servers,
+            client_properties=Properties(self.client_properties),
+        )
+
     def client(self) -> dict[str, Any]:
         """librdkafka's settings for the cluster and its login."""
-        return client_of(
-            StreamsConfig(
-                self.name,
-                bootstrap_servers=self.bootstrap_servers,
-                client_properties=Properties(self.client_properties),
-            )
-        )
+        return client_of(self.config)
 
     def producer(self) -> dict[str, Any]:
         """librdkafka's settings for a producer."""

@@ -16,7 +16,7 @@ from streamapp.broker.admin import KafkaAdmin
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.producer.ledger import Ledger
-from streamapp.producer.session import Bookmark, TransactionSession
+from streamapp.producer.session import Bookmark, BookmarkedSession
 from streamapp.records import OutputRecord, TopicPartition
 
 __all__ = ["Identity", "Reconciliation", "account", "count_of", "identity_of", "reconcile", "republish"]
@@ -191,7 +191,7 @@ def _begins(
 
 
 def republish(
-    session: TransactionSession,
+    session: BookmarkedSession,
     records: Iterable[tuple[str, OutputRecord]],
     ledger: Ledger,
     *,

@@ -18,7 +18,7 @@ from streamapp._base.prometheus import Metric, exposition
 from streamapp.errors import BrokerError
 from streamapp.producer.databases import OutboxDatabase, OutboxRow, as_ranges, of_ranges
 from streamapp.producer.options import ProducerOptions
-from streamapp.producer.session import Bookmark, RecordsRefused, TransactionSession, UnknownTopics
+from streamapp.producer.session import Bookmark, BookmarkedSession, RecordsRefused, UnknownTopics
 
 __all__ = ["OutboxRelay", "RelayMetrics"]
 
@@ -140,7 +140,7 @@ class OutboxRelay:
         while not database.lead():
             if self._stopping.wait(_PAUSE_SECONDS):
                 return
-        session = TransactionSession(
+        session = BookmarkedSession(
             f"{self._options.name}-outbox-{database.identity()}",
             self._options.producer(),
             self._options.client(),
@@ -162,7 +162,7 @@ class OutboxRelay:
         finally:
             session.abandon()
 
-    def _send(self, session: TransactionSession, rows: Sequence[OutboxRow]) -> None:
+    def _send(self, session: BookmarkedSession, rows: Sequence[OutboxRow]) -> None:
         if rows[0].id <= self._alone_through:
             rows = rows[:1]
         ids = [row.id for row in rows]

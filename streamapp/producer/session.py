@@ -1,9 +1,9 @@
-"""Transactions of one name, each with a bookmark, so that nobody is in doubt about what was committed.
+"""Transactions of one name, each with offsets, so that nobody is in doubt about what was committed.
 
-A bookmark is a number and a note. The bookmark is a committed offset, and a part of the transaction. Its group has the
-name of the transactions, its partition is 0 of the first record's topic. A connection that breaks during a commit
-leaves the outcome open. The next session of the name ends the open transaction first (`init_transactions`), then reads
-the bookmark, and so knows the outcome.
+The offsets are those of a consumer, or a bookmark. A bookmark is a number and a note. The bookmark is a committed
+offset, and a part of the transaction. Its group has the name of the transactions, its partition is 0 of the first
+record's topic. A connection that breaks during a commit leaves the outcome open. The next session of the name ends
+the open transaction first (`init_transactions`), then reads the bookmark, and so knows the outcome.
 """
 
 from __future__ import annotations
@@ -27,7 +27,15 @@ from streamapp.errors import BrokerError
 from streamapp.producer.retries import count_retries
 from streamapp.records import OutputRecord, TopicPartition, create_time
 
-__all__ = ["CLIENT_LOGGER", "Bookmark", "RecordsRefused", "TransactionSession", "UnknownTopics", "Unsettled"]
+__all__ = [
+    "CLIENT_LOGGER",
+    "Bookmark",
+    "BookmarkedSession",
+    "RecordsRefused",
+    "TransactionSession",
+    "UnknownTopics",
+    "Unsettled",
+]
 
 CLIENT_LOGGER = logging.getLogger("streamapp.kafka")
 """The logger of librdkafka."""
@@ -83,15 +91,13 @@ class UnknownTopics:
 class TransactionSession:
     """A client for the transactions of a name. A new session fences every other session of the name. For one thread.
 
-    ``settings`` are those of a producer, ``group_settings`` those of any client. Waits at most ``seconds`` for the
-    brokers, and raises `BrokerError`.
+    ``settings`` are those of a producer. Waits at most ``seconds`` for the brokers, and raises `BrokerError`.
     """
 
     def __init__(
         self,
         name: str,
         settings: Mapping[str, Any],
-        group_settings: Mapping[str, Any],
         *,
         seconds: float,
         transaction_timeout_ms: int,
@@ -114,40 +120,24 @@ class TransactionSession:
             in_time(partial(open_transactions, self._client, seconds), seconds, lambda: None)
         except NotBack as exc:
             raise BrokerError(f"transactions are not possible: {exc}") from None
-        self._group = {
-            **group_settings,
-            "group.id": name,
-            "isolation.level": "read_committed",  # offsets of an open transaction are waited for
-            "enable.auto.commit": False,
-            "logger": CLIENT_LOGGER,
-        }
-        consumer = Consumer(self._group)
-        self._metadata = consumer.consumer_group_metadata()
-        consumer.close()
 
-    def bookmarks(self, topics: Iterable[str], seconds: float) -> list[Bookmark]:
-        """The bookmarks that lie with some topics. Raises `BrokerError`."""
-        consumer = Consumer(self._group)
-        try:
-            found = committed(consumer, [TopicPartition(topic, 0) for topic in set(topics)], seconds=seconds)
-        except KafkaException as exc:
-            raise BrokerError(f"the bookmarks of {self.name} are not known: {exc.args[0].str()}") from exc
-        finally:
-            consumer.close()
-        return [Bookmark(each.offset, each.metadata or "") for each in found if each.offset >= 0]
-
-    def send(
-        self, records: Sequence[OutputRecord], bookmark: Bookmark, seconds: float
+    def commit(
+        self,
+        records: Sequence[OutputRecord],
+        positions: Sequence[KafkaPartition],
+        member: object,
+        seconds: float,
     ) -> list[tuple[int | None, int | None]]:
-        """Commits the records with the bookmark, and returns partition and offset of each.
+        """Commits the records with the positions of a group, and returns partition and offset of each record.
 
+        ``member`` is `Consumer.consumer_group_metadata`: the group refuses a member that it has given up (KIP-447).
         Raises `RecordsRefused`, after which the session goes on, or `Unsettled`.
         """
         places: list[tuple[int | None, int | None]] = [(None, None)] * len(records)
         errors: dict[int, KafkaError] = {}
         try:
             in_time(
-                partial(self._send, records, bookmark, seconds, places, errors),
+                partial(self._commit, records, positions, member, seconds, places, errors),
                 2 * seconds,
                 lambda: abandon_transaction(self._client),
             )
@@ -160,10 +150,11 @@ class TransactionSession:
             raise RecordsRefused(errors)
         return places
 
-    def _send(
+    def _commit(
         self,
         records: Sequence[OutputRecord],
-        bookmark: Bookmark,
+        positions: Sequence[KafkaPartition],
+        member: object,
         seconds: float,
         places: list[tuple[int | None, int | None]],
         errors: dict[int, KafkaError],
@@ -201,9 +192,8 @@ class TransactionSession:
             return
         self._unknown.known({record.topic for record in records})
         hit("producer-sent")
-        position = KafkaPartition(records[0].topic, 0, bookmark.number, bookmark.note)
         retrying(
-            lambda left: self._client.send_offsets_to_transaction([position], self._metadata, left), seconds
+            lambda left: self._client.send_offsets_to_transaction(list(positions), member, left), seconds
         )
         hit("producer-bookmarked")
         retrying(self._client.commit_transaction, seconds)
@@ -239,3 +229,58 @@ class TransactionSession:
         """Gives the session up, with the transaction that may be open."""
         with suppress(NotBack):
             in_time(partial(abandon_transaction, self._client), 1.0, lambda: None)
+
+
+class BookmarkedSession(TransactionSession):
+    """Transactions that each have a bookmark. ``group_settings`` are those of any client."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: Mapping[str, Any],
+        group_settings: Mapping[str, Any],
+        *,
+        seconds: float,
+        transaction_timeout_ms: int,
+        unknown: UnknownTopics,
+        retried: Callable[[int], None] = lambda times: None,
+    ) -> None:
+        super().__init__(
+            name,
+            settings,
+            seconds=seconds,
+            transaction_timeout_ms=transaction_timeout_ms,
+            unknown=unknown,
+            retried=retried,
+        )
+        self._group = {
+            **group_settings,
+            "group.id": name,
+            "isolation.level": "read_committed",  # offsets of an open transaction are waited for
+            "enable.auto.commit": False,
+            "logger": CLIENT_LOGGER,
+        }
+        consumer = Consumer(self._group)
+        self._metadata = consumer.consumer_group_metadata()
+        consumer.close()
+
+    def bookmarks(self, topics: Iterable[str], seconds: float) -> list[Bookmark]:
+        """The bookmarks that lie with some topics. Raises `BrokerError`."""
+        consumer = Consumer(self._group)
+        try:
+            found = committed(consumer, [TopicPartition(topic, 0) for topic in set(topics)], seconds=seconds)
+        except KafkaException as exc:
+            # librdkafka looks for a group that it may not see until the time is over, and says no more.
+            hint = "brokers do not answer, or this client has no READ on the group"
+            told = hint if exc.args[0].code() == KafkaError._TIMED_OUT else exc.args[0].str()
+            raise BrokerError(f"the bookmarks of {self.name} are not known: {told}") from exc
+        finally:
+            consumer.close()
+        return [Bookmark(each.offset, each.metadata or "") for each in found if each.offset >= 0]
+
+    def send(
+        self, records: Sequence[OutputRecord], bookmark: Bookmark, seconds: float
+    ) -> list[tuple[int | None, int | None]]:
+        """Commits the records with the bookmark, and returns partition and offset of each. Raises as `commit`."""
+        position = KafkaPartition(records[0].topic, 0, bookmark.number, bookmark.note)
+        return self.commit(records, [position], self._metadata, seconds)

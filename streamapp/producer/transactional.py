@@ -22,7 +22,7 @@ from streamapp.producer.counts import Counts
 from streamapp.producer.options import ProducerOptions
 from streamapp.producer.parcel import Parcel
 from streamapp.producer.report import DeliveryError, UnsentRecords
-from streamapp.producer.session import Bookmark, RecordsRefused, TransactionSession, UnknownTopics, Unsettled
+from streamapp.producer.session import Bookmark, BookmarkedSession, RecordsRefused, UnknownTopics, Unsettled
 from streamapp.producer.spill_log import SpillLog
 from streamapp.records import OutputRecord
 
@@ -65,7 +65,7 @@ class TransactionalChannel:
         self._moving = threading.Lock()
         """Held while parcels move: into the log, or to their end. Taken before `_work`."""
         self._next = 1
-        self._session: TransactionSession | None = None
+        self._session: BookmarkedSession | None = None
         self._unknown = UnknownTopics()
         self._waiting_since: float | None = None
         """The time of the last progress while there was work."""
@@ -230,8 +230,8 @@ class TransactionalChannel:
         places = session.send(records, Bookmark(last), _ATTEMPT_SECONDS)
         self._settle(last, places)
 
-    def _open(self) -> TransactionSession:
-        return TransactionSession(
+    def _open(self) -> BookmarkedSession:
+        return BookmarkedSession(
             self._name,
             self._settings,
             self._group_settings,
@@ -241,7 +241,7 @@ class TransactionalChannel:
             retried=self._counts.retried,
         )
 
-    def _marks(self, session: TransactionSession, batch: Sequence[_Batched]) -> list[Bookmark]:
+    def _marks(self, session: BookmarkedSession, batch: Sequence[_Batched]) -> list[Bookmark]:
         marks = session.bookmarks([batch[0].records[0].topic], _ATTEMPT_SECONDS)
         given = self._log.next_number if self._log is not None else self._next
         if any(mark.number >= given for mark in marks):

@@ -2,7 +2,8 @@
 
     python -m tests.consumer.consuming_process BOOTSTRAP GROUP GUARANTEE OUT
 
-OUT is a file that gets a line for each record, or a database that gets a row. Prints the account at the end.
+OUT is a file that gets a line for each record, or a database that gets a row, or the topic that follows "topic=".
+Prints the account at the end.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import sys
 import time
 from typing import Any
 
-from streamapp import Retry, StringSerde
+from streamapp import Retry, StreamsConfig, StringSerde
 from streamapp.consumer import (
     Batch,
     ConsumerRecord,
+    KafkaOutput,
     OffsetSink,
+    OutputTransaction,
     PostgresOffsets,
     SqliteOffsets,
     SyncReliableConsumer,
@@ -42,8 +45,20 @@ def main(bootstrap: str, group: str, guarantee: str, out: str, mode: str = "") -
                 f"INSERT INTO handled (key, value) VALUES ({mark}, {mark})", (record.key, int(record.value))
             )
 
+    topic = out.removeprefix("topic=")
+
+    def to_topic(record: ConsumerRecord[str, str], transaction: OutputTransaction[str, str]) -> None:
+        transaction.send(topic, key=record.key, value=record.value)
+        time.sleep(0.002)
+
     settings: dict[str, Any] = {"commit_interval_ms": 100, "parallelism": 4, "guarantee": guarantee}
-    if guarantee == "exactly_once":
+    handler = to_topic if topic != out else to_database if guarantee == "exactly_once" else to_file
+    config = StreamsConfig(group, transaction_timeout_ms=3_000)
+    if topic != out:
+        settings["output"] = KafkaOutput(key_serde=StringSerde(), value_serde=StringSerde())
+        if mode == "static":
+            config = config.replace(group_instance_id="one")
+    elif guarantee == "exactly_once":
         settings["offsets"] = sink_at(out)
         settings["on_error"] = Retry.by_key(times=None, backoff=Backoff(50, jitter=0), then="fail")
         if mode == "batch":
@@ -51,7 +66,8 @@ def main(bootstrap: str, group: str, guarantee: str, out: str, mode: str = "") -
     consumer = SyncReliableConsumer(
         group,
         f"{group}-in",
-        to_database if guarantee == "exactly_once" else to_file,
+        handler,
+        config=config,
         bootstrap_servers=bootstrap,
         key_serde=StringSerde(),
         value_serde=StringSerde(),

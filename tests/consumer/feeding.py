@@ -6,12 +6,14 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.broker import KafkaAdmin, KafkaSettings, TopicSpec
 from streamapp.broker.consumer import committed_metadata
+from streamapp.broker.requests import committed
 from streamapp.consumer.done_offsets import decode_done
+from streamapp.records import TopicPartition
 
 __all__ = ["Feed"]
 
@@ -24,13 +26,19 @@ class Feed:
     group: str = field(default_factory=lambda: f"g-{uuid.uuid4().hex[:8]}")
 
     def __post_init__(self) -> None:
-        self.topic, self.dead = f"{self.group}-in", f"{self.group}-dead"
+        self.topic, self.dead, self.out = (f"{self.group}-{name}" for name in ("in", "dead", "out"))
         self.partitions = 0
 
     def create(self, partitions: int = 3) -> str:
         self.partitions = partitions
         admin = KafkaAdmin(KafkaSettings(bootstrap_servers=self.bootstrap))
-        admin.ensure_topics([TopicSpec(self.topic, partitions, {}), TopicSpec(self.dead, 1, {})])
+        admin.ensure_topics(
+            [
+                TopicSpec(self.topic, partitions, {}),
+                TopicSpec(self.dead, 1, {}),
+                TopicSpec(self.out, partitions, {}),
+            ]
+        )
         return self.topic
 
     def send(self, rows: Iterable[tuple[str | None, str | bytes]], partition: int | None = None) -> None:
@@ -46,14 +54,41 @@ class Feed:
     def committed(self) -> dict[int, tuple[int, list[int]]]:
         """Position, and the offsets behind it that are done, by partition."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group})
-        asked = [KafkaPartition(self.topic, number) for number in range(self.partitions)]
-        found = consumer.committed(asked, timeout=30)
+        asked = [TopicPartition(self.topic, number) for number in range(self.partitions)]
+        found = committed(consumer, asked, seconds=30)
         consumer.close()
         return {
             each.partition: (each.offset, decode_done(each.offset, committed_metadata(each)))
             for each in found
             if each.offset >= 0
         }
+
+    def written(self, topic: str | None = None) -> list[tuple[str, int]]:
+        """Key and number of each committed record of the outputs, up to the end of each partition."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": f"{self.group}-reader",
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+            }
+        )
+        topic = topic or self.out
+        numbers = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        consumer.assign([KafkaPartition(topic, number, OFFSET_BEGINNING) for number in numbers])
+        found, open_ = [], set(numbers)
+        while open_:
+            message = consumer.poll(30)
+            assert message is not None
+            error = message.error()
+            if error is None:
+                found.append((message.key().decode(), int(message.value())))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                open_.discard(message.partition())
+        consumer.close()
+        return found
 
     def position(self) -> int:
         """The sum of all positions."""

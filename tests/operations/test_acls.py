@@ -1,5 +1,5 @@
-"""``streamapp acls`` on a broker with an authorizer: with what the command prints the reference application works, and with any
-one right less it does not."""
+"""``streamapp acls`` on a broker with an authorizer: with what the command prints an application works, and with any one
+right less it does not."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,17 @@ from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
     AclPermissionType,
+    AdminClient,
     ResourcePatternType,
     ResourceType,
 )
 
+from streamapp import StringSerde
+from streamapp.consumer import ConsumerRecord, KafkaOutput, OutputTransaction, SyncReliableConsumer
+from streamapp.operations.acls import Acl, acls_of_consumers, acls_of_producer
+from streamapp.producer import SyncReliableProducer, UnsentRecords
+
+from ..consumer.feeding import Feed
 from ..processes import Worker, free_port, start_worker, until
 from ..secured import USER, SecuredKafka
 from ..worker.conftest import Cluster
@@ -68,28 +77,10 @@ class Reference:
         self.cluster.producer.flush()
 
     def command(self, *more: str) -> str:
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                "from streamapp.cli import main; main()",
-                "acls",
-                "tests.operations.reference_app",
-                "--principal",
-                f"User:{USER}",
-                *more,
-            ],
-            capture_output=True,
-            text=True,
-            env={**os.environ, **self.environment},
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return acls_command("tests.operations.reference_app", self.environment, *more)
 
     def allow(self, acls: list[dict[str, str]]) -> None:
-        for future in self.cluster.admin.create_acls([binding(acl) for acl in acls]).values():
-            future.result()
+        allow(self.cluster.bootstrap, acls)
 
     def start(self) -> Worker:
         worker = start_worker(
@@ -127,6 +118,26 @@ class Reference:
         """Counting has come to the end of the input, or to an error."""
         counted = self.cluster.totals()[1] == self.cluster.produced
         return counted or not worker.alive or bool(_REFUSED.search(worker.text()))
+
+
+def acls_command(application: str, environment: dict[str, str], *more: str) -> str:
+    """``streamapp acls`` in a process of its own."""
+    command = [sys.executable, "-c", "from streamapp.cli import main; main()", "acls", application]
+    done = subprocess.run(
+        [*command, "--principal", f"User:{USER}", *more],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def allow(bootstrap: str, acls: list[dict[str, str]]) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_acls([binding(acl) for acl in acls]).values():
+        future.result()
 
 
 def binding(acl: dict[str, str]) -> AclBinding:
@@ -196,3 +207,190 @@ def test_with_one_right_less_the_application_does_not_work(
         assert not reference.lives(), reference.cluster.story()
     finally:
         reference.cluster.close()
+
+
+@pytest.fixture
+def feed(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> Feed:
+    """Topics of a test, and the environment of a user who may do nothing yet."""
+    for name, value in guarded.environment("PLAIN").items():
+        monkeypatch.setenv(name, value)
+    feed = Feed(guarded.bootstrap_servers)
+    feed.create(partitions=1)
+    return feed
+
+
+def grant(feed: Feed, acls: set[Acl], missing: str | None) -> None:
+    granted = [acl.as_dict(f"User:{USER}") for acl in acls]
+    left = [acl for acl in granted if label(acl, feed.group) != missing]
+    assert len(left) == len(granted) - (missing is not None)
+    if left:
+        allow(feed.bootstrap, left)
+
+
+CONSUMER_RIGHTS = ("Read group ", "Read topic -in", "Write topic -dead")
+OUTPUT_RIGHTS = ("Write topic -out", "Write transactional-id -")
+
+
+@pytest.mark.parametrize(
+    ("missing", "output"),
+    [
+        *((right, False) for right in (None, *CONSUMER_RIGHTS)),
+        *((right, True) for right in (None, *CONSUMER_RIGHTS, *OUTPUT_RIGHTS)),
+    ],
+)
+def test_a_consumer_needs_each_of_its_rights_and_no_other(
+    feed: Feed, missing: str | None, output: bool
+) -> None:
+    feed.send([("k", "1"), ("k", "poison"), ("k", "2")])
+
+    def handle(record: ConsumerRecord[str, str], *transaction: OutputTransaction[str, str]) -> None:
+        if record.value == "poison":
+            raise ValueError("this record cannot be handled")
+        for each in transaction:
+            each.send(feed.out, key=record.key, value=record.value)
+
+    strings = KafkaOutput(key_serde=StringSerde(), value_serde=StringSerde())
+    consumer = SyncReliableConsumer(
+        feed.group,
+        feed.topic,
+        handle,
+        dead_letter_queue_topic=feed.dead,
+        key_serde=StringSerde(),
+        value_serde=StringSerde(),
+        on_error="dead_letter",
+        **({"guarantee": "exactly_once", "output": strings} if output else {}),  # type: ignore[arg-type]
+    )
+    acls = acls_of_consumers(consumer.config, [consumer.status])
+    acls |= {Acl("topic", feed.out, "Write")} if output else set()
+    grant(feed, acls, missing)
+    failure = None
+    try:
+        with consumer:
+            until(
+                lambda: feed.position() == 3 or consumer.status.state == "failed",
+                90,
+                lambda: consumer.status,
+            )
+    except Exception as exc:
+        failure = exc
+    if missing is None:
+        assert failure is None
+        assert feed.position() == 3
+    else:
+        assert failure is not None
+        assert _REFUSED.search(str(failure)), failure
+
+
+PRODUCER_RIGHTS = ("Write topic -in", "Read topic -in", "Read group -", "Write transactional-id -")
+
+
+@pytest.mark.parametrize(
+    ("missing", "transactions"),
+    [(None, False), ("Write topic -in", False), *((right, True) for right in (None, *PRODUCER_RIGHTS))],
+)
+def test_a_producer_needs_each_of_its_rights_and_no_other(
+    feed: Feed, missing: str | None, transactions: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = SyncReliableProducer(feed.group, transactions=transactions, close_timeout_ms=100)
+    grant(feed, acls_of_producer(producer, [feed.topic]), missing)
+    refused: list[str] = []
+
+    def is_refused() -> bool:
+        told = caplog.messages + ([str(sent.exception())] if sent.done() and sent.exception() else [])
+        refused[:] = [text for text in told if re.search("authorization|no READ on the group", text, re.I)]
+        return bool(refused)
+
+    with suppress(UnsentRecords), producer:
+        sent = producer.send_soon(feed.topic, key=b"k", value=b"1")
+        until(lambda: is_refused() or sent.done(), 90, lambda: caplog.messages)
+    assert bool(refused) == (missing is not None), caplog.messages
+    assert feed.written(feed.topic) == ([("k", 1)] if missing is None else [])
+
+
+AGENT_RIGHTS = (
+    "Read group ",
+    "Read topic -asked",
+    "Write topic -answers",
+    "Write topic -dead",
+    "Read topic -seen-changelog",
+    "Write topic -seen-changelog",
+    "Create topic -seen-changelog",
+    "Read topic -__assignor-__leader",
+    "Create topic -__assignor-__leader",
+    "Write transactional-id -agents-",
+)
+
+
+class Agents:
+    """An application of agents under an id of its own, exactly once, with a table."""
+
+    def __init__(self, guarded: Guarded, folder: Path) -> None:
+        folder.mkdir()
+        self.cluster = Cluster(guarded.bootstrap_servers, folder)
+        self.id = self.cluster.id
+        self.asked, self.answers, self.dead = (f"{self.id}-{name}" for name in ("asked", "answers", "dead"))
+        self.cluster.create(self.asked, self.answers, self.dead)
+        self.cluster.feed(20, topic=self.asked)
+        self.cluster.producer.produce(self.asked, b"poison", b"k0")
+        self.cluster.producer.flush()
+        login = guarded.environment("PLAIN")
+        self.environment = login | {
+            "APP_ID": self.id,
+            "BOOTSTRAP": login["STREAMAPP_BOOTSTRAP_SERVERS"],
+            "AGENT_IN": self.asked,
+            "AGENT_OUT": self.answers,
+            "DEAD_LETTERS": self.dead,
+            "ON_ERROR": "continue",
+            "TABLE": "yes",
+            "DATADIR": str(folder / "data"),
+            "WEB_PORT": str(free_port()),
+        }
+
+    def command(self) -> list[dict[str, str]]:
+        text = acls_command("tests.worker.agents_app", self.environment, "--write", self.answers, "--json")
+        return json.loads(text)  # type: ignore[no-any-return]
+
+    def start(self) -> Worker:
+        worker = start_worker("tests.worker.agents_app", self.cluster.folder / "a.log", self.environment)
+        self.cluster.workers.append(worker)
+        return worker
+
+    def lives(self) -> bool:
+        """False once it is refused."""
+        worker = self.start()
+        try:
+            until(lambda: self._works() or self._refused(worker), 90, worker.text)
+            return not self._refused(worker)
+        finally:
+            self.cluster.close()
+
+    def _refused(self, worker: Worker) -> bool:
+        return not worker.alive or bool(_REFUSED.search(worker.text()))
+
+    def _works(self) -> bool:
+        return len(self.cluster.read(self.answers)) == 40 and len(self.cluster.read(self.dead)) == 1
+
+
+def test_agents_need_each_of_their_rights_and_no_other(guarded: Guarded, tmp_path: Path) -> None:
+    first = Agents(guarded, tmp_path / "all")
+    acls = first.command()
+    assert sorted(label(acl, first.id) for acl in acls) == sorted(AGENT_RIGHTS)
+    allow(guarded.bootstrap_servers, acls)
+    assert first.lives(), first.cluster.workers[0].text()
+
+    def without(missing: str) -> Agents:
+        agents = Agents(guarded, tmp_path / missing.replace(" ", "_"))
+        own = [acl | {"name": acl["name"].replace(first.id, agents.id)} for acl in acls]
+        allow(guarded.bootstrap_servers, [acl for acl in own if label(acl, agents.id) != missing])
+        return agents
+
+    group, *others = AGENT_RIGHTS
+    silent = without(group)  # aiokafka waits for the group, and says nothing
+    silent.start()
+    try:
+        with ThreadPoolExecutor(3) as threads:
+            found = list(threads.map(lambda missing: without(missing).lives(), others))
+        assert dict(zip(others, found, strict=True)) == dict.fromkeys(others, False)
+        assert silent.cluster.read(silent.answers) == [], "all others were refused meanwhile"
+    finally:
+        silent.cluster.close()

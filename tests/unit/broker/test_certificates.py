@@ -124,11 +124,11 @@ def test_a_producer_connects_anew_where_nothing_is_on_its_way(
     outputs.poll()
     if name is None:
         outputs.client.waiting = 1  # type: ignore[attr-defined]
-        outputs.accepted()
+        outputs.committed()
         assert len(Client.made) == 1, "a record is on its way"
         outputs.client.waiting = 0  # type: ignore[attr-defined]
     assert len(Client.made) == 1
-    outputs.begin() if name else outputs.accepted()
+    outputs.begin() if name else outputs.committed()
     assert len(Client.made) == 2
     assert outputs._in_transaction is (name is not None)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from streamapp import ConfigError, OutputRecord, Response, Retry, StreamsConfig
-from streamapp.consumer import Batch
+from streamapp.consumer import Batch, KafkaOutput
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.lanes import Unit
@@ -275,6 +275,17 @@ def test_a_service_without_a_retry_ends_the_consumer() -> None:
             {"handler": lambda record: None, "guarantee": "exactly_once", "offsets": SqliteOffsets("x")},
             "connection",
         ),
+        (
+            {"handler": lambda record: None, "guarantee": "exactly_once", "output": KafkaOutput()},
+            "transaction",
+        ),
+        ({"output": KafkaOutput()}, "need the guarantee"),
+        (
+            {"guarantee": "exactly_once", "offsets": SqliteOffsets("x"), "output": KafkaOutput()},
+            "needs one of output",
+        ),
+        ({"guarantee": "exactly_once", "output": "invoices"}, "is a KafkaOutput"),
+        ({"commit_interval_ms": 0}, "commit_interval_ms"),
         ({"parallelism": 0}, "parallelism"),
         ({"topics": ()}, "a topic"),
         ({"topics": ("a b",)}, "illegal"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from streamapp import Materialized, StreamsBuilder, StreamsConfig, StringSerde
-from streamapp.operations.acls import acls_of
+from streamapp.operations.acls import acls_of_topology
 from streamapp.operations.offsets.subject import Subject
 from streamapp.operations.offsets.tables import contradictions
 from streamapp.topology.plan import Plan
@@ -75,21 +75,9 @@ def test_the_repartition_topic_of_the_middle_reaches_what_comes_after_only() -> 
 def test_rights_of_sources_by_pattern_are_those_of_the_topics_that_match() -> None:
     builder = StreamsBuilder(StreamsConfig("app", default_key_serde=TEXT, default_value_serde=TEXT))
     builder.stream(re.compile("in-.*")).to("out")
-    rights = acls_of(builder.build().plan(), ["in-1", "in-2", "other"], writes=["side"])
+    rights = acls_of_topology(builder.build().plan(), ["in-1", "in-2", "other"])
     assert {(acl.name, acl.operation) for acl in rights if acl.resource == "topic"} == {
         ("in-1", "Read"),
         ("in-2", "Read"),
         ("out", "Write"),
-        ("side", "Write"),
-    }
-
-
-def test_rights_of_consumers_are_their_groups_and_topics() -> None:
-    builder = StreamsBuilder(StreamsConfig("app", default_key_serde=TEXT, default_value_serde=TEXT))
-    builder.stream("in").to("out")
-    plan = builder.build().plan()
-    more = set(acls_of(plan, [], consumers={"app-charge": ["orders"]})) - set(acls_of(plan, []))
-    assert {(acl.resource, acl.name, acl.operation) for acl in more} == {
-        ("group", "app-charge", "Read"),
-        ("topic", "orders", "Read"),
     }

@@ -1,0 +1,159 @@
+"""`OutputCommits`: Kafka transactions with the outputs of handlers and the offsets of a member of the group."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Collection, Iterable
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from streamapp._base.failpoints import hit
+from streamapp.broker.consumer import committed_metadata
+from streamapp.broker.refused import REMEDIES
+from streamapp.broker.requests import committed
+from streamapp.consumer.consume_options import ConsumeOptions
+from streamapp.consumer.dispatcher import Dispatcher
+from streamapp.consumer.done_offsets import decode_done
+from streamapp.consumer.outputs import HandlerOutputs, Step
+from streamapp.errors import BrokerError
+from streamapp.producer.session import RecordsRefused, TransactionSession, UnknownTopics, Unsettled
+from streamapp.records import TopicPartition
+
+__all__ = ["OutputCommits"]
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_FINAL = {
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "Grant this client READ on the group",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client READ on the topic",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Grant this client WRITE on the transactional ids that begin "
+    "with the name of the consumer (streamapp acls)",
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: "Make transaction_timeout_ms smaller than transaction.max.timeout.ms of "
+    "the brokers",
+    KafkaError.OFFSET_METADATA_TOO_LARGE: "Raise offset.metadata.max.bytes of the brokers to 4096, their default",
+}
+"""Errors that come again, each with its remedy."""
+
+
+class OutputCommits:
+    """The transactions of one consumer, one at a time. For the thread that polls.
+
+    A transaction whose outcome is unknown is settled before the next one. The next session of the name ends the
+    transaction, and the group's committed positions then tell the outcome.
+    """
+
+    def __init__(
+        self,
+        options: ConsumeOptions,
+        outputs: HandlerOutputs,
+        dispatcher: Dispatcher,
+        client: Callable[[], Consumer],
+    ) -> None:
+        self._options, self._outputs, self._dispatcher = options, outputs, dispatcher
+        self._client = client
+        # A static member ends at once what its predecessor of the same name has left open.
+        self._name = f"{options.name}-{options.config.group_instance_id or uuid.uuid4().hex[:12]}"
+        self._seconds = options.config.transaction_timeout_ms / 1000
+        self._unknown = UnknownTopics()
+        self._session: TransactionSession | None = None
+        self._unsettled: Step | None = None
+
+    def commit(self, sources: Collection[TopicPartition] | None = None) -> bool:
+        """Commits the progress of partitions with its outputs; False: it waits for the next commit."""
+        if not self.settle():
+            return False
+        step = self._dispatcher.step(sources)
+        if not step.positions:
+            if self._session is not None:
+                self._session.idle()
+            return True
+        try:
+            session = self._session = self._session or self._open()
+            return self._commit(session, step)
+        except RecordsRefused as exc:
+            self._dispatcher.fail(self._blamed(step, exc))
+        except BrokerError as exc:
+            self._not_committed(exc)
+        return False
+
+    def _commit(self, session: TransactionSession, step: Step) -> bool:
+        # Brokers refuse the offsets of this member in this generation as soon as the group has given it up. They would
+        # take those of nobody while the group is empty.
+        client = self._client()
+        member = client.consumer_group_metadata()
+        if not client.memberid():
+            logger.info("%s: not committed: the group has given this member up", self._options.name)
+            return False
+        positions = [KafkaPartition(*source, *position) for source, position in step.positions.items()]
+        try:
+            session.commit([output.record for output in step.outputs], positions, member, self._seconds)
+        except Unsettled:
+            self._session, self._unsettled = None, step
+            raise
+        hit("consumer-committed")
+        self._dispatcher.step_committed(step)
+        return True
+
+    def settle(self) -> bool:
+        """Finds out what has become of the last transaction; False: nobody knows yet.
+
+        The positions of a partition that is another member's by now say nothing.
+        """
+        step = self._unsettled
+        if step is None:
+            return True
+        try:
+            self._session = self._session or self._open()
+            owned = [source for source in step.positions if self._dispatcher.owns(step.partitions[source])]
+            if owned and self._stand_at(step, owned):
+                self._dispatcher.step_committed(step)
+        except (BrokerError, KafkaException) as exc:
+            self._not_committed(exc)
+            return False
+        self._unsettled = None
+        return True
+
+    def _stand_at(self, step: Step, owned: Iterable[TopicPartition]) -> bool:
+        """The group's positions of these partitions are those of the step."""
+        found = committed(self._client(), owned, seconds=self._seconds)
+        return all(
+            each.offset == step.positions[TopicPartition(each.topic, each.partition)][0]
+            and decode_done(each.offset, committed_metadata(each))
+            == decode_done(*step.positions[TopicPartition(each.topic, each.partition)])
+            for each in found
+        )
+
+    def _open(self) -> TransactionSession:
+        return TransactionSession(
+            self._name,
+            self._outputs.settings,
+            seconds=self._seconds,
+            transaction_timeout_ms=self._options.config.transaction_timeout_ms,
+            unknown=self._unknown,
+        )
+
+    def _not_committed(self, error: Exception) -> None:
+        cause = error if isinstance(error, KafkaException) else error.__cause__
+        code = cause.args[0].code() if isinstance(cause, KafkaException) else None
+        if code in _FINAL:
+            self._dispatcher.fail(BrokerError(f"{self._options.name} cannot commit: {error}. {_FINAL[code]}"))
+        else:
+            logger.warning("%s: not committed yet: %s", self._options.name, error)
+
+    def _blamed(self, step: Step, refused: RecordsRefused) -> BrokerError:
+        index, error = min(refused.errors.items())
+        output = step.outputs[index]
+        one = (
+            "an output" if len(refused.errors) == 1 else f"one of {len(refused.errors):,} outputs, the first"
+        )
+        return BrokerError(
+            f"{self._options.operator}: brokers refuse {one} of the call for the record of {output.source} at offset "
+            f"{output.offset}: {output.record.topic}: {error.str()}. {REMEDIES.get(error.code(), '')}".rstrip()
+        )
+
+    def close(self) -> None:
+        """Gives up what is not committed."""
+        if self._session is not None:
+            self._session.abandon()

@@ -1,0 +1,177 @@
+"""Records that a handler sends in the transaction of its offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+from streamapp.config import StreamsConfig
+from streamapp.consumer.lanes import PartitionLanes
+from streamapp.errors import StreamsError
+from streamapp.producer.core import Core
+from streamapp.producer.face import TransactionFace
+from streamapp.producer.options import ProducerOptions
+from streamapp.producer.parcel import record_bytes
+from streamapp.records import NO_HEADERS, Headers, OutputRecord, TopicPartition
+from streamapp.serdes import Serde
+from streamapp.serdes.base import check_serde
+
+__all__ = ["HandlerOutputs", "KafkaOutput", "OutputTransaction", "Step", "WaitingOutputs"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_MOST_BYTES = 4 << 20
+_MOST_RECORDS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaOutput:
+    """Outputs of a consumer go to Kafka, in one transaction with the offsets (KIP-447).
+
+    The handler gets an `OutputTransaction` as a second argument. The serdes are those of the outputs; default: those of
+    the configuration, else bytes. ``transaction_timeout_ms`` of the configuration bounds a transaction. Raises
+    `ConfigError`.
+
+    >>> from streamapp import JsonSerde
+    >>> KafkaOutput(value_serde=JsonSerde()).key_serde is None
+    True
+    """
+
+    key_serde: Serde[Any] | None = None
+    value_serde: Serde[Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("key_serde", "value_serde"):
+            if getattr(self, name) is not None:
+                check_serde(getattr(self, name), name)
+
+
+class OutputTransaction(TransactionFace[K, V]):
+    """The outputs of one call of a handler. Readers of committed records see them together with the offsets, or never.
+
+    Kafka gets the outputs after the call. A call that raises has sent nothing.
+
+    >>> def bill(order, transaction: OutputTransaction) -> None:
+    ...     transaction.send("invoices", key=order.key, value={"order": order.key})
+    """
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
+        self._over = False
+
+    def send(
+        self,
+        topic: str,
+        *,
+        key: K | None = None,
+        value: V | None = None,
+        timestamp: int | None = None,
+        headers: Headers = NO_HEADERS,
+        partition: int | None = None,
+    ) -> None:
+        """Adds a record to the transaction, in the order of these calls. ``timestamp`` is ms since the epoch.
+
+        Raises `SerializationError`, and `StreamsError` after the end of the handler's call.
+        """
+        if self._over:
+            raise StreamsError(
+                "the call of the handler is over, so its transaction takes no more records: send them before the "
+                "handler returns"
+            )
+        super().send(topic, key=key, value=value, timestamp=timestamp, headers=headers, partition=partition)
+
+    def end(self) -> list[OutputRecord]:
+        """The outputs of the call, which is over."""
+        self._over = True
+        return self._records
+
+
+class HandlerOutputs:
+    """Makes the transactions of one consumer's calls, and has the producer's settings. Safe to use from threads."""
+
+    def __init__(self, name: str, output: KafkaOutput, config: StreamsConfig) -> None:
+        options = ProducerOptions(
+            name=name,
+            bootstrap_servers=config.bootstrap_servers,
+            client_properties=config.client_properties,
+        )
+        self._core = Core(
+            options,
+            output.key_serde or config.default_key_serde,
+            output.value_serde or config.default_value_serde,
+        )
+        self.settings: Mapping[str, Any] = options.producer()
+        """librdkafka's settings for the producer."""
+
+    def begin(self) -> OutputTransaction[Any, Any]:
+        """The second argument of a call."""
+        return OutputTransaction(self._core)
+
+
+class _Output(NamedTuple):
+    record: OutputRecord
+    source: TopicPartition
+    offset: int
+    """The first record of the handler's call."""
+
+
+class Step(NamedTuple):
+    """The next transaction: the progress of partitions, and all outputs that belong to it."""
+
+    positions: dict[TopicPartition, tuple[int, str]]
+    partitions: dict[TopicPartition, PartitionLanes]
+    outputs: list[_Output]
+
+
+@dataclass(slots=True)
+class WaitingOutputs:
+    """The outputs of calls that are over, until their transaction is committed.
+
+    The dispatcher holds a lock around every call.
+    """
+
+    _by_partition: dict[TopicPartition, list[_Output]] = field(default_factory=dict)
+    _records: int = 0
+    _bytes: int = 0
+
+    @property
+    def full(self) -> bool:
+        """No further call begins before the next commit."""
+        return self._records >= _MOST_RECORDS or self._bytes >= _MOST_BYTES
+
+    def add(self, source: TopicPartition, offset: int, records: Collection[OutputRecord]) -> None:
+        """A call is over."""
+        if records:
+            waiting = self._by_partition.setdefault(source, [])
+            waiting += (_Output(record, source, offset) for record in records)
+            self._records += len(records)
+            self._bytes += sum(map(record_bytes, records))
+
+    def of(self, sources: Collection[TopicPartition]) -> list[_Output]:
+        """The outputs of some partitions."""
+        return [output for source in sources for output in self._by_partition.get(source, ())]
+
+    def committed(self, outputs: Collection[_Output], owned: Collection[TopicPartition]) -> None:
+        """Brokers have these outputs, which are the first of their partitions."""
+        done = dict.fromkeys(owned, 0)
+        for output in outputs:
+            if output.source in done:
+                done[output.source] += 1
+        for source, count in done.items():
+            self._remove(source, count)
+
+    def drop(self, source: TopicPartition) -> None:
+        """A partition is another member's, which makes its outputs again."""
+        self._remove(source, len(self._by_partition.get(source, ())))
+
+    def _remove(self, source: TopicPartition, count: int) -> None:
+        waiting = self._by_partition.get(source)
+        if waiting is None:
+            return
+        self._records -= count
+        self._bytes -= sum(record_bytes(output.record) for output in waiting[:count])
+        del waiting[:count]
+        if not waiting:
+            del self._by_partition[source]

@@ -1,0 +1,144 @@
+"""The outputs of calls until their transaction is committed, without Kafka and without threads."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import Consumer
+
+from streamapp import StreamsConfig, StringSerde
+from streamapp.consumer import KafkaOutput
+from streamapp.consumer.dispatcher import Dispatcher
+from streamapp.consumer.lanes import Unit
+from streamapp.consumer.output_commits import OutputCommits
+from streamapp.consumer.outputs import HandlerOutputs
+from streamapp.consumer.verdicts import Settled
+from streamapp.errors import StreamsError
+from streamapp.producer.session import TransactionSession
+from streamapp.records import OutputRecord
+
+from .test_dispatcher import SOURCES, options, records
+
+FIRST, SECOND = SOURCES[:2]
+
+
+def output_of(number: int, size: int = 1) -> OutputRecord:
+    return OutputRecord("out", b"k", b"%d" % number * size, 500)
+
+
+class Calls:
+    """A consumer whose calls end when the test says so, each with one output."""
+
+    def __init__(self, **given: Any) -> None:
+        self.dispatcher = Dispatcher(
+            options(
+                handler=lambda record, transaction: None,
+                guarantee="exactly_once",
+                output=KafkaOutput(),
+                **given,
+            )
+        )
+
+    def begin(self) -> list[Unit]:
+        units = []
+        with self.dispatcher.changed:
+            while (unit := self.dispatcher.next_unit()) is not None:
+                units.append(unit)
+        return units
+
+    def end(self, *units: Unit, size: int = 1) -> None:
+        for unit in units:
+            output = output_of(unit.items[0].offset, size)
+            self.dispatcher.finished(unit, Settled(done=unit.items, outputs=[output]), 0.01, 1)
+
+    def step(self) -> tuple[dict[Any, int], list[bytes | None]]:
+        """The positions and outputs of the next transaction."""
+        step = self.dispatcher.step()
+        return (
+            {source: position for source, (position, _) in step.positions.items()},
+            [output.record.value for output in step.outputs],
+        )
+
+
+def test_a_step_has_the_outputs_of_the_calls_that_its_positions_count() -> None:
+    calls = Calls()
+    calls.dispatcher.open(FIRST, 0)
+    calls.dispatcher.take_in(FIRST, records(0, b"a", b"b", b"c"))
+    first, second, third = calls.begin()
+    calls.end(third, first)
+    step = calls.dispatcher.step()
+    assert calls.step() == ({FIRST: 1}, [b"2", b"0"]), "in the order in which calls are over"
+    calls.end(second)
+    calls.dispatcher.step_committed(step)
+    assert calls.step() == ({FIRST: 3}, [b"1"])
+    calls.dispatcher.step_committed(calls.dispatcher.step())
+    assert calls.step() == ({}, [])
+    assert calls.dispatcher.look()[0].outputs == 3
+
+
+def test_a_step_that_was_not_committed_comes_again_with_all_that_is_done_since() -> None:
+    calls = Calls()
+    calls.dispatcher.open(FIRST, 0)
+    calls.dispatcher.open(SECOND, 0)
+    calls.dispatcher.take_in(FIRST, records(0, b"a", b"b"))
+    calls.dispatcher.take_in(SECOND, records(7, b"a"))
+    first, *rest = calls.begin()
+    calls.end(first)
+    calls.dispatcher.step()
+    calls.end(*rest)
+    assert calls.step() == ({FIRST: 2, SECOND: 8}, [b"0", b"1", b"7"])
+    only = calls.dispatcher.step([SECOND])
+    assert [output.record.value for output in only.outputs] == [b"7"]
+
+
+def test_the_next_owner_of_a_partition_makes_its_outputs_again() -> None:
+    calls = Calls()
+    for source in (FIRST, SECOND):
+        calls.dispatcher.open(source, 0)
+        calls.dispatcher.take_in(source, records(0, b"a"))
+    calls.end(*calls.begin())
+    step = calls.dispatcher.step()
+    calls.dispatcher.forget([FIRST])
+    assert calls.step() == ({SECOND: 1}, [b"0"])
+    calls.dispatcher.open(FIRST, 0)
+    calls.dispatcher.take_in(FIRST, records(0, b"a"))
+    calls.end(*calls.begin())
+    calls.dispatcher.step_committed(step)
+    assert calls.step() == ({FIRST: 1}, [b"0"]), (
+        "a step of before says nothing about a partition that came back"
+    )
+
+
+def test_no_call_begins_while_too_much_waits_for_a_commit() -> None:
+    calls = Calls(parallelism=1)
+    calls.dispatcher.open(FIRST, 0)
+    calls.dispatcher.take_in(FIRST, records(0, b"a", b"b"))
+    calls.end(*calls.begin(), size=4 << 20)
+    assert calls.begin() == []
+    calls.dispatcher.step_committed(calls.dispatcher.step())
+    assert len(calls.begin()) == 1
+
+
+def test_the_outputs_have_their_own_serdes_and_then_those_of_the_configuration() -> None:
+    config = StreamsConfig("payments", default_key_serde=StringSerde(), default_value_serde=StringSerde())
+    transaction = HandlerOutputs("payments", KafkaOutput(), config).begin()
+    transaction.send("out", key="k", value="v", timestamp=7)
+    assert transaction.end() == [OutputRecord("out", b"k", b"v", 7)]
+    with pytest.raises(StreamsError, match="the call of the handler is over"):
+        transaction.send("out", key="k", value="late")
+
+
+def test_a_client_that_is_no_member_of_its_group_commits_nothing() -> None:
+    calls = Calls()
+    calls.dispatcher.open(FIRST, 0)
+    calls.dispatcher.take_in(FIRST, records(0, b"a"))
+    calls.end(*calls.begin())
+    client = Consumer({"bootstrap.servers": "127.0.0.1:9", "group.id": "payments", "log_level": 0})
+    chosen = options(handler=lambda record, transaction: None, guarantee="exactly_once", output=KafkaOutput())
+    outputs = HandlerOutputs("payments", KafkaOutput(), chosen.config)
+    commits = OutputCommits(chosen, outputs, calls.dispatcher, lambda: client)
+    session = cast(TransactionSession, None)  # nothing is asked of it
+    assert not commits._commit(session, calls.dispatcher.step())
+    assert calls.step() == ({FIRST: 1}, [b"0"])
+    client.close()
