@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Checks the plain English of pages, docstrings, error messages and help texts; CONTRIBUTING.md has the rules.
 
-python scripts/prose.py              # everything; files of scripts/prose-unconverted.txt may have findings
-python scripts/prose.py FILE ...     # all findings of these files
-python scripts/prose.py --unconverted    # writes the list of files with findings; the list may only shrink
+python scripts/prose.py              # everything
+python scripts/prose.py FILE ...     # these files
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 ROOT = Path(__file__).resolve().parents[1]
-UNCONVERTED = ROOT / "scripts" / "prose-unconverted.txt"
 HISTORY = ("CHANGELOG.md", "docs/decisions/")
 """Changelog and decisions may tell the past, and say nobody for whom they are."""
 
@@ -167,31 +165,13 @@ def files() -> list[Path]:
 
 
 def main(arguments: list[str]) -> int:
-    listed = set(UNCONVERTED.read_text().split()) if UNCONVERTED.exists() else set()
-    chosen = [Path(name).resolve() for name in arguments if not name.startswith("--")]
-    found = {str(path.relative_to(ROOT)): findings(path) for path in chosen or files()}
-    if "--unconverted" in arguments:
-        bad = {name for name in found if found[name]}
-        UNCONVERTED.write_text(
-            "".join(f"{name}\n" for name in sorted(bad & listed if UNCONVERTED.exists() else bad))
-        )
-        return 0
+    paths = [Path(name).resolve() for name in arguments] or files()
     problems = [
-        f"{name}:{finding.line}: {finding.message}"
-        for name in found
-        if chosen or name not in listed
-        for finding in found[name]
+        f"{path.relative_to(ROOT)}:{finding.line}: {finding.message}"
+        for path in paths
+        for finding in findings(path)
     ]
-    if not chosen:
-        problems += [
-            f"{UNCONVERTED.name}: take {name} off the list, nothing is found there"
-            for name in sorted(listed)
-            if not found.get(name)
-        ]
-    print(
-        "\n".join(problems)
-        or f"prose: nothing found in {len(found)} files; {len(listed)} are not converted yet"
-    )
+    print("\n".join(problems) or f"prose: nothing found in {len(paths)} files")
     return 1 if problems else 0
 
 

@@ -51,7 +51,13 @@ class BrokerProcess:
         if detached:
             _DETACHED.append(self._child)
         identity = {"pid": self._child.pid, "started": _start_time(self._child.pid)}
-        write_atomically(self._pid_file, json.dumps(identity))
+        try:
+            write_atomically(self._pid_file, json.dumps(identity))
+        except BaseException:  # without the file, nobody would find the server again
+            self._child.kill()
+            self._child.wait()
+            self._close_child()
+            raise
 
     @property
     def pid(self) -> int | None:

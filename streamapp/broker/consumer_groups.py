@@ -9,7 +9,7 @@ from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, Ka
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp.broker.consumer import committed_metadata
-from streamapp.broker.requests import LastingAdmin, ask, until_coordinated
+from streamapp.broker.requests import CHECK_KAFKA, LastingAdmin, ask, until_coordinated
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
 
@@ -155,6 +155,5 @@ def _raise_first(errors: Iterable[KafkaError | None]) -> None:
 
 def _refused(what: str, group: str, exc: KafkaException) -> BrokerError:
     return BrokerError(
-        f"the {what} of the group {group}: {exc.args[0].str()}. Is Kafka running, and are its address and security "
-        "settings right (docs/connecting.md)?"
+        f"the request about the {what} of the group {group} failed: {exc.args[0].str()}. {CHECK_KAFKA}"
     )

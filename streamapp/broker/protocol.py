@@ -8,7 +8,7 @@ from io import BytesIO
 from typing import Any, NamedTuple, TypeVar
 
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError as AioKafkaError
 from aiokafka.protocol.api import Request, RequestStruct, Response, ResponseHeader_v0
 from aiokafka.protocol.types import (
     CompactArray,
@@ -19,7 +19,9 @@ from aiokafka.protocol.types import (
     Schema,
     TaggedFields,
 )
+from confluent_kafka import KafkaError, KafkaException
 
+from streamapp.broker.requests import until_coordinated
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
@@ -32,6 +34,14 @@ _TEXT, _TAGS = CompactString("utf-8"), ("tags", TaggedFields)
 _FINALIZED = 2
 """The tag of the feature levels in an answer to ApiVersions."""
 _UNDER_WAY = ("Ongoing", "PrepareCommit", "PrepareAbort")
+_NO_TRANSACTION = 105
+"""Kafka's code for a transactional id that has expired (``TRANSACTIONAL_ID_NOT_FOUND``)."""
+_GRANT = "Grant this client DESCRIBE on the transactional ids and on their topics"
+_REMEDIES = {
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _GRANT,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Grant this client DESCRIBE on the cluster",
+    KafkaError.UNSUPPORTED_VERSION: "Ask brokers of Kafka 3.0 or newer",
+}
 
 
 class OpenTransaction(NamedTuple):
@@ -49,61 +59,79 @@ class OpenTransaction(NamedTuple):
 def open_transactions_of(settings: KafkaSettings, *, seconds: float = 10.0) -> list[OpenTransaction]:
     """All open transactions of the cluster that this client may see (KIP-664).
 
-    ``seconds`` limits each request. Raises `BrokerError` if Kafka does not answer.
+    Coordinators that load, or move to another broker, are asked again for ``seconds``, which also limit each request.
+    Raises `BrokerError` if Kafka does not answer, or refuses an answer.
     """
 
     async def look(client: AIOKafkaClient) -> list[OpenTransaction]:
         found = []
         for broker in client.cluster.brokers():
             listed = await _send(client, broker.nodeId, _ListTransactions())
+            _check(listed.error_code)
             names = [state[0] for state in listed.transaction_states if state[2] in _UNDER_WAY]
             if not names:
                 continue
             described = await _send(client, broker.nodeId, _DescribeTransactions(names))
             for error, name, state, timeout_ms, began_ms, _, _, topics, _ in described.transaction_states:
-                if error == 0 and state in _UNDER_WAY:
+                if error == _NO_TRANSACTION:
+                    continue
+                _check(error)
+                if state in _UNDER_WAY:
                     partitions = tuple(
                         TopicPartition(topic, p) for topic, numbers, _ in topics for p in numbers
                     )
                     found.append(OpenTransaction(name, began_ms, timeout_ms, partitions))
         return found
 
-    return _with_client(settings, look, seconds)
+    return _with_client(settings, look, seconds, "open transactions")
 
 
 def feature_levels(settings: KafkaSettings, *, seconds: float = 10.0) -> dict[str, int]:
     """Feature -> the level on which all brokers of the cluster have agreed (KIP-584).
 
-    ``seconds`` limits each request. Raises `BrokerError` if Kafka does not answer.
+    ``seconds`` limits each request. Raises `BrokerError` if Kafka does not answer, or refuses an answer.
     """
 
     async def look(client: AIOKafkaClient) -> dict[str, int]:
         answer = await _send(client, client.get_random_node(), _Features())
+        _check(answer.error_code)
         raw = answer.tags.get(_FINALIZED)
         if raw is None:
             return {}
         rows = CompactArray(("name", _TEXT), ("max", Int16), ("min", Int16), _TAGS).decode(BytesIO(raw))
         return {name: highest for name, highest, _, _ in rows or ()}
 
-    return _with_client(settings, look, seconds)
+    return _with_client(settings, look, seconds, "feature levels")
+
+
+def _check(code: int) -> None:
+    """Raises `KafkaException` for the error code of an answer."""
+    if code:
+        raise KafkaException(KafkaError(code))
 
 
 def _with_client(
-    settings: KafkaSettings, look: Callable[[AIOKafkaClient], Awaitable[T]], seconds: float
+    settings: KafkaSettings, look: Callable[[AIOKafkaClient], Awaitable[T]], seconds: float, what: str
 ) -> T:
     async def run() -> T:
         client = AIOKafkaClient(
             **settings.aiokafka(), client_id="streamapp", request_timeout_ms=int(seconds * 1000)
         )
-        await client.bootstrap()
         try:
+            await client.bootstrap()
             return await asyncio.wait_for(look(client), 3 * seconds)
         finally:
             await client.close()
 
     try:
-        return asyncio.run(run())
-    except (KafkaError, TimeoutError, OSError) as error:
+        return until_coordinated(lambda: asyncio.run(run()), seconds=seconds)
+    except KafkaException as error:
+        refusal = error.args[0]
+        remedy = _REMEDIES.get(refusal.code(), "Try again when all brokers of the cluster run")
+        raise BrokerError(
+            f"Kafka at {settings.bootstrap_servers} does not tell the {what}: {refusal.str()}. {remedy}"
+        ) from error
+    except (AioKafkaError, TimeoutError, OSError) as error:
         raise BrokerError(f"Kafka at {settings.bootstrap_servers} does not answer: {error!r}") from error
 
 

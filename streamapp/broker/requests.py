@@ -23,6 +23,7 @@ from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 
 __all__ = [
+    "CHECK_KAFKA",
     "NO_TIMEOUT",
     "REQUEST_SECONDS",
     "LastingAdmin",
@@ -35,6 +36,12 @@ __all__ = [
 
 S = TypeVar("S")
 T = TypeVar("T")
+
+CHECK_KAFKA = (
+    "Check that Kafka runs, that the address is right, and that Kafka accepts the security protocol and the login "
+    "(docs/connecting.md)."
+)
+"""The advice of error messages when a cluster gives no answer."""
 
 NO_TIMEOUT = 3_600.0
 """The ``request_timeout`` of every request of an admin client, in seconds.

@@ -6,6 +6,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,11 @@ def reconcile_command(
     The source must have stopped sending, because a record on its way counts as missing. With --republish, such a
     record would then be in TOPIC twice. To leave out young records, use --to.
     """
-    with clear_errors(), tempfile.TemporaryDirectory(prefix="streamapp-reconcile-") as scratch:
+    with (
+        clear_errors(),
+        tempfile.TemporaryDirectory(prefix="streamapp-reconcile-") as scratch,
+        ExitStack() as stack,
+    ):
         if per_second is not None and window_ms is not None:
             raise ConfigError(
                 "--republish needs ids, and --window has only counts: give one of these options"
@@ -84,7 +89,9 @@ def reconcile_command(
         of_record = identity_of(identity)
         settings = KafkaSettings.from_env()
         session = None if per_second is None else _session(topic)
-        ledger = Ledger(Path(scratch) / "ledger")
+        if session is not None:
+            stack.callback(session.abandon)
+        ledger = stack.enter_context(closing(Ledger(Path(scratch) / "ledger")))
         result = reconcile(
             settings,
             topic,
@@ -102,8 +109,6 @@ def reconcile_command(
         sent = None
         if session is not None and per_second is not None:
             sent = republish(session, _records(source, topic), ledger, per_second=per_second)
-            session.abandon()
-        ledger.close()
         text = account(result, str(source), _digest(source), sent)
     if report is not None:
         report.write_text(text)

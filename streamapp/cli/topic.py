@@ -103,8 +103,8 @@ def read(name: str, follow: bool) -> None:
                 "isolation.level": "read_committed",
             }
         )
-        consumer.assign([KafkaPartition(name, partition, OFFSET_BEGINNING) for partition in waiting])
         try:
+            consumer.assign([KafkaPartition(name, partition, OFFSET_BEGINNING) for partition in waiting])
             while waiting or follow:
                 message = consumer.poll(0.5)
                 if message is None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 import time
+from contextlib import ExitStack
 
 from confluent_kafka import KafkaException
 
@@ -97,11 +98,12 @@ class Consuming:
             dispatcher.fail(exc)
         self._state = "stopping"
         try:
-            self._end(subscription, pump)
-            if letters is not None:
-                letters.__exit__(None, None, None)
-            if sinking is not None:
-                sinking.sink.close()
+            with ExitStack() as stack:
+                if sinking is not None:
+                    stack.callback(sinking.sink.close)
+                if letters is not None:
+                    stack.callback(letters.__exit__, None, None, None)
+                self._end(subscription, pump)
         except Exception as exc:
             dispatcher.fail(exc)
         finally:
@@ -114,10 +116,11 @@ class Consuming:
         options, dispatcher = self.options, self._dispatcher
         dispatcher.stop()
         seconds = options.close_timeout_ms if dispatcher.failure is None else options.revoke_timeout_ms
-        subscription.finish(dispatcher.sources, seconds / 1000)
-        subscription.commits.refuse()
-        pump.stop()
-        subscription.close()
+        with ExitStack() as stack:
+            stack.callback(subscription.close)
+            stack.callback(pump.stop)
+            stack.callback(subscription.commits.refuse)
+            subscription.finish(dispatcher.sources, seconds / 1000)
         dispatcher.forget(dispatcher.sources)
 
     def metrics(self) -> ConsumerMetrics:

@@ -232,8 +232,10 @@ class Subscription:
 
     def close(self) -> None:
         """Commits, and leaves the group. Brokers that do not answer are not waited for."""
-        self.commits.commit()
-        closing = threading.Thread(target=self._client.close, daemon=True)
-        closing.start()
-        closing.join(_CLOSE_SECONDS)
-        self.commits.close()
+        try:
+            self.commits.commit()
+        finally:
+            closing = threading.Thread(target=self._client.close, daemon=True)
+            closing.start()
+            closing.join(_CLOSE_SECONDS)
+            self.commits.close()

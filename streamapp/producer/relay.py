@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -125,14 +126,14 @@ class OutboxRelay:
 
     def run(self) -> None:
         """Relays until `stop`. Outages of brokers and database are waited for."""
-        while not self._stopping.is_set():
-            try:
-                self._relay()
-            except self._passing as exc:
-                self._failures += 1
-                logger.warning("relay %s: %s; it tries again", self._options.name, str(exc).strip())
-                self._stopping.wait(_PAUSE_SECONDS)
-        self._database.close()
+        with closing(self._database):  # of PostgreSQL: the end of the connection lets another relay lead
+            while not self._stopping.is_set():
+                try:
+                    self._relay()
+                except self._passing as exc:
+                    self._failures += 1
+                    logger.warning("relay %s: %s; it tries again", self._options.name, str(exc).strip())
+                    self._stopping.wait(_PAUSE_SECONDS)
 
     def _relay(self) -> None:
         """Relays until something fails. After any error, the next call first asks Kafka for the rows that were sent."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -260,9 +260,8 @@ class BookmarkedSession(TransactionSession):
             "enable.auto.commit": False,
             "logger": CLIENT_LOGGER,
         }
-        consumer = Consumer(self._group)
-        self._metadata = consumer.consumer_group_metadata()
-        consumer.close()
+        with closing(Consumer(self._group)) as consumer:
+            self._metadata = consumer.consumer_group_metadata()
 
     def bookmarks(self, topics: Iterable[str], seconds: float) -> list[Bookmark]:
         """The bookmarks that lie with some topics. Raises `BrokerError`."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 import msgspec
+import msgspec.inspect
 
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.base import Serde
@@ -19,6 +20,7 @@ T = TypeVar("T")
 
 _POSITION = re.compile(r"\(byte (\d+)\)")
 _ENCODER = msgspec.json.Encoder(order="deterministic")
+_PARSED = (dict, list, str, int, float, bool, type(None))
 
 
 class JsonSerde(Serde[T]):
@@ -54,6 +56,10 @@ class JsonSerde(Serde[T]):
             self.exact: builtins.type | None = type if type is not None and is_exact(type) else None
         except TypeError as error:
             raise ConfigError(f"JSON cannot be read into {type!r}: {error}") from error
+        if type is not None and not _can_be_made(type):
+            raise ConfigError(
+                f"JSON cannot be read into {type!r}: give a dataclass or a Struct with its fields"
+            )
         self._class = type if record_fields(type) is not None else object
         self._name = getattr(type, "__name__", str(type)) if type is not None else "JSON"
 
@@ -91,3 +97,11 @@ class JsonSerde(Serde[T]):
             position = len(data)
             error = ValueError(f"the text ends too early (byte {position})")
         return SerializationError(f"expected {self._name}, got {excerpt(data, position)}: {error}")
+
+
+def _can_be_made(type_: Any) -> bool:
+    """False for a class that no value of the parser belongs to, such as a Record of Faust or a model of pydantic."""
+    info = msgspec.inspect.type_info(type_)
+    return not isinstance(info, msgspec.inspect.CustomType) or any(
+        issubclass(made, info.cls) for made in _PARSED
+    )

@@ -12,10 +12,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from streamapp import (
+    ErrorContext,
     JsonSerde,
     KStream,
     LongSerde,
     Materialized,
+    OutputRecord,
+    Response,
     StreamsBuilder,
     StreamsConfig,
     StringSerde,
@@ -200,6 +203,22 @@ def test_rows_that_are_no_records_are_counted_and_kept(spark: SparkSession, dirt
     texts = b" ".join(text for text, _ in letters)
     assert b"N2,EWR,far" in texts
     assert all(headers["__streams.errors.topic"] == b"flights" for _, headers in letters)
+
+
+def test_rows_are_dropped_without_letters_or_with_letters_of_the_handler(
+    spark: SparkSession, dirty: ColumnSource
+) -> None:
+    def handler(context: ErrorContext, error: Exception) -> Any:
+        if b"EWR" in (context.value or b""):
+            return Response.resume(*(OutputRecord(topic, b"N2", b"far", 7) for topic in ("letters", "own")))
+        return "skip"
+
+    config = CONFIG.replace(deserialization_exception_handler=handler, dead_letter_queue_topic="letters")
+    with SparkRunner(typed_copy(), config, spark).batch({"flights": dirty}) as result:
+        assert (result.processed, result.dropped) == (1, 3)
+        for topic in ("letters", "own"):
+            (found,) = [record for _, record in result.topics[topic].records()]
+            assert (found.key, found.value, found.timestamp) == (b"N2", b"far", 7)
 
 
 def test_the_first_row_that_is_no_record_is_named(spark: SparkSession, dirty: ColumnSource) -> None:

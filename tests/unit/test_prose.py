@@ -117,11 +117,9 @@ option("--x", help="The x")
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "docs").mkdir()
-    (tmp_path / "scripts").mkdir()
     (tmp_path / "docs/good.md").write_text("This page is for users.\n")
     (tmp_path / "docs/bad.md").write_text("This page is for users. The worker ends the circle.\n")
     monkeypatch.setattr(prose, "ROOT", tmp_path)
-    monkeypatch.setattr(prose, "UNCONVERTED", tmp_path / "scripts/prose-unconverted.txt")
     return tmp_path
 
 
@@ -130,30 +128,9 @@ def test_a_file_with_findings_fails(tree: Path, capsys: pytest.CaptureFixture[st
     assert "docs/bad.md:1: cycle, not 'circle'" in capsys.readouterr().out
 
 
-def test_a_listed_file_may_have_findings(tree: Path) -> None:
-    assert prose.main(["--unconverted"]) == 0
-    assert (tree / "scripts/prose-unconverted.txt").read_text() == "docs/bad.md\n"
-    assert prose.main([]) == 0
-
-
-@pytest.mark.parametrize("name", ["docs/good.md", "docs/gone.md"])
-def test_a_listed_file_without_findings_fails(
-    name: str, tree: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tree / "scripts/prose-unconverted.txt").write_text(f"docs/bad.md\n{name}\n")
-    assert prose.main([]) == 1
-    assert f"take {name} off the list" in capsys.readouterr().out
-
-
-def test_the_list_only_shrinks(tree: Path) -> None:
-    assert prose.main(["--unconverted"]) == 0
-    (tree / "docs/worse.md").write_text("No audience.\n")
-    assert prose.main(["--unconverted"]) == 0
-    assert (tree / "scripts/prose-unconverted.txt").read_text() == "docs/bad.md\n"
-    (tree / "docs/bad.md").write_text("This page is for users.\n")
-    for _ in range(2):
-        assert prose.main(["--unconverted"]) == 0
-        assert (tree / "scripts/prose-unconverted.txt").read_text() == ""
+def test_named_files_alone_are_judged(tree: Path) -> None:
+    assert prose.main([str(tree / "docs/good.md")]) == 0
+    assert prose.main([str(tree / "docs/good.md"), str(tree / "docs/bad.md")]) == 1
 
 
 def test_long_lines_and_pages_without_readers_are_found(tree: Path) -> None:

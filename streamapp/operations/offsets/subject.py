@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from streamapp.broker.consumer_groups import GroupLook, look_at_group, read_committed_offsets
-from streamapp.broker.requests import LastingAdmin
+from streamapp.broker.requests import CHECK_KAFKA, LastingAdmin
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
@@ -76,8 +76,7 @@ class Subject:
             return self.admin.list_topics(timeout=_SECONDS)
         except KafkaException as exc:
             raise BrokerError(
-                f"Kafka cannot be reached at {self.servers} ({exc.args[0].str()}). Check that Kafka runs, and that "
-                "this is its address (docs/connecting.md)."
+                f"Kafka cannot be reached at {self.servers} ({exc.args[0].str()}). {CHECK_KAFKA}"
             ) from exc
 
     @cached_property

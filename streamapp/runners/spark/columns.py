@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from streamapp.config import ErrorContext, StreamsConfig
-from streamapp.engine.failures import error_headers
-from streamapp.errors import ConfigError, StreamsError, UnsupportedOperation
-from streamapp.on_error import Response
+from streamapp.engine.failures import NO_FAULT_OF_THE_RECORD
+from streamapp.engine.judging import ProcessingFailed, judge, letter_headers
+from streamapp.errors import ConfigError
+from streamapp.records import NO_HEADERS, Headers, OutputRecord
 from streamapp.runners.spark.frames import HEADERS
 from streamapp.runners.spark.packing import arrow_headers
 from streamapp.runners.spark.partitioning import key_partitions
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ColumnSource"]
 
-ENCODED = f"task int, key binary, value binary, timestamp bigint, headers {HEADERS}, rejected boolean"
+ENCODED = (
+    f"task int, key binary, value binary, timestamp bigint, headers {HEADERS}, rejected boolean, topic string"
+)
 RAW = "_raw"
 
 
@@ -45,8 +48,9 @@ class ColumnSource:
     - ``corrupt`` names the column with the text of rows that Spark's CSV or JSON reader could not parse
       (their option ``columnNameOfCorruptRecord``).
 
-    ``deserialization_exception_handler`` decides about corrupt rows and about rows that the serdes refuse. "fail" stops
-    the batch. "continue" drops and counts such rows, and sends them to the dead-letter topic if there is one.
+    ``deserialization_exception_handler`` decides about corrupt rows and about rows that the serdes refuse, as on workers.
+    "fail" stops the batch. "skip" drops and counts such rows. "continue" also sends them to the dead-letter topic if
+    there is one. A `Response` has the handler's own letters. The value of the usual letter is the row as text.
 
     >>> flights = spark.read.parquet("flights/")                                        # doctest: +SKIP
     >>> ColumnSource(flights, key="tailnum", timestamp="time_hour", partitions=4)       # doctest: +SKIP
@@ -91,7 +95,7 @@ class ColumnSource:
         )
 
     def rows(self, topic: str, source: SourceNode, config: StreamsConfig) -> DataFrame:
-        """The rows as records with their place in the topic; ``rejected`` is true for a row that is no record."""
+        """The rows as records with their place in the topic, and the rows of `_Encoder` that are no records."""
         from pyspark.sql import functions as F
 
         self.check(topic)
@@ -107,13 +111,29 @@ class ColumnSource:
         return (
             chosen.mapInArrow(encode, ENCODED)
             .withColumn("seq", F.xxhash64("key", "value"))
-            .withColumn("mx", F.col("timestamp"))
+            .withColumn("mx", F.coalesce("timestamp", F.lit(0)))
         )
+
+
+class _Encoded(NamedTuple):
+    """A row of `ENCODED`; ``partition`` None: the key decides."""
+
+    partition: int | None
+    key: bytes | None
+    value: bytes | None
+    timestamp: int | None
+    headers: Headers = NO_HEADERS
+    rejected: bool = False
+    topic: str | None = None
 
 
 @dataclass(frozen=True)
 class _Encoder:
-    """Turns rows into records, in executors; ``rejected`` marks a row that cannot become a record."""
+    """Turns rows into records, in executors.
+
+    A row that cannot become a record gives a row with ``rejected``. Each dead letter gives another such row, with the
+    letter's ``topic``.
+    """
 
     topic: str
     source: SourceNode
@@ -128,11 +148,13 @@ class _Encoder:
             rows = zip(
                 *(batch.column(name).to_pylist() for name in ("key", "value", "timestamp", RAW)), strict=True
             )
-            records = [self._record(key_bytes, value_bytes, *row) for row in rows]
-            columns = [*zip(*records, strict=True)] if records else [()] * 5
-            keys, values, times, headers, rejected = columns
+            encoded = [each for row in rows for each in self._encoded(key_bytes, value_bytes, *row)]
+            columns = [*zip(*encoded, strict=True)] if encoded else [()] * 7
+            chosen, keys, values, times, headers, rejected, topics = columns
             key_array = pa.array(keys, pa.binary())
-            places = key_partitions(key_array, self.partitions) if records else np.empty(0, np.int32)
+            places = key_partitions(key_array, self.partitions) if encoded else np.empty(0, np.int32)
+            for index in [index for index, partition in enumerate(chosen) if partition is not None]:
+                places[index] = chosen[index]
             yield pa.RecordBatch.from_arrays(
                 [
                     pa.array(places, pa.int32()),
@@ -141,11 +163,12 @@ class _Encoder:
                     pa.array(times, pa.int64()),
                     arrow_headers(headers),
                     pa.array(rejected, pa.bool_()),
+                    pa.array(topics, pa.string()),
                 ],
                 [column.split()[0] for column in ENCODED.split(", ")],
             )
 
-    def _record(
+    def _encoded(
         self,
         key_bytes: Callable[[Any], bytes],
         value_bytes: Callable[[Any], bytes],
@@ -153,7 +176,7 @@ class _Encoder:
         row: dict[str, Any],
         time: int | None,
         raw: str | None,
-    ) -> tuple[Any, ...]:
+    ) -> list[_Encoded]:
         try:
             if raw is not None:
                 raise ValueError("the row could not be parsed")
@@ -161,44 +184,47 @@ class _Encoder:
                 raise ValueError(f"the row has the time {time}")
             value = next(iter(row.values())) if self.single else row
             encoded = None if key is None else key_bytes(key)
-            return encoded, None if value is None else value_bytes(value), time, None, False
+            return [_Encoded(None, encoded, None if value is None else value_bytes(value), time)]
+        except NO_FAULT_OF_THE_RECORD:
+            raise
         except Exception as error:
             text = raw if raw is not None else msgspec.json.encode(row, enc_hook=str).decode()
             return self._refused(error, text, time)
 
-    def _refused(self, error: Exception, text: str, time: int | None) -> tuple[Any, ...]:
+    def _refused(self, error: Exception, text: str, time: int | None) -> list[_Encoded]:
+        """The row that counts the drop, and the dead letters. Raises `ProcessingFailed` if the answer is to stop."""
+        topic = self.config.dead_letter_queue_topic
+        context = ErrorContext(
+            self.topic, -1, -1, -1 if time is None else time, (), self.source.name, "", None, text.encode()
+        )
+        message = (
+            f"{self.source.name}: a row for {self.topic} is no record: {excerpt(text)}: "
+            f"{type(error).__name__}: {error}. Set deserialization_exception_handler to "
+            '"continue" to drop such rows (to the dead-letter topic, if one is set)'
+        )
         handler = self.source.on_error or self.config.deserialization_exception_handler
-        answer: object = handler
-        if callable(handler):
-            context = ErrorContext(
-                self.topic,
-                0,
-                -1,
-                time if time is not None else -1,
-                (),
-                self.source.name,
-                "",
-                None,
-                text.encode(),
-            )
-            answer = handler(context, error)
-        if isinstance(answer, Response):
-            raise UnsupportedOperation(
-                self.source.name,
-                "Spark",
-                "its handler makes its own dead letters, and rows of DataFrames have the usual letter only",
-                'Return "dead_letter" for topic ' + self.topic,
-            ) from error
-        # "skip" is refused if there is a dead-letter topic, because every rejected row goes to this topic.
-        skips = answer == "skip" and self.config.dead_letter_queue_topic is None
-        if answer not in ("continue", "dead_letter") and not skips:
-            raise StreamsError(
-                f"{self.source.name}: a row for {self.topic} is no record: {excerpt(text)}: "
-                f"{type(error).__name__}: {error}. Set deserialization_exception_handler to "
-                '"continue" to drop such rows (to the dead-letter topic, if one is set)'
-            ) from error
-        headers = (*error_headers(error), ("__streams.errors.topic", self.topic.encode()))
-        return None, text.encode(), max(time or 0, 0), headers, True
+        answer, letters = judge(handler, lambda: context, error, message, topic)
+        if answer == "fail":
+            raise ProcessingFailed(message) from error
+        if letters is None:
+            letters = () if topic is None or answer == "skip" else (self._letter(topic, context, error),)
+        return [
+            _Encoded(0, None, None, 0, rejected=True),
+            *(
+                _Encoded(each.partition, *each[1:4], headers=each.headers, rejected=True, topic=each.topic)
+                for each in letters
+            ),
+        ]
+
+    def _letter(self, topic: str, context: ErrorContext, error: Exception) -> OutputRecord:
+        headers = letter_headers(
+            context,
+            error,
+            application=self.config.application_id,
+            version=self.config.application_version,
+            what="could not be deserialized",
+        )
+        return OutputRecord(topic, None, context.value, max(context.timestamp, 0), headers)
 
 
 def _writer(serde: Serde[Any]) -> Callable[[Any], bytes]:

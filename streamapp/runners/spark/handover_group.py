@@ -12,14 +12,16 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 import msgspec
-from aiokafka import TopicPartition as AioTopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError as AioKafkaError
+from aiokafka.errors import for_code
+from aiokafka.protocol.commit import OffsetFetchRequest
+from aiokafka.protocol.coordination import FindCoordinatorRequest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from streamapp.broker.requests import ask, until_coordinated
+from streamapp.broker.requests import CHECK_KAFKA, ask, until_coordinated
 from streamapp.config import StreamsConfig
 from streamapp.engine.metadata import BACKFILL
 from streamapp.engine.runner_ports import Position
@@ -138,26 +140,33 @@ class Group:
         return {tp: committed for tp, committed in found.items() if committed.offset >= 0}
 
     async def _read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        admin = AIOKafkaAdminClient(
+        # aiokafka's admin client would take the error of a coordinator that loads the group for no offsets.
+        asked: dict[str, list[int]] = {}
+        for tp in partitions:
+            asked.setdefault(tp.topic, []).append(tp.partition)
+        client = AIOKafkaClient(
             **settings_of(self._config).aiokafka(), request_timeout_ms=int(TIMEOUT_SECONDS * 1000)
         )
-        await admin.start()
         try:
-            asked = [AioTopicPartition(*tp) for tp in partitions]
-            found = await admin.list_consumer_group_offsets(self.name, partitions=asked)
+            await client.bootstrap()
+            place = await client.send(client.get_random_node(), FindCoordinatorRequest(self.name, 0))
+            _check(place.error_code)
+            request = OffsetFetchRequest(self.name, list(asked.items()))
+            answer = await client.send(place.coordinator_id, request)
         finally:
-            await admin.close()
-        return {
-            TopicPartition(tp.topic, tp.partition): Position(
-                entry.offset, (entry.metadata or "").partition("\0")[0]
-            )
-            for tp, entry in found.items()
-        }
+            await client.close()
+        _check(answer.error_code)
+        found = {}
+        for topic, entries in answer.topics:
+            for number, offset, metadata, error in entries:
+                _check(error)
+                found[TopicPartition(topic, number)] = Position(offset, (metadata or "").partition("\0")[0])
+        return found
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         """Commits all positions or none. Raises `ConfigError` if the group has members, which alone may commit."""
-        consumer = Consumer({**client_of(self._config), "group.id": self.name, "enable.auto.commit": False})
         entries = [KafkaPartition(*tp, c.offset, metadata=c.metadata) for tp, c in positions.items()]
+        consumer = Consumer({**client_of(self._config), "group.id": self.name, "enable.auto.commit": False})
 
         def send() -> None:
             failed = [e.error for e in consumer.commit(offsets=entries, asynchronous=False) if e.error]
@@ -180,6 +189,12 @@ class Group:
 
     def _refused(self, what: str, why: str) -> BrokerError:
         return BrokerError(
-            f"Kafka at {self._config.bootstrap_servers}: {what} of group {self.name}: {why}. Is Kafka running, and are "
-            "its address and security settings right?"
+            f"Kafka at {self._config.bootstrap_servers}: the request about {what} of the group {self.name} failed: "
+            f"{why}. {CHECK_KAFKA}"
         )
+
+
+def _check(code: int) -> None:
+    """Raises aiokafka's error for the error code of an answer."""
+    if code:
+        raise for_code(code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 from confluent_kafka import KafkaException
@@ -28,14 +29,13 @@ def first_times(
     found = {}
     for tp, (start, end) in ranges.items():
         part = archived.get(tp)
-        reader = (part if part is not None and part.size else KafkaPart(client_of(config), start, end)).open(
-            tp
-        )
-        while (batch := reader.read()) is not None:
-            if batch.timestamps:
-                found[tp] = batch.timestamps[0]
-                break
-        reader.close()
+        if part is None or not part.size:
+            part = KafkaPart(client_of(config), start, end)
+        with closing(part.open(tp)) as reader:
+            while (batch := reader.read()) is not None:
+                if batch.timestamps:
+                    found[tp] = batch.timestamps[0]
+                    break
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -105,7 +106,8 @@ class TaskWriter:
         first = self.first_inputs[task]
         group = Group(self.config)
         start, done = self._so_far(group, first)
-        member = Consumer({**client_of(self.config), "group.id": group.name}).consumer_group_metadata()
+        with closing(Consumer({**client_of(self.config), "group.id": group.name})) as consumer:
+            member = consumer.consumer_group_metadata()
         tell = self.reporter.start(f"{self.subtopology}_{task}") if self.reporter else None
         rows = checksum = 0
         position = done.rows

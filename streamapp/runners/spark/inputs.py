@@ -38,10 +38,10 @@ class Inputs:
     """The partition counts of all inputs and internal topics, and of all other topics in Kafka if Kafka is a source."""
     totals: dict[TopicPartition, int] = field(default_factory=dict)
     """The number of records in each partition of the topics in ``rows``."""
-    rejected: dict[str, DataFrame] = field(default_factory=dict)
-    """Topic -> the rows of a column source that are no records."""
+    letters: dict[str, list[DataFrame]] = field(default_factory=dict)
+    """Topic -> the dead letters for rows of column sources that are no records."""
     rejections: int = 0
-    """The number of rows in ``rejected``."""
+    """The number of these rows."""
     kept: list[DataFrame] = field(default_factory=list)
     """The frames on the executors' disks; closing the batch deletes them."""
 
@@ -134,10 +134,11 @@ def _add_columns(found: Inputs, topic: str, source: ColumnSource, plan: Plan) ->
     encoded = kept(source.rows(topic, nodes[0], plan.config))
     found.kept.append(encoded)
     with raised_in_tasks(), few_groups(encoded.sparkSession):
-        sizes = encoded.groupBy("task", "rejected").count().collect()
-    found.totals.update({TopicPartition(topic, task): size for task, rejected, size in sizes if not rejected})
-    found.rows[topic] = encoded.where(~F.col("rejected")).drop("rejected")
-    rejections = sum(size for _, rejected, size in sizes if rejected)
-    if rejections:
-        found.rejections += rejections
-        found.rejected[topic] = encoded.where("rejected")
+        sizes = encoded.groupBy("task", "rejected", "topic").count().collect()
+    found.totals.update(
+        {TopicPartition(topic, task): size for task, rejected, _, size in sizes if not rejected}
+    )
+    found.rows[topic] = encoded.where(~F.col("rejected")).drop("rejected", "topic")
+    found.rejections += sum(size for _, rejected, to, size in sizes if rejected and to is None)
+    for to in dict.fromkeys(to for _, _, to, _ in sizes if to is not None):
+        found.letters.setdefault(to, []).append(encoded.where(F.col("topic") == to))

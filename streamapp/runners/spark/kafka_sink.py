@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -87,13 +88,13 @@ def publish(
     """
     from pyspark.sql import functions as F
 
-    ledger = _Ledger(kafka, job)
-    partitions = ledger.begin(topics, tasks)
-    before = ledger.read(partitions)
-    given = frame.storageLevel.useMemory or frame.storageLevel.useDisk
-    if not given:
-        frame = kept(frame)
-    try:
+    with ExitStack() as stack:
+        ledger = stack.enter_context(closing(_Ledger(kafka, job)))
+        partitions = ledger.begin(topics, tasks)
+        before = ledger.read(partitions)
+        if not (frame.storageLevel.useMemory or frame.storageLevel.useDisk):
+            frame = kept(frame)
+            stack.callback(frame.unpersist)
         sizes = {
             TopicPartition(row[0], row[1]): row[2]
             for row in frame.groupBy("topic", "partition").count().collect()
@@ -121,10 +122,6 @@ def publish(
                 .mapInArrow(write, "topic string, partition int, written bigint")
                 .collect()
             )
-    finally:
-        if not given:
-            frame.unpersist()
-        ledger.close()
     totals, there = dict.fromkeys(topics, 0), dict.fromkeys(topics, 0)
     written = dict.fromkeys(topics, 0)
     for tp, size in sizes.items():

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -136,9 +136,8 @@ class Listener:
 def records_bar(spark: SparkSession, subtopology: int, name: str, total: int) -> Iterator[Listener]:
     """A bar over the records that a sub-topology processes while the body runs."""
     listener = Listener(spark.conf.get("spark.driver.host", "localhost") or "localhost")
-    with progress_bar() as bar:
+    with closing(listener), progress_bar() as bar:
         line = bar.add_task(f"{subtopology}: {name}", total=total)
         with polling(lambda: bar.update(line, completed=listener.processed(subtopology))):
             yield listener
         bar.update(line, completed=total)
-    listener.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -69,13 +70,17 @@ def read_topic(spark: SparkSession, client: Mapping[str, Any], ranges: Ranges) -
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
         for tp, span in [item for item in ranges.items() if item[0].partition in numbers]:
-            reader = KafkaReader(client, tp, *span)
-            while (found := reader.read()) is not None:
-                columns = [[tp.partition] * len(found.offsets), found.keys, found.values, found.timestamps]
-                types = (pa.int32(), pa.binary(), pa.binary(), pa.int64())
-                arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
-                yield pa.RecordBatch.from_arrays(arrays, ["partition", "key", "value", "timestamp"])
-            reader.close()
+            with closing(KafkaReader(client, tp, *span)) as reader:
+                while (found := reader.read()) is not None:
+                    columns = [
+                        [tp.partition] * len(found.offsets),
+                        found.keys,
+                        found.values,
+                        found.timestamps,
+                    ]
+                    types = (pa.int32(), pa.binary(), pa.binary(), pa.int64())
+                    arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+                    yield pa.RecordBatch.from_arrays(arrays, ["partition", "key", "value", "timestamp"])
 
     schema = "partition int, key binary, value binary, timestamp bigint"
     return spark.range(0, len(ranges), 1, len(ranges)).toDF("number").mapInArrow(read, schema)

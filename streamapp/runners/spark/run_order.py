@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import closing
 from graphlib import TopologicalSorter
 from typing import Any, NamedTuple
 
@@ -91,20 +92,18 @@ def check_runnable(plan: Plan) -> None:
 
     The check creates and initializes processors in this process.
     """
-    state = GlobalState(plan, wall_clock_ms=lambda: 0)
-    environment = TaskEnvironment(
-        plan, _Nowhere(), wall_clock_ms=lambda: 0, global_stores=state.stores, rules=BATCH_RULES
-    )
-    for sub in plan.subtopologies:
-        session = TaskSession(environment, sub, 0, InMemory())
-        try:
-            session.start()
-        except StreamsError as error:
-            if isinstance(error.__cause__, UnsupportedOperation):
-                raise error.__cause__ from None
-            raise
-        finally:
-            session.close()
+    with closing(GlobalState(plan, wall_clock_ms=lambda: 0)) as state:
+        environment = TaskEnvironment(
+            plan, _Nowhere(), wall_clock_ms=lambda: 0, global_stores=state.stores, rules=BATCH_RULES
+        )
+        for sub in plan.subtopologies:
+            with closing(TaskSession(environment, sub, 0, InMemory())) as session:
+                try:
+                    session.start()
+                except StreamsError as error:
+                    if isinstance(error.__cause__, UnsupportedOperation):
+                        raise error.__cause__ from None
+                    raise
 
 
 class _Nowhere:

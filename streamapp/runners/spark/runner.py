@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -232,12 +232,8 @@ class Run:
 
     def _named_outputs(self) -> list[str]:
         static = [topic for sub in self._plan.subtopologies for topic in sub.sink_topics]
-        letters = [self._dead_letters] if self._dead_letters and self._inputs.rejected else []
-        return list(dict.fromkeys([*static, *self._writers, *letters, *self._global_result.topics]))
-
-    @property
-    def _dead_letters(self) -> str | None:
-        return self._plan.config.dead_letter_queue_topic
+        letters = (*self._inputs.letters, *self._global_result.topics)
+        return list(dict.fromkeys([*static, *self._writers, *letters]))
 
     def _records(self, topic: str) -> DataFrame:
         """The records of a topic with their order, out of all stages that write it."""
@@ -251,9 +247,8 @@ class Run:
             .select(F.col("name").alias("topic"), F.col("task").alias("partition"), *columns)
             for writer in writers
         ]
-        if topic == self._dead_letters:
-            place = (F.lit(topic).alias("topic"), F.lit(0).alias("partition"), "mx", F.lit(-1).alias("src"))
-            parts += [r.select(*place, *columns[2:]) for r in self._inputs.rejected.values()]
+        place = ("topic", F.col("task").alias("partition"), "mx", F.lit(-1).alias("src"))
+        parts += [each.select(*place, *columns[2:]) for each in self._inputs.letters.get(topic, ())]
         if topic in self._global_result.topics:
             parts.append(self._global_result.frame(self._spark, topic, self._now))
         return reduce(lambda a, b: a.unionAll(b), parts)
@@ -287,10 +282,9 @@ class Run:
 
     def _global_records(self, topic: str) -> Iterator[tuple[TopicPartition, RecordBatch]]:
         for tp, part in self._inputs.of((topic,)).items():
-            reader = part.open(tp)
-            while (batch := reader.read()) is not None:
-                yield tp, batch
-            reader.close()
+            with closing(part.open(tp)) as reader:
+                while (batch := reader.read()) is not None:
+                    yield tp, batch
         rows = self._inputs.rows.get(topic)
         if rows is None:
             return

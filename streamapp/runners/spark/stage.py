@@ -218,13 +218,13 @@ class Stage:
         if not self.cycle:
             return task.process(limit, caught_up=ended)
         done = 0
-        while done < min(limit, CIRCLE_ROUND) and task.process(1, caught_up=ended):
+        while done < min(limit, CYCLE_ROUND) and task.process(1, caught_up=ended):
             out.circulate(task)
             done += 1
         return done
 
 
-CIRCLE_ROUND = 10_000
+CYCLE_ROUND = 10_000
 """The number of records that the task of a cycle processes between two checks of inputs and outputs."""
 
 _global_states: dict[str, dict[str, Any]] = {}

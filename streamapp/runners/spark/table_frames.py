@@ -140,11 +140,10 @@ class _Global:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        state = GlobalState(self.plan, wall_clock_ms=lambda: 0)
-        for partition, part in self.parts.items():
-            tp = TopicPartition(self.topic, partition)
-            reader = part.open(tp)
-            while (batch := reader.read()) is not None:
-                state.process(tp, batch)
-            reader.close()
-        yield from table_batches({self.store: state.stores[self.store]}, 0, {})
+        with closing(GlobalState(self.plan, wall_clock_ms=lambda: 0)) as state:
+            for partition, part in self.parts.items():
+                tp = TopicPartition(self.topic, partition)
+                with closing(part.open(tp)) as reader:
+                    while (batch := reader.read()) is not None:
+                        state.process(tp, batch)
+            yield from table_batches({self.store: state.stores[self.store]}, 0, {})

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 
 from streamapp.broker.consumer import RecordConsumer, open_consumer
-from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin
+from streamapp.broker.requests import CHECK_KAFKA, REQUEST_SECONDS, LastingAdmin
 from streamapp.broker.requests import list_offsets as ask_offsets
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
@@ -121,9 +121,8 @@ def unreachable(config: StreamsConfig, exc: KafkaException) -> BrokerError:
     error: KafkaError = exc.args[0]
     protocol = config.client_properties.get("security.protocol", "PLAINTEXT")
     return BrokerError(
-        f"Kafka cannot be reached at {config.bootstrap_servers} with {protocol} ({error.str()}). Check that Kafka "
-        "runs, that the address is right, and that Kafka accepts this protocol and login (docs/connecting.md). This "
-        "command starts a local Kafka: streamapp broker start"
+        f"Kafka cannot be reached at {config.bootstrap_servers} with {protocol} ({error.str()}). {CHECK_KAFKA} "
+        "This command starts a local Kafka: streamapp broker start"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
+from contextlib import closing
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka import TopicPartition as RdTopicPartition
@@ -39,8 +40,8 @@ def offsets_on_disk(plan: Plan, directory: StateDirectory) -> dict[TaskId, int]:
             backend = RocksBackend(directory.task_path(name))
         except ProcessorStateError:
             continue
-        offsets = backend.offsets()
-        backend.close()
+        with closing(backend):
+            offsets = backend.offsets()
         found[task] = sum(offsets[store] for store in offsets.keys() & logged.get(task.subtopology, set()))
     return found
 

@@ -14,7 +14,7 @@ from ..matrix import EOS, scenario
 
 @scenario(
     9,
-    fault="the broker is stopped in order, or killed, and started again",
+    fault="the broker is stopped cleanly, or killed, and started again",
     brokers=(1,),
     breaks_brokers=True,
     each={"how": ("stop", "kill")},
@@ -57,7 +57,7 @@ def brokers_killed_in_turn(run: Run) -> None:
 
 @scenario(
     9,
-    fault="rolling restart of three brokers, each stopped in order",
+    fault="rolling restart of three brokers, each stopped cleanly",
     brokers=(3,),
     breaks_brokers=True,
     guarantees=(EOS,),

@@ -36,7 +36,7 @@ def kill_at_each_step(run: Run) -> None:
 
 @scenario(
     1,
-    fault="kill -9 at one step of the commit; state is lost too",
+    fault="kill -9 at one step of the commit; a worker without the local state takes over",
     sampled=("[count-alo-offsets-committed]", "[count-eos-offsets-sent]"),
     each={"step": ("outputs-acknowledged", "offsets-sent", "offsets-committed")},
 )
@@ -51,7 +51,7 @@ def kill_and_lose_the_disk(run: Run, step: str) -> None:
 @scenario(
     5,
     6,
-    fault="SIGSTOP in mid-commit until the group has replaced it, then SIGCONT",
+    fault="SIGSTOP of a worker in the middle of a commit, until the group has replaced the worker, then SIGCONT",
     each={"step": ("state-flushed", "offsets-sent", "offsets-committed")},
 )
 def zombie(run: Run, step: str) -> None:

@@ -11,7 +11,7 @@ from ..models import POISON
 
 @scenario(
     36,
-    fault="kill -9 of a replay, in its open transaction or right behind its commit; the next replay does the rest, "
+    fault="kill -9 of a replay, in its open transaction or directly after its commit; the next replay does the rest, "
     "while records come in",
     workloads=("desk",),
     guarantees=(EOS,),

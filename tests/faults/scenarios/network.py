@@ -131,7 +131,7 @@ def _lose_joining(link: Link) -> bool:
 @scenario(
     8,
     uses_link=True,
-    fault="a commit request, then the response to one, is lost with its connection; ten times",
+    fault="the request of a commit, then the response to a commit, is lost with its connection; five times each",
     sampled=("[count-eos]",),
 )
 def commit_lost(run: Run) -> None:

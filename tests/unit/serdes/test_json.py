@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+import numbers
 import pickle
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, TypedDict
 
+import faust
 import msgspec
 import pytest
 from hypothesis import given
@@ -159,6 +161,25 @@ def test_values_that_cannot_be_written(type_: Any, value: Any, message: str) -> 
 def test_a_type_that_json_cannot_hold_is_refused_at_once() -> None:
     with pytest.raises(ConfigError, match="cannot be read into"):
         JsonSerde(int | str | list[int] | tuple[int, ...])
+
+
+class Order(faust.Record):
+    shop: str
+
+
+class Plain:
+    shop: str
+
+
+@pytest.mark.parametrize("type_", [Order, Plain])
+def test_a_class_that_the_parser_cannot_make_is_refused_at_once(type_: Any) -> None:
+    with pytest.raises(ConfigError, match=f"cannot be read into .*{type_.__name__}.*dataclass"):
+        JsonSerde(type_)
+
+
+@pytest.mark.parametrize("type_", [object, numbers.Number])
+def test_a_class_of_plain_values_stays(type_: Any) -> None:
+    assert JsonSerde(type_).deserialize(b"5") == 5
 
 
 class Delays(msgspec.Struct, frozen=True):

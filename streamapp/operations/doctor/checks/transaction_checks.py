@@ -66,7 +66,9 @@ def hanging_transaction(survey: Survey) -> Found:
         for tp, offset in _held(survey, dict(survey.stable_ends)).items()
         if before.get(tp) == offset
     }
-    known = {tp for each in survey.transactions or () for tp in each.partitions}
+    if survey.transactions is None:
+        return
+    known = {tp for each in survey.transactions for tp in each.partitions}
     for tp in sorted(still.keys() - known):
         yield str(tp), f"abort --topic {tp.topic} --partition {tp.partition} --start-offset {still[tp]}"
 
