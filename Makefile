@@ -36,6 +36,7 @@ check: $(VENV)/installed
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 	$(BIN)/python scripts/verify_types.py
+	$(BIN)/python scripts/prose.py
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/lint-imports --no-cache --config .importlinter-cycles
 

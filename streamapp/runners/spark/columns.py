@@ -48,7 +48,7 @@ class ColumnSource:
     - ``corrupt`` names the column with the text of rows that Spark's CSV or JSON reader could not parse
       (their option ``columnNameOfCorruptRecord``).
 
-    ``deserialization_exception_handler`` decides about corrupt rows and about rows that the serdes refuse, as on workers.
+    ``deserialization_exception_handler`` decides about corrupt rows and rows that the serdes refuse, as on workers.
     "fail" stops the batch. "skip" drops and counts such rows. "continue" also sends them to the dead-letter topic if
     there is one. A `Response` has the handler's own letters. The value of the usual letter is the row as text.
 

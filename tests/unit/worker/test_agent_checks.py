@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from streamapp import App, ConfigError, StreamsBuilder, StreamsConfig, StringSer
 from streamapp.runners.worker.agents.consumer import AgentConsumer
 from streamapp.runners.worker.agents.demands import check_agents
 from streamapp.runners.worker.faust_names import SubtopologyAgent
+from streamapp.runners.worker.membership import Member
 
 EXACTLY_ONCE = StreamsConfig(processing_guarantee="exactly_once_v2")
 
@@ -80,3 +82,17 @@ def test_a_topic_that_metadata_does_not_have_yet_has_no_number_of_partitions() -
         None,
         None,
     ]
+
+
+async def test_a_commit_that_waited_while_partitions_were_given_up_does_nothing() -> None:
+    """A worker ended with an AssertionError: its timer committed while a rebalance waited for the last commit."""
+    consumer = object.__new__(AgentConsumer)
+    consumer.app = SimpleNamespace(client_only=False)
+    consumer._given_up, consumer._committing = False, asyncio.Lock()
+    consumer._member = Member(7, "a")
+    async with consumer._committing:
+        waiting = asyncio.ensure_future(consumer.force_commit())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        consumer._member = None
+    assert not await waiting

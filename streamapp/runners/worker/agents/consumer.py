@@ -208,11 +208,14 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
 
     async def _commit_done(self, topics: Any) -> bool:
         async with self._committing:
+            member = self._member
+            if member is None:
+                return False  # the partitions were given up while another commit was under way
             sensor_state = self.app.sensors.on_commit_initiated(self)
             done = False
             try:
                 positions, deadline = self._positions(topics), self.loop.time() + _FINISH_SECONDS
-                while await self._commit_positions(dict(positions)):
+                while self._member is member and await self._commit_positions(dict(positions), member):
                     done = True
                     if not self._behind or self.loop.time() > deadline:
                         break
@@ -236,9 +239,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
                     found[tp] = min(position, limit)
         return found
 
-    async def _commit_positions(self, positions: dict[TP, int]) -> bool:
-        sends, member = self.app._attachments, self._member
-        assert member is not None
+    async def _commit_positions(self, positions: dict[TP, int], member: Member) -> bool:
+        sends = self.app._attachments
         sends.trim(positions)
         behind = False
         if self._transactions is not None:
