@@ -159,11 +159,11 @@ class Retry:
     `Answer`.
 
     ``failures`` are exceptions that mean: a service fails. A failure uses up no attempt. The operator's task takes no
-    further record until the service answers, and ``/status`` shows the open circuit.
+    further record until the service answers, and ``/status`` shows the open circuit breaker.
 
     ``max_records`` and ``max_bytes`` limit the waiting records of one task. At a limit ``when_full`` decides. With
-    ``wait`` the task takes no further record until there is room. The other answers are for the record that finds no
-    room.
+    ``wait`` the task takes no further record until fewer records wait. The other answers are for the record above the
+    limit.
 
     ``key_serde`` and ``value_serde`` write the records that wait. The default is the stream's serde, then the
     configuration's. On Spark nothing waits: the attempts follow each other at once. Raises `ConfigError`.

@@ -38,7 +38,7 @@ POINTS = (
     "producer-bookmarked",  # the bookmark is part of the producer's transaction, which is still open
     "producer-committed",  # the producer's transaction is committed; the log, or the outbox, still has its records
     "desk-written",  # letters of a replay and their marks are in a transaction, which is still open
-    "desk-committed",  # the desk's transaction is committed; the desk has not said so
+    "desk-committed",  # the transaction of the dead-letter desk is committed; the desk has not said so
     "spill-written",  # records of a producer are in the local log; the callers do not know yet
     "spill-removed",  # the records of a committed transaction left the local log; the callers do not know yet
     "outbox-deleted",  # the outbox no longer has the rows of a committed transaction

@@ -30,9 +30,10 @@ _USER = re.compile(r"[^\s/@'\",;]+@")
 
 
 def is_secret(name: str) -> bool:
-    """Tells secrets by the name of the setting: librdkafka's, Kafka's, ours or that of an environment variable.
+    """True if the setting with this name is a secret.
 
-    Paths of key files are none; keys and passwords themselves are.
+    The name is librdkafka's, Kafka's, streamapp's, or that of an environment variable. Private keys and passwords are
+    secrets. Paths of key files are none.
 
     >>> [is_secret(name) for name in ("sasl.password", "STREAMAPP_SASL_PASSWORD", "ssl.key.pem", "ssl.key.location")]
     [True, True, True, False]
@@ -64,7 +65,7 @@ def without_secrets(text: str, properties: Mapping[str, Any]) -> str:
 
 
 def without_user(text: str) -> str:
-    """The text with users and passwords in front of hosts left out.
+    """The text of a URL without the user and password before the host.
 
     >>> without_user("redis://ada:lovelace@host:6379")
     'redis://[hidden]@host:6379'

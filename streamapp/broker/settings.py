@@ -40,7 +40,7 @@ _SSL = (*_SSL_FILES, "ssl_key_password")
 class KafkaSettings:
     """The address of a Kafka cluster, with TLS and SASL credentials if the cluster needs them.
 
-    The fields are librdkafka's options with underscores for dots. Certificates and keys are PEM files. Without
+    The fields are librdkafka's options with underscores for dots. Certificates and private keys are PEM files. Without
     ``ssl_ca_location``, clients trust the system's certificate authorities. With OAUTHBEARER, clients get a token from
     ``sasl_oauthbearer_token_endpoint_url`` for the client's id and secret.
 
@@ -162,8 +162,8 @@ class KafkaSettings:
     def spark(self) -> dict[str, str]:
         """Return the settings as options of Spark's Kafka source and sink.
 
-        The options have the contents of certificates and keys, so executors need no files. Java reads only private keys
-        in PKCS #8 without password. Raises `ConfigError` for other keys, and for OAUTHBEARER.
+        The options have the contents of certificates and private keys, so executors need no files. Java reads only
+        private keys in PKCS #8 without password. Raises `ConfigError` for other keys, and for OAUTHBEARER.
         """
         if self.sasl_mechanism == "OAUTHBEARER":
             raise ConfigError("Spark's own Kafka source has no OAUTHBEARER here: use SCRAM or PLAIN.")
@@ -185,7 +185,7 @@ class KafkaSettings:
             if "-----BEGIN PRIVATE KEY-----" not in key:
                 raise ConfigError(
                     f"ssl_key_location {self.ssl_key_location} is no unencrypted PKCS #8 key, and Java reads no "
-                    "others. Convert the key: openssl pkcs8 -topk8 -nocrypt -in KEY -out KEY.pk8"
+                    "other private keys. Convert the key: openssl pkcs8 -topk8 -nocrypt -in KEY -out KEY.pk8"
                 )
             options["kafka.ssl.keystore.type"] = "PEM"
             options["kafka.ssl.keystore.key"] = key

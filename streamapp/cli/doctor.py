@@ -27,7 +27,7 @@ _FILES: dict[str, Any] = {"type": click.Path(exists=True, dir_okay=False, path_t
 @click.argument("application", required=False)
 @click.option("--group", metavar="NAME", help="Any consumer group, instead of APPLICATION.")
 @click.option(
-    "--worker", "workers", multiple=True, metavar="URL", help="A running worker, which names the others."
+    "--worker", "workers", multiple=True, metavar="URL", help="A running worker, which names all others."
 )
 @click.option(
     "--producer", "producers", **_FILES, help="Settings of a producer of the inputs, as a .properties file."

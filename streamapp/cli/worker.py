@@ -28,7 +28,7 @@ __all__ = ["worker"]
     "--loglevel",
     "-l",
     type=click.Choice(["crit", "error", "warn", "info", "debug"], case_sensitive=False),
-    help="Default: what the application and the worker say at info, and warnings of all others.",
+    help="Default: what the application and the worker say at info, and warnings of all other loggers.",
 )
 def worker(application: str, web_port: int | None, datadir: str | None, loglevel: str | None) -> None:
     """Start a worker of APPLICATION: a module with an `app`, such as `agents`, or `module:attribute`."""

@@ -55,13 +55,13 @@ class ConsumerStatus:
     partitions: tuple[str, ...]
     metrics: ConsumerMetrics
     circuit: str | None
-    """The error of the service that fails, and no further record is handed out."""
+    """The error of a service, while the circuit breaker is open: no record goes to the handler. None: closed."""
     circuit_since: int | None
     oldest_in_work: str | None
     """The place of the record that is in work for longest."""
     oldest_seconds: float
     paused: tuple[str, ...]
-    """Partitions of which no more is fetched until there is room."""
+    """Partitions that are paused because their buffer is full."""
     transactions: bool = False
     """Kafka transactions have the outputs of the handler, and the offsets."""
 

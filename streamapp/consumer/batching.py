@@ -49,7 +49,7 @@ class AdaptiveSize:
         self.records: int = 1
 
     def took(self, records: int, milliseconds: float) -> None:
-        """A batch of so many records took so long. Batches that were not full say nothing about larger ones."""
+        """Notes the duration of a batch. Batches that were not full say nothing about larger batches."""
         target = self._batch.target_ms
         if milliseconds > target:
             self.records = max(1, min(self.records, int(records * target / milliseconds)))

@@ -1,4 +1,4 @@
-"""`Circuit`: a service that fails, and when it is asked again."""
+"""`Circuit`: the circuit breaker of a consumer, for a service that fails."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Circuit:
-    """Open while a service fails. The dispatcher holds a lock around every call; ``now`` is seconds of its clock."""
+    """A circuit breaker, open while a service fails. The dispatcher holds a lock around every call; ``now`` is seconds
+    of its clock."""
 
     def __init__(self, name: str) -> None:
         self._name, self._attempts = name, 0
         self.error: str | None = None
-        """The service's last error; None: the circuit is closed."""
+        """The service's last error; None: the circuit breaker is closed."""
         self.since: int | None = None
         """Since when, in ms since the epoch."""
         self.due: float = 0.0

@@ -49,7 +49,7 @@ _PASSING = (
 
 
 class Commits:
-    """`commit` and `serve` are for the thread that polls, `commit_first` for the others."""
+    """The commits of a consumer. The polling thread calls `commit` and `serve`, other threads `commit_first`."""
 
     def __init__(
         self,

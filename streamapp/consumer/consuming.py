@@ -69,7 +69,7 @@ class Consuming:
         self._thread.start()
 
     def stop(self) -> None:
-        """Begins the end: nothing more is handed out, and `ended` is set when all is committed."""
+        """Begins the stop: no further record goes to the handler. `ended` is set after the last commit."""
         self._stopping.set()
         if self._thread is None:
             self.ended.set()

@@ -1,4 +1,6 @@
-"""`Dispatcher`: what is handed out when. All of its state is under one lock; it calls neither Kafka nor the handler.
+"""`Dispatcher`: decides which records go to the handler, and when.
+
+One lock guards all state of the dispatcher. The dispatcher calls neither Kafka nor the handler.
 
 The thread that polls puts records in, and the pump takes units out. The thread that has run a unit says what became of
 the records.
@@ -48,7 +50,7 @@ class Dispatcher:
         self.circuit: Circuit = Circuit(options.name)
         self.failure: Exception | None = None
         self.stopping: bool = False
-        """Nothing more is handed out."""
+        """No further record goes to the handler."""
 
     # ------------------------------------------------------------------ partitions come and go
 
@@ -165,7 +167,7 @@ class Dispatcher:
             self.changed.notify_all()
 
     def flow(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """The partitions of which no more is to be fetched from now on, and those that have room again."""
+        """The partitions to pause because their buffer is full, and the partitions to resume."""
         with self.changed:
             return self._room.change()
 
@@ -318,7 +320,7 @@ class Dispatcher:
             self.changed.notify_all()
 
     def stop(self) -> None:
-        """Nothing more is handed out."""
+        """No further record goes to the handler."""
         with self.changed:
             self.stopping = True
             self.changed.notify_all()

@@ -110,7 +110,7 @@ def encode_done(position: int, done: Iterable[int]) -> str:
 
 
 def decode_done(position: int, metadata: str) -> list[int]:
-    """The offsets that `encode_done` was given. Empty for the metadata of other clients, and for broken ones.
+    """The offsets that `encode_done` was given. Empty for the metadata of other clients, and for damaged metadata.
 
     >>> decode_done(100, "somebody else's")
     []

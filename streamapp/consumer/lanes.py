@@ -64,7 +64,7 @@ class Unit:
     probe: bool = False
     """True for the unit that asks a service that has failed."""
     no_room: bool = False
-    """The handler is not called: the record has found no room behind one that has failed."""
+    """The handler is not called: as many records as `Retry` allows already wait behind a failed record."""
 
     @property
     def items(self) -> list[Item]:
@@ -98,7 +98,7 @@ class PartitionLanes:
         self.saved: tuple[int, str] | None = None
         """The position that the database has."""
         self.closed: bool = False
-        """The partition goes to another member: nothing more is handed out."""
+        """The partition goes to another member: no further record goes to the handler."""
         self.lost: bool = False
         """The partition belongs to another member: nothing is committed any more."""
 
@@ -124,7 +124,7 @@ class PartitionLanes:
         self._settle(lane)
 
     def turn_away(self, item: Item) -> Unit:
-        """A unit for a record that finds no room in its lane."""
+        """A unit for a record of a lane that may not hold more waiting records."""
         self.in_work += 1
         return Unit(self, ((Lane(object(), busy=True), [item]),), no_room=True)
 
@@ -163,7 +163,7 @@ class PartitionLanes:
 
     @property
     def _limit(self) -> int:
-        """The metadata of a commit has no room for a record that is done and so far ahead."""
+        """The first offset that is too far ahead to be listed in a commit's metadata."""
         return (self.done.position or 0) + MOST_AHEAD
 
     def _head(self, lane: Lane, most: int, room: int, *, first: bool) -> list[Item]:

@@ -1,4 +1,4 @@
-"""`Room`: the partitions of which no more is fetched, so that memory stays bounded."""
+"""`Room`: the partitions that are paused because their buffer is full, so that memory stays bounded."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ __all__ = ["Room"]
 
 
 class Room:
-    """Each partition has an equal share of the buffer. A full one is paused, and resumed when it is half empty.
+    """Gives each partition an equal share of the buffer, and pauses a partition until its full share is half empty.
 
-    Records behind a failed one do not count there. `Retry.max_records` and ``max_bytes`` bound these for a partition.
+    Records that wait behind a failed record do not count. `Retry.max_records` and ``max_bytes`` bound these records for
+    each partition.
     """
 
     def __init__(self, options: ConsumeOptions, partitions: Mapping[TopicPartition, PartitionLanes]) -> None:
@@ -22,7 +23,7 @@ class Room:
         self.paused: set[TopicPartition] = set()
 
     def parking_is_full(self, partition: PartitionLanes) -> bool:
-        """No further record may wait behind a failed one."""
+        """True if no further record may wait behind a failed record."""
         retry = self._options.retry
         return retry is not None and (
             partition.parked >= retry.max_records or partition.parked_bytes >= retry.max_bytes

@@ -96,7 +96,7 @@ class Subscription:
                 )
 
     def poll(self) -> None:
-        """Lets records in as far as there is room. Callbacks of a rebalance run in here."""
+        """Fetches records of partitions whose buffer is not full. Callbacks of a rebalance run in here."""
         self.commits.serve()
         if time.monotonic() >= self._commit_at:
             self._commit_at = time.monotonic() + self._options.commit_seconds

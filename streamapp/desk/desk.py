@@ -24,7 +24,7 @@ from streamapp.runners.connection import client_of, settings_of
 __all__ = ["FailureDesk", "read_record"]
 
 _BATCH = 500
-"""The most letters in one transaction."""
+"""The most dead letters in one transaction."""
 _PATIENCE_SECONDS = 30.0
 
 

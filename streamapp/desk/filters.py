@@ -1,4 +1,4 @@
-"""`LetterFilter` selects the letters of a command."""
+"""`LetterFilter` selects the dead letters of a command."""
 
 from __future__ import annotations
 

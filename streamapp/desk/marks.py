@@ -26,7 +26,7 @@ def marks_topic(dead_letters: str) -> str:
 
 @dataclass
 class Marks:
-    """The marks of letters by id. Call `apply` for the records of the topic in their order."""
+    """The marks of dead letters by id. Call `apply` for the records of the topic in their order."""
 
     by_letter: dict[str, dict[str, Any]] = field(default_factory=dict)
 

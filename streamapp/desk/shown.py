@@ -1,4 +1,4 @@
-"""Letters as people read them, in a terminal and over HTTP."""
+"""Dead letters as people read them, in a terminal and over HTTP."""
 
 from __future__ import annotations
 

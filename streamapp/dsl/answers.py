@@ -48,7 +48,7 @@ def answered(
     if is_processor:
         raise TopologyError(
             f"{name} is a processor, and cannot have on_error=Retry: what a processor has written and forwarded before "
-            "an error cannot be taken back. Put the call that may fail into map_values(on_error=Retry...) in front of "
+            "an error cannot be taken back. Put the call that may fail into map_values(on_error=Retry...) before "
             'the processor, or use "skip" or "dead_letter"'
         )
     keys, values = _serdes_of(on_error, context, name, key_serde, value_serde)
@@ -123,7 +123,7 @@ def answer_of_table(on_error: OnError | None, where: str) -> Answer | Chooser | 
         on_error,
         where,
         "a change of a table that waits would be missed by all that read the table meanwhile",
-        "Try again in front of the table: stream.map_values(on_error=Retry...).to_table()",
+        "Try again before the table: stream.map_values(on_error=Retry...).to_table()",
     )
 
 
@@ -133,7 +133,7 @@ def answer_of_aggregation(on_error: OnError | None, where: str) -> Answer | Choo
         on_error,
         where,
         "its function changes the aggregate, and windows close while a record waits",
-        "Put the call that may fail into map_values(on_error=Retry...) in front of it",
+        "Put the call that may fail into map_values(on_error=Retry...) before the aggregation",
     )
 
 

@@ -72,7 +72,7 @@ class BranchedKStream(Generic[K, V]):
                 on_error,
                 self._name,
                 "its predicates say where a record goes and are not tried again",
-                "Put the call that may fail into map_values(on_error=Retry...) in front of it",
+                "Put the call that may fail into map_values(on_error=Retry...) before the split",
             )
         )
         self._node = ProcessorNode(self._name, self._step)

@@ -218,10 +218,10 @@ class StreamsBuilder:
         timestamp_extractor: TimestampExtractor | None = None,
         name: str | None = None,
     ) -> StreamsBuilder:
-        """Adds a store that every process fills from a topic by a processor; all processors may read it, none but this
-        may write.
+        """Adds a global store, which a processor fills from all partitions of a topic in every process.
 
-        Records are given to the processor as they are, null keys included. (``StreamsBuilder.addGlobalStore``)
+        All processors may read the store. Only the processor that fills the store may write. The processor gets the
+        records as they are, null keys included. (``StreamsBuilder.addGlobalStore``)
 
         >>> from streamapp import Processor, Record, Stores, StreamsBuilder, StringSerde, TopologyTestDriver
         >>> class Keep(Processor):

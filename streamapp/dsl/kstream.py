@@ -87,7 +87,7 @@ class KStream(Described[K, V]):
     ) -> None:
         super().__init__(context, name, node, sources, key_serde, value_serde)
         self.repartition_required = repartition_required
-        """The key may have changed, so that what goes by key needs a repartition topic first."""
+        """True if the key may have changed, so that a grouping or join needs a repartition topic first."""
         self._repartitioned: RepartitionNode | None = None
 
     # ------------------------------------------------------------------ one record at a time
@@ -120,7 +120,7 @@ class KStream(Described[K, V]):
     ) -> KStream[K2, V2]:
         """One new (key, value) pair for each record, with its timestamp and headers. (``KStream.map``)
 
-        The key may change, so a grouping or join behind it goes through a repartition topic; see `map_values`.
+        The key may change, so a later grouping or join goes through a repartition topic; see `map_values`.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda flights: flights.map(lambda tail, origin: (origin, tail)), [("N1", "JFK")])
@@ -175,7 +175,7 @@ class KStream(Described[K, V]):
     ) -> KStream[K2, V2]:
         """Any number of (key, value) pairs for each record, all with its timestamp and headers. (``KStream.flatMap``)
 
-        The key may change, so a grouping or join behind it goes through a repartition topic; see `flat_map_values`.
+        The key may change, so a later grouping or join goes through a repartition topic; see `flat_map_values`.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda lines: lines.flat_map(lambda key, line: [(word, 1) for word in line.split()]),
@@ -379,10 +379,10 @@ class KStream(Described[K, V]):
         """One new value for each record, from a coroutine: ``await fn(value)``, or ``await fn(key, value)``.
 
         On a worker the coroutines run on Faust's event loop, up to ``concurrency`` records of each partition at a time.
-        A partition with a full step waits, and the others go on. Calls overlap, also calls of one key. Results come out
-        in the order of the records: of each key (``order="key"``) or of the partition (``order="partition"``). With
-        ``order="key"`` a slow record delays only its key. A commit waits until all earlier records have come out. After
-        a crash, some calls are made again, under every guarantee.
+        A partition with a full step waits, and the other partitions go on. Calls overlap, also calls of one key.
+        Results come out in the order of the records: of each key (``order="key"``) or of the partition
+        (``order="partition"``). With ``order="key"`` a slow record delays only its key. A commit waits until all
+        earlier records have come out. After a crash, some calls are made again, under every guarantee.
 
         A call that takes longer than ``timeout`` is cancelled; its result is then ``on_timeout(value)`` (or of key and
         value), or without that a ``TimeoutError``. Exceptions are handled as those of every other step (``on_error``,

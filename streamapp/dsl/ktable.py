@@ -222,7 +222,7 @@ class KTable(Described[K, V]):
     ) -> KStream[Any, V]:
         """The changes as a stream of new values, None for deletions. (``KTable.toStream``)
 
-        With ``key_selector(key, value)`` they get new keys, and what goes by key behind it repartitions.
+        With ``key_selector(key, value)`` they get new keys, and later groupings and joins repartition the stream.
 
         >>> from streamapp.testing import try_out
         >>> try_out(lambda words: words.to_table().to_stream(), [("a", "to"), ("a", None)])

@@ -24,7 +24,7 @@ V = TypeVar("V")
 VA = TypeVar("VA")
 
 Giver = tuple[str, Node, AggregateStep | StreamJoinStep]
-"""An operator that hands out late records: its name, the node that writes it, and its step."""
+"""An operator with a side output of late records: its name, the node that writes it, and its step."""
 
 
 def late_stream(
@@ -34,7 +34,7 @@ def late_stream(
     key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
 ) -> KStream[Any, Any]:
-    """A stream of what the givers hand out as late; each giver has one such stream at most."""
+    """The stream of the late records of the givers. Each giver has one such stream at most."""
     for _, _, step in givers:
         if step.late is not None:
             raise TopologyError(

@@ -92,6 +92,6 @@ def _window_grace_ms(node: Node, suppression: str) -> int:
     if not node.parents:
         raise TopologyError(
             f"{suppression}: only windows close, so until_window_closes needs a windowed table; use "
-            "until_time_limit for others"
+            "until_time_limit for other tables"
         )
     return max(_window_grace_ms(parent, suppression) for parent in node.parents)

@@ -55,8 +55,8 @@ class _Call:
 class AsyncStep:
     """The records of one step of one task that wait for their calls.
 
-    A step has room for ``capacity`` records. Records that are done and wait for an earlier record count, too. An
-    operator in front that makes several records of one may exceed the capacity. The surplus records wait for their
+    A step holds at most ``capacity`` records. Records that are done and wait for an earlier record count, too. An
+    operator upstream that makes several records of one may exceed the capacity. The surplus records wait for their
     calls. ``timeout`` is in seconds.
     """
 
@@ -101,7 +101,7 @@ class AsyncStep:
         self._waiting.append(call)
 
     def start(self) -> None:
-        """Begins as many calls as there is room for, all at once. To wake the event loop costs more than a call."""
+        """Begins waiting calls until ``capacity`` calls run. One wake-up of the event loop begins all calls."""
         calls = []
         while self._waiting and self._running < self._capacity:
             self._running += 1
@@ -199,7 +199,7 @@ class AsyncSteps:
 
     @property
     def room(self) -> int:
-        """The number of further records that may come in: the least room of all steps."""
+        """The number of further records that may come in: the smallest ``room`` of all steps."""
         return min(step.room for step in self._steps)
 
     @property

@@ -16,7 +16,7 @@ _MOST_TEXT = 16_000
 """Characters of a header of a dead letter."""
 
 LETTER = "__streamapp.errors."
-"""Headers of a dead letter that begin so are streamapp's. KIP-1034 has the others."""
+"""The prefix of the headers that streamapp adds to a dead letter. KIP-1034 has the other headers."""
 
 
 class ProcessingFailed(StreamsError):

@@ -150,7 +150,7 @@ class ParkedStatus:
     closed: bool
     """True: the operator's task takes no further record."""
     circuit: str | None = None
-    """The failure of a service that has opened the circuit; None: the circuit is closed."""
+    """The failure of a service that has opened the circuit breaker; None: the circuit breaker is closed."""
     open_since: int | None = None
 
 
@@ -169,7 +169,7 @@ class OperatorFailures(Protocol):
         attempt: int = 1,
         reason: str = "failed",
     ) -> None:
-        """Gives up a record after its attempts, or a record that finds no room for a retry."""
+        """Gives up a record after its attempts, or a record that exceeds the bounds of its `Retry`."""
 
     def context(self, node: str, attempt: int = 1) -> ErrorContext:
         """The current record, for a handler that is a function."""

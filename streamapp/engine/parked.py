@@ -26,7 +26,7 @@ _SEQUENCE = struct.Struct(">Q")
 
 @dataclass(slots=True)
 class ParkedRecord:
-    """A record as it came to the operator, and the source record behind it. Times are ms since the epoch."""
+    """A record as it came to the operator, and its source record. Times are ms since the epoch."""
 
     key: bytes | None
     value: bytes | None

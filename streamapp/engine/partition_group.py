@@ -41,7 +41,7 @@ class PartitionGroup:
         queue.add(batch, size)
 
     def ready(self, caught_up: Collection[TopicPartition]) -> bool:
-        """True if no input holds the others back: each has records, or was ``max_idle_ms`` in ``caught_up``."""
+        """True if no input holds the other inputs back: each has records, or was ``max_idle_ms`` in ``caught_up``."""
         now = None
         for queue in self.queues.values():
             self._look(queue)

@@ -180,7 +180,7 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
 
 
 class FixedKeyProcessor(Processor[K, VIn, K, VOut], Generic[K, VIn, VOut]):
-    """A processor for ``process_values``, which must keep the key: no repartition topic is needed behind it.
+    """A processor for ``process_values``, which must keep the key: later groupings and joins need no repartition topic.
 
     >>> from streamapp.testing import try_out
     >>> class Length(FixedKeyProcessor):

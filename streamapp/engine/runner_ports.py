@@ -151,7 +151,7 @@ class Transaction(Protocol):
         """Waits until every record that the tasks have sent is safe. The tasks have flushed before."""
 
     def changelog_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The ends of changelogs, behind the records of this commit. After the commit others may write more."""
+        """The ends of changelogs, behind the records of this commit. After the commit other workers may write more."""
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         """Makes the positions of all inputs and all sent records valid, together or not at all."""

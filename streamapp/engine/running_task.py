@@ -24,7 +24,7 @@ class TaskMetrics:
     processed: int = 0
     dropped_records: int = 0
     drops: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Dropped records by (operator or store, reason): the records of ``dropped_records``, and null keys in front of a
+    """Dropped records by (operator or store, reason): the records of ``dropped_records``, and null keys before a
     repartition topic. Kafka Streams does not count these null keys."""
     dropped_results: int = 0
     """Results that brokers have refused and an exception handler has dropped."""

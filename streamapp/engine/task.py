@@ -159,9 +159,9 @@ class Task(CurrentRecord):
     ) -> int:
         """Processes buffered records, lowest timestamp first over the inputs, and returns their number.
 
-        An input without buffered records holds the others back, so that a join sees its sides in the order of time.
-        The wait ends ``max_task_idle_ms`` after the input is in ``caught_up``. ``caught_up`` None: no input is waited
-        for.
+        An input without buffered records holds the other inputs back, so that a join sees its sides in the order of
+        time. The wait ends ``max_task_idle_ms`` after the input is in ``caught_up``. ``caught_up`` None: no input is
+        waited for.
 
         Raises `StreamsError` for a record that cannot be handled. The positions then have the records before it.
 
@@ -200,7 +200,7 @@ class Task(CurrentRecord):
 
     @property
     def holds_back(self) -> bool:
-        """True if records may wait in front of the task: for another input, a coroutine, or a retry."""
+        """True if input records may wait for the task: for another input, a coroutine, or a retry."""
         return len(self.inputs) > 1 or self.asynchronous or bool(self.parkings)
 
     @property

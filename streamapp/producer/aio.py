@@ -84,7 +84,7 @@ class ReliableProducer(ProducerFace[K, V]):
     ) -> asyncio.Future[DeliveryReport]:
         """Takes a record without waiting, and returns its report to be awaited. Raises `BufferFull` at the bound.
 
-        Records arrive in the order of these calls. `send` is the call that waits for room.
+        Records arrive in the order of these calls. `send` is the call that waits for space in the buffer.
         """
         parcel = self._core.parcel([self._core.record(topic, key, value, timestamp, headers, partition)])
         report: asyncio.Future[DeliveryReport] = asyncio.get_running_loop().create_future()

@@ -63,7 +63,7 @@ class SyncReliableProducer(ProducerFace[K, V]):
         headers: Headers = NO_HEADERS,
         partition: int | None = None,
     ) -> Future[DeliveryReport]:
-        """Takes a record, and returns the future of its report. Waits for room at the bound, or raises `BufferFull`.
+        """Takes a record, and returns the future of its report. Waits while the buffer is full, or raises `BufferFull`.
 
         Records of a thread arrive in the order of these calls.
         """

@@ -1,4 +1,4 @@
-"""The bound of what a producer holds in memory, and the line of those who wait for room."""
+"""The bound of the records in a producer's memory, and the queue of the senders that wait for space."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Buffer"]
 
 
 class Buffer:
-    """So many records and bytes have room. Waiting senders are served in order. Safe to use from several threads.
+    """A buffer of limited records and bytes. Waiting senders are served in order. Safe to use from several threads.
 
     >>> buffer = Buffer(records=1, size=100)
     >>> buffer.reserve(1, 10).done(), (waiting := buffer.reserve(1, 10)).done()
@@ -32,16 +32,16 @@ class Buffer:
 
     @property
     def pressed(self) -> bool:
-        """Somebody waits for room, or a quarter of it is left."""
+        """True if a sender waits, or more than three quarters of the records or bytes are in use."""
         return bool(
             self._line or 4 * self.records > 3 * self._most_records or 4 * self.bytes > 3 * self._most_bytes
         )
 
     def reserve(self, records: int, size: int) -> Future[None]:
-        """Takes room; the future is done when there is some. Raises `BufferFull` for what never has room."""
+        """Reserves space; the future is done when there is space. Raises `BufferFull` for more than a whole buffer."""
         if records > self._most_records or size > self._most_bytes:
             raise BufferFull(
-                f"{records:,} records of {size:,} bytes have no room in a buffer for {self._most_records:,} records of "
+                f"{records:,} records of {size:,} bytes do not fit into a buffer for {self._most_records:,} records of "
                 f"{self._most_bytes:,} bytes: raise buffer_records or buffer_bytes"
             )
         place: Future[None] = Future()
@@ -51,13 +51,13 @@ class Buffer:
         return place
 
     def try_reserve(self, records: int, size: int) -> bool:
-        """Takes room if there is some now."""
+        """Reserves space if it is free now; returns False otherwise."""
         place = self.reserve(records, size)
         # A place that could be cancelled was not given.
         return place.done() or not place.cancel()
 
     def release(self, records: int, size: int) -> None:
-        """Gives room back."""
+        """Frees reserved space."""
         with self._lock:
             self.records -= records
             self.bytes -= size

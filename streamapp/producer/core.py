@@ -96,7 +96,7 @@ class Core:
         return Parcel(tuple(records), sum(map(record_bytes, records)))
 
     def reserve(self, parcel: Parcel) -> Future[None]:
-        """Reserves room for a parcel; the future is done when the buffer has room.
+        """Reserves space in the buffer for a parcel; the future is done when the space is free.
 
         Raises `BufferFull` if the buffer is full and ``when_full`` is "refuse".
         """
@@ -109,7 +109,7 @@ class Core:
         return self._buffer.reserve(len(parcel.records), parcel.size)
 
     def reserve_now(self, parcel: Parcel) -> None:
-        """Reserves room for a parcel. Raises `BufferFull` if the buffer is full."""
+        """Reserves space in the buffer for a parcel. Raises `BufferFull` if the buffer is full."""
         self._check_open()
         if not self._buffer.try_reserve(len(parcel.records), parcel.size):
             self._counts.refused(len(parcel.records))
@@ -120,11 +120,11 @@ class Core:
             )
 
     def release(self, parcel: Parcel) -> None:
-        """Gives back the room of a parcel that will not be sent."""
+        """Frees the buffer space of a parcel that will not be sent."""
         self._buffer.release(len(parcel.records), parcel.size)
 
     def put(self, parcel: Parcel) -> None:
-        """Sends a parcel whose room is reserved."""
+        """Sends a parcel whose buffer space is reserved."""
         channel = self._check_open()
         self._counts.accepted(len(parcel.records))
         channel.put(parcel)

@@ -34,8 +34,8 @@ class OutboxRow(NamedTuple):
 class OutboxDatabase(ABC):
     """The outbox table of one database: `PostgresOutbox` or `SqliteOutbox`.
 
-    ``errors`` are those of the database's library. After one of them the next call connects anew. A connection is for
-    one thread at a time.
+    ``errors`` are the exception classes of the database's library. After such an exception, the next call opens a new
+    connection. The object has one connection, so callers use the object in one thread at a time.
     """
 
     errors: tuple[type[Exception], ...]

@@ -57,7 +57,7 @@ class Ledger:
         self._add(name, 0, times)
 
     def is_missing(self, name: str) -> bool:
-        """There are fewer found copies than expected ones."""
+        """True if fewer copies of the record are found than expected."""
         self._write()
         row = self._rows.get(name.encode())
         if row is None:

@@ -96,7 +96,7 @@ class ProducerOptions:
             "compression.type": self.compression_type,
             "linger.ms": self.linger_ms,
             "batch.size": self.batch_size,
-            # The buffer in front of librdkafka has the bounds.
+            # streamapp's buffer has the bounds, not librdkafka's queue.
             "queue.buffering.max.messages": 0,
             "queue.buffering.max.kbytes": 2_147_483_647,
         }

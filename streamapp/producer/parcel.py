@@ -46,7 +46,7 @@ class Channel(Protocol):
     """The way of parcels to the brokers."""
 
     def put(self, parcel: Parcel) -> None:
-        """Takes a parcel that has room in the buffer. Never waits."""
+        """Takes a parcel whose space in the buffer is reserved. Never waits."""
 
     def close(self, seconds: float) -> None:
         """Stops after so many seconds at most. Raises `UnsentRecords` for records that are lost with the process."""

@@ -43,7 +43,7 @@ class DeliveryError(BrokerError):
 
 
 class BufferFull(BrokerError, BufferError):
-    """The buffer has no room, and the producer was told to refuse, or cannot wait here. The record was not taken."""
+    """The buffer is full, and ``when_full`` is "refuse", or the call cannot wait. The record was not taken."""
 
 
 class UnsentRecords(BrokerError):

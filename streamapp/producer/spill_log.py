@@ -108,7 +108,7 @@ class SpillLog:
 
     @property
     def full(self) -> bool:
-        """The log takes no more, so that the disk stays free for others."""
+        """True if the log takes no more records, so that other programs keep disk space."""
         return self.bytes >= self.most_bytes
 
     @property

@@ -70,7 +70,7 @@ class TransactionalChannel:
         self._waiting_since: float | None = None
         """The time of the last progress while there was work."""
         self._alone_through = 0
-        """Parcels up to this number go one by one, to find the one that brokers refuse."""
+        """Parcels up to this number are sent one by one, to find the parcel that brokers refuse."""
         self._limit = _MOST_PARCELS
         self._closing = self._closed = False
         self._ending = threading.Event()

@@ -99,7 +99,7 @@ class RestClient:
             pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)
 
     def _ask_all(self, method: str, path: str, body: Any) -> Any:
-        """Asks each server once, beginning with the one that has answered last."""
+        """Asks each server once, beginning with the server that has answered last."""
         urls, failed = self.settings.urls, []
         for turn in range(len(urls)):
             number = (self._first + turn) % len(urls)

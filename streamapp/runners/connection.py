@@ -107,7 +107,7 @@ def client_of(config: StreamsConfig) -> dict[str, Any]:
 
 
 def settings_of(config: StreamsConfig) -> KafkaSettings:
-    """The settings of the application's cluster for clients other than librdkafka's.
+    """The application's connection as `KafkaSettings`, which `KafkaAdmin` and aiokafka's clients take.
 
     Raises `ConfigError` if the configuration has TLS or SASL settings that only librdkafka has.
     """
@@ -115,7 +115,7 @@ def settings_of(config: StreamsConfig) -> KafkaSettings:
     if _only_librdkafka(config.client_properties):
         raise ConfigError(
             f"client_properties has security settings that only librdkafka's clients have: {_shown(config)}. "
-            f"Use SSL, or SASL with {', '.join(KafkaSettings.MECHANISMS)}, and certificates and keys in files"
+            f"Use SSL, or SASL with {', '.join(KafkaSettings.MECHANISMS)}, and certificates and private keys in files"
         )
     given = {ours: config.client_properties.get(theirs) for theirs, ours in _NAMES.items()}
     return KafkaSettings.from_env({}, **given | {"bootstrap_servers": config.bootstrap_servers})
@@ -167,8 +167,8 @@ def _credentials(config: StreamsConfig, given: Mapping[str, Any]) -> Credentials
         if own.protocol.value != protocol:
             raise ConfigError(
                 f"Faust's client would use {own.protocol.value} (broker_credentials or ssl_context), and the clients "
-                f"that carry records {protocol}. Say it once: set client_properties or STREAMAPP_SECURITY_PROTOCOL and "
-                "the others. Faust's client takes the same settings"
+                f"that carry records {protocol}. Say it once: set client_properties, or STREAMAPP_SECURITY_PROTOCOL "
+                "and its credentials. Faust's client takes the same settings"
             )
         return own
     if _only_librdkafka(config.client_properties):
@@ -181,7 +181,7 @@ def _credentials(config: StreamsConfig, given: Mapping[str, Any]) -> Credentials
 
 
 def _only_librdkafka(properties: Mapping[str, Any]) -> bool:
-    """True for TLS and SASL settings that only librdkafka has: keys as text, GSSAPI, tokens not from OIDC."""
+    """True for TLS and SASL settings that only librdkafka has: private keys as text, GSSAPI, tokens not from OIDC."""
     mechanism = str(properties.get("sasl.mechanism", "PLAIN")).upper()
     return mechanism not in KafkaSettings.MECHANISMS or any(
         name.startswith(("ssl.", "sasl.", "enable.sasl.", "enable.ssl."))

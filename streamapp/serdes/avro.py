@@ -66,7 +66,7 @@ class AvroSerde(Serde[T]):
     the schema to write: a version of the subject, or ``"latest"``. A serde with a pinned version registers nothing.
     ``subject_strategy`` names the subject: ``topic``, ``record`` or ``topic-record``. ``references`` are schemas of
     other subjects whose types the schema names. ``schema_id_in="header"`` writes the schema's GUID into a header of the
-    record, and no id in front of the bytes. Both forms are read.
+    record, and no id before the bytes. Both forms are read.
 
     Raises `ConfigError` if the schema is not valid, or if a required field of ``type`` is not read from the schema.
 
@@ -209,7 +209,7 @@ class AvroSerde(Serde[T]):
         return kept
 
     def _first_header(self) -> bytes:
-        """The bytes in front of each written value. With a pinned version the writer is made for the pinned schema."""
+        """The bytes before each written value. With a pinned version the writer is made for the pinned schema."""
         self._header, schema = self.registered.written()
         if schema != self.schema:
             own = _without_logical(schema, self._ints)

@@ -204,7 +204,7 @@ def _reason(error: Exception) -> str:
 
 
 def _at(part: str, error: Exception) -> ValueError:
-    """The error of a part of a value, with the part's name in front unless the reason is already long."""
+    """The error of a part of a value, prefixed with the part's name unless the reason is already long."""
     why = _reason(error)
     return ValueError(f"{part}: {why}" if len(why) < _REASON else why)
 

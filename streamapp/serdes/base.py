@@ -29,8 +29,8 @@ class Serde(Generic[T]):
     renamed class keeps its state with ``persistent_name = "OldName"`` in its body.
 
     ``framed`` means: the bytes begin with the id of their schema. A record may have the id in a header instead
-    (Confluent's ``__key_schema_id``, ``__value_schema_id``). The reader of the record puts the id in front of the
-    bytes. ``header_bytes`` is the number of leading bytes that go into such a header when a record is written.
+    (Confluent's ``__key_schema_id``, ``__value_schema_id``). The reader of the record puts the id before the bytes.
+    ``header_bytes`` is the number of leading bytes that go into such a header when a record is written.
 
     A serde has to survive pickling, because Spark sends topologies to its executors.
     """

@@ -1,7 +1,7 @@
-"""Frames of registries: which schema bytes are of. A frame stands in front of the bytes, or in a header of the record.
+"""Frames of registries: which schema bytes are of. A frame is a prefix of the bytes, or a header of the record.
 
 A frame is a byte 0 and the schema's id in 4 bytes, or a byte 1 and the schema's GUID in 16 bytes. With Protobuf the
-message's indexes follow. Inside streamapp a frame always stands in front of the bytes. Sources join the two, sinks part
+message's indexes follow. Inside streamapp a frame is always a prefix of the bytes. Sources join the two, sinks part
 them. Stores, dead letters and parked records therefore need no headers. Source: Confluent's "Wire format", and
 ``confluent_kafka.schema_registry.dual_schema_id_deserializer``.
 """
@@ -48,7 +48,7 @@ def guid_frame(guid: UUID) -> bytes:
 
 
 def frame_end(data: bytes) -> int:
-    """The length of the frame without message indexes, in front of bytes; 0: there is none.
+    """The length in bytes of the frame before the value, without message indexes; 0: there is no frame.
 
     >>> frame_end(b"\\0\\0\\0\\0\\7rest"), frame_end(b"rest")
     (5, 0)
@@ -80,7 +80,7 @@ class Framing:
         """Records that are written have frames in headers."""
 
     def join(self, batch: RecordBatch) -> RecordBatch:
-        """The batch with all frames in front of keys and values."""
+        """The batch with the frames of headers moved before keys and values."""
         names = self._names
         if batch.headers is None or not any(name in names for each in batch.headers for name, _ in each):
             return batch
@@ -93,7 +93,8 @@ class Framing:
     def joined(
         self, key: bytes | None, value: bytes | None, headers: Headers
     ) -> tuple[bytes | None, bytes | None, Headers]:
-        """One record with its frames in front. The last of several headers counts, as in Java."""
+        """One record with its headers' frames moved before key and value. The last of several headers counts (as in
+        Java)."""
         frames = {name: frame for name, frame in headers if name in self._names and frame is not None}
         if not frames:
             return key, value, headers

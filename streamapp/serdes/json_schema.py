@@ -144,7 +144,7 @@ class JsonSchemaSerde(Serde[T]):
         return _rebuilt, (self.schema, self.type, self.validate, self.registered.arguments())
 
     def _first_header(self) -> bytes:
-        """The bytes in front of each written value. With a pinned version its schema validates them."""
+        """The bytes before each written value. With a pinned version its schema validates them."""
         self._header, schema = self.registered.written()
         if schema != self.schema and self.validate:
             self._check_written = _validator(schema, self._referenced)

@@ -1,4 +1,4 @@
-"""A serde's schema and its subject in a registry, which give the id in front of the serde's bytes."""
+"""A serde's schema and its subject in a registry, which give the id before the serde's bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SubjectStrategy = Literal["topic", "record", "topic-record"]
 RecordNameStrategy, TopicRecordNameStrategy)."""
 
 SchemaIdIn = Literal["payload", "header"]
-"""The place of the schema's id: in front of the bytes, or its GUID in a header of the record (Confluent's
+"""The place of the schema's id: before the bytes, or its GUID in a header of the record (Confluent's
 HeaderSchemaIdSerializer)."""
 
 _MOST_NAME = 100
@@ -95,7 +95,7 @@ class Registered:
         return f"{topic}-{self.record}" if self.strategy == "topic-record" else str(self.record)
 
     def written(self) -> tuple[bytes, Schema]:
-        """The frame in front of written values, and the schema that the frame stands for."""
+        """The frame before written values, and the schema that the frame stands for."""
         if self.version is None:
             return (self._guid_frame() if self.schema_id_in == "header" else self._id_frame()), self.whole
         found = self.registry.version_of(self.subject, self.version)

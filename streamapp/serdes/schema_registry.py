@@ -103,11 +103,12 @@ class SchemaGuids(Protocol):
 
 
 class LocalSchemaRegistry:
-    """A registry without a server: the id of a schema is 31 bits of its own SHA-256.
+    """A registry without a server: the id of a schema is the first 31 bits of the schema's SHA-256.
 
-    All processes compute the same id for a schema without communication. Subjects share the ids. To read a value, a
-    process needs the schema of its writer. ``path`` is a folder that all processes see. Each schema is a file in this
-    folder, written once, whole, and never changed. Without ``path`` a process has only the schemas that it registers.
+    All processes compute the same id for a schema, without communication and for all subjects. `id_of` raises
+    `SerializationError` for a second schema with the same id. To read a value, a process needs the schema of the
+    value's writer. ``path`` is a folder that all processes see. Each schema is a file in this folder, which is written
+    atomically and never changes. Without ``path`` a process has only the schemas that it registers.
 
     >>> registry = LocalSchemaRegistry()
     >>> registry.id_of("flights-value", "string") == LocalSchemaRegistry().id_of("other-key", "string")

@@ -46,7 +46,7 @@ def _number(item: tuple[Any, CacheEntry]) -> int:
 
 
 class CachedStore(WriteBehindStore):
-    """A store with a record cache; a base class in front of the store's own class."""
+    """A store with a record cache; a base class that precedes the store's own class."""
 
     cached = True
     _write: Write
@@ -165,7 +165,7 @@ class CachedStore(WriteBehindStore):
         return self._stored(row_key)
 
     def _grow(self, size: int) -> None:
-        """Adds bytes of an entry to the count, and makes room if the limit is exceeded."""
+        """Adds bytes of an entry to the count, and evicts entries if the cache exceeds its limit."""
         self._bytes += size
         cache = self._cache
         cache.used += size
@@ -312,7 +312,7 @@ class CachedStore(WriteBehindStore):
 
 
 class ShowingCachedStore(CachedStore):
-    """A cached store whose reads also show rows that only the cache still has, until the cache makes room.
+    """A cached store whose reads also show rows that only the cache still has, until the cache evicts them.
 
     As in Kafka Streams, a cache keeps rows after a flush. This shows in three kinds of stores: windows expire, a
     bounded store evicts rows, and a plain table forgets timestamps.

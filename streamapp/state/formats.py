@@ -219,9 +219,10 @@ def _pack_context(context: RecordContext) -> bytes:
 
 
 class BufferedChange(NamedTuple):
-    """A buffered update with its values as bytes; ``prior`` is the value that readers of the buffer still see.
+    """A row's latest update in the buffer of a suppression, from the value ``old`` to ``new``, as bytes.
 
-    ``context`` has the timestamp and headers of the update, and topic, partition and offset of the record behind it.
+    ``prior`` is the value before the first buffered update, which readers of the suppressed table still see.
+    ``context`` has the timestamp and headers of the update, and topic, partition and offset of its source record.
     """
 
     prior: bytes | None
@@ -236,7 +237,10 @@ class BufferedChange(NamedTuple):
         return len(self.prior or b"") + old + len(self.new or b"") + _context_size(self.context)
 
     def pack(self, time: int) -> bytes:
-        """The value in the changelog: context, prior, old (length -2: same as prior), new, and the buffer time."""
+        """The value in the changelog: ``context``, ``prior``, ``old``, ``new``, then ``time``.
+
+        The length -2 of ``old`` means: the same as ``prior``. The buffer orders its rows by ``time``, in ms.
+        """
         same = self.old is not None and self.old == self.prior
         old = b"\xff\xff\xff\xfe" if same else sized(self.old)
         return _pack_context(self.context) + sized(self.prior) + old + sized(self.new) + LONG.pack(time)

@@ -21,7 +21,7 @@ __all__ = ["HeadersSubscriptionStore", "HeadersWindowStore"]
 
 
 class HeadersCodec(Codec):
-    """A codec of (value, headers). The bytes of the headers stand in front of the bytes of the value."""
+    """A codec of (value, headers). The bytes of the headers come before the bytes of the value."""
 
     __slots__ = ("show_value",)
 

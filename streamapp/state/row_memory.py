@@ -58,7 +58,7 @@ class RowMemory:
         return self._young + self._old
 
     def share(self, cache: Turning) -> None:
-        """Adds rows of a store, which turn together with all others."""
+        """Adds rows of a store, which turn together with those of all other stores."""
         self._turns.add(cache)
 
     def take(self, size: int) -> bool:
@@ -89,7 +89,7 @@ class Generations(Generic[T]):
         memory.share(self)
 
     def keep(self, key: Any, value: T, size: int) -> None:
-        """Keeps a value of ``size`` bytes, or drops the key if there is no room."""
+        """Keeps a value of ``size`` bytes, or drops the key if the memory limit is reached."""
         if self._take(size):
             self.young[key] = value
         else:

@@ -37,8 +37,8 @@ Row = tuple[Any, int]
 """The kept form of a value (None: deleted) and its timestamp."""
 
 Fold = Callable[[Any, Any, Any, int], tuple[Any, Any, int]]
-"""Folds a value into a row. The arguments are the row's key in memory, key, value and timestamp in ms. The results are
-new value, old value and the row's timestamp. The old value of a new row is the initializer's."""
+"""Adds a value to the aggregate of a row. The arguments are the row's key in memory, key, value and timestamp in ms.
+The results are new value, old value and the row's timestamp. The old value of a new row is the initializer's."""
 
 FlushListener = Callable[[Any, Any, Any, int, Headers], None]
 """Called for an update that leaves a record cache, with key, new value, old value, timestamp in ms, headers."""

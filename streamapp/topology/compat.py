@@ -205,7 +205,7 @@ def _stores(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
 
 
 def _renamed(before: Snapshot, after: Snapshot) -> dict[str, str]:
-    """Old names to new ones, of stores that are the same but for the name."""
+    """The names of stores in the old topology, with the names in the new topology, if only the name differs."""
     gone = [name for name in before if name not in after]
     come = [name for name in after if name not in before]
     found: dict[str, str] = {}

@@ -231,6 +231,6 @@ class Plan:
             listed = ", ".join(f"{t} has {n}" for t, n in sorted(fixed.items()))
             raise CopartitionError(
                 f"topics that are joined by key must have the same number of partitions, but {listed}. "
-                "Create them alike, or put repartition(partitions=...) in front of the join"
+                "Create them alike, or put repartition(partitions=...) before the join"
             )
         return next(iter(fixed.values()), None)

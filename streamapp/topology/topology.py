@@ -272,7 +272,7 @@ class Topology:
     # ------------------------------------------------------------------ what only the DSL needs
 
     def add_internal_topic(self, name: str, partitions: int | None = None) -> None:
-        """Declares a repartition topic; the application id is put in front of its name when planned."""
+        """Declares a repartition topic; the plan prefixes its name with the application id."""
         check_name(name, "repartition topic")
         self._internal.setdefault(name, repartition_topic(name, partitions))
 

@@ -87,7 +87,7 @@ class WebAccess:
         return self._certificate is not None
 
     def check_address(self, address: str) -> None:
-        """Raises `ConfigError` for an address that other machines reach, without users."""
+        """Raises `ConfigError` for an address that other machines reach, unless there are web users."""
         if not is_loopback(address) and self.users is None:
             raise ConfigError(
                 f"the web server would listen at {address} for everybody. Set {_USERS}_FILE and {_SECRET}_FILE, or "

@@ -25,7 +25,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def audited() -> Middleware:
-    """Middleware around all others, so that refusals are among the lines.
+    """Middleware around all other middlewares, so that the log has their refusals, too.
 
     Each request gets a `Caller` here. Refusals of strangers have 20 lines at once for each address, and one a
     second: nobody fills the log.

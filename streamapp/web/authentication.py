@@ -1,4 +1,4 @@
-"""Authentication in front of all pages: reads need the role ``read``, everything else ``operate``."""
+"""Authenticates each request before its page runs: reads need the role ``read``, everything else ``operate``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FAILURES_PER_SECOND, _FAILURES_AT_ONCE = 0.2, 10
 class Authentication:
     """The middleware, and the limits on how often an address may ask and how often it may be wrong.
 
-    ``own`` is the address of this worker, as the others know it.
+    ``own`` is the address of this worker for other workers.
     """
 
     def __init__(self, access: WebAccess, signatures: Signatures, own: Callable[[], str]) -> None:

@@ -1,4 +1,4 @@
-"""The caller of a request, known in front of all pages, for as long as the request is answered."""
+"""The caller of a request, whom middleware sets before the page runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ __all__ = ["CALLER", "Caller"]
 
 @dataclass
 class Caller:
-    """``identity`` is None for a stranger, and where there are no users; ``via_worker``: another worker asks for it."""
+    """The user of a request. ``identity`` is None without a login or without web users.
+
+    ``via_worker``: another worker has signed the request for the user.
+    """
 
     identity: Identity | None = None
     via_worker: bool = False

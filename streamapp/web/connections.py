@@ -35,7 +35,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 def most_connections() -> int:
-    """The default limit: a quarter of the process's file handles, at most 1,024. Brokers and stores need the others."""
+    """The default limit: a quarter of the file handles, at most 1,024. Brokers and stores need the other handles."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1_024 if soft == resource.RLIM_INFINITY else max(16, min(1_024, soft // 4))
 
@@ -116,7 +116,7 @@ class Connections:
         return watched
 
     def add(self, connection: _Connection) -> bool:
-        """Adds a connection, and may close another connection; False if there is no room."""
+        """Adds a connection, and may close another connection; False if the limit is reached."""
         if len(self._open) >= self._most:
             self._log()
             for other in self._open.values():

@@ -203,7 +203,8 @@ def _open_circuits(sampler: Sampler) -> Iterator[Finding]:
                 yield Finding(
                     "warning",
                     each.operator,
-                    f"{each.operator} of task {task.id} takes no record: the service behind it fails ({each.circuit}).",
+                    f"{each.operator} of task {task.id} takes no record: "
+                    f"a service that it calls fails ({each.circuit}).",
                     f"{each.records:,} records wait. The operator tries again by itself, and drops nothing.",
                 )
 

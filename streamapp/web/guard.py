@@ -1,4 +1,4 @@
-"""The guard in front of all pages, against requests that another site makes through a user's browser."""
+"""Middleware that runs before every page, against requests that another site makes through a user's browser."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def json_response(body: Any, status: int = 200, headers: dict[str, str] | None =
 def problems_as_json(
     prefixes: tuple[str, ...],
 ) -> Middleware:
-    """Middleware: errors below the given paths become ``{"error": ..., "status": ...}``, others stay."""
+    """Middleware: errors below the given paths become ``{"error": ..., "status": ...}``, other errors stay."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -126,7 +126,7 @@ def _protect(
     allowed_hosts: Collection[str],
     origins: Callable[[], Collection[str]],
 ) -> None:
-    """Puts audit, guard and authentication in front of all routes of an application, in this order."""
+    """Makes audit, guard and authentication, in this order, the first middlewares of all routes of an application."""
     here = socket.gethostname().lower()
 
     def trusted(request: web.Request) -> Collection[str]:
@@ -145,10 +145,10 @@ async def _file(name: str, _request: web.Request) -> web.FileResponse:
 
 
 class GuardedWeb(Web):  # type: ignore[misc]
-    """Faust's web server with a guard in front of all pages, and a limit of connections (`LimitedRunner`).
+    """Faust's web server with a guard before every page, and a limit of connections (`LimitedRunner`).
 
     The guard covers Faust's pages and the pages of the application, too. The server listens on loopback; another
-    address needs users (`WebAccess`).
+    address needs web users (`WebAccess`).
     """
 
     def __init__(self, app: Any, *, allowed_hosts: Collection[str] = (), **kwargs: Any) -> None:
@@ -171,7 +171,7 @@ class GuardedWeb(Web):  # type: ignore[misc]
         )
 
     def prepare(self) -> None:
-        """Decides the address that other workers use. Raises `ConfigError` for an open address without users.
+        """Decides the address that other workers use. Raises `ConfigError` for an open address without web users.
 
         Called after the options of the command line are applied.
         """
@@ -182,7 +182,7 @@ class GuardedWeb(Web):  # type: ignore[misc]
         _advertise(conf, encrypted=self._access.encrypts or conf.web_ssl_context is not None)
         if not is_loopback(conf.web_bind) and conf.canonical_url.scheme != "https":
             logger.warning(
-                "the web server listens at %s without TLS: others in the network can read logins (docs/security.md)",
+                "the web server listens at %s without TLS: other machines can read logins (docs/security.md)",
                 conf.web_bind,
             )
 
@@ -244,7 +244,7 @@ class StreamsWeb(GuardedWeb):
 
 
 def _desk_of(app: Any) -> DeskViews:
-    """The desk of an application. Each request reads the configuration of the application again."""
+    """The views of an application's dead-letter desk. Each request reads the configuration again."""
 
     def attempt(record: OutputRecord) -> Trial:
         time = record.timestamp or 0

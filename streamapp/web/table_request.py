@@ -1,4 +1,4 @@
-"""Parses the parameters and keys in the URLs of tables, and refuses wrong ones with `BadParameter`."""
+"""Parses the parameters and record keys in the URLs of tables. `BadParameter` refuses wrong values."""
 
 from __future__ import annotations
 

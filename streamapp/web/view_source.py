@@ -58,7 +58,7 @@ class InputStatus:
 
     @property
     def lag(self) -> int | None:
-        """The offsets between the position and the end of the log; None while one of the two is not known."""
+        """The offsets between the position and the end of the log; None while the position or the end is not known."""
         if self.position is None or self.end is None:
             return None
         return max(0, self.end - self.position)

@@ -28,7 +28,7 @@ _FAMILIES = {
 _DANGERS = {
     "loses": "records are lost.",
     "doubles": "records are processed twice.",
-    "starves": "a part of the application waits without work.",
+    "starves": "workers are idle, or slower than they could be.",
     "stalls": "processing stops.",
 }
 
@@ -69,7 +69,7 @@ def rendered() -> str:
                 "",
                 _wrapped(f"- Remedy: {check.remedy}"),
                 f"- Page: {page}",
-                _wrapped(f"- Provoked by {provoking}"),
+                _wrapped(f"- Tested by {provoking}"),
                 "",
             ]
     index = ["| code | threat | finding |", "| --- | --- | --- |"]

@@ -15,7 +15,7 @@ __all__ = ["StreamAggregate", "StreamReduce"]
 
 @dataclass(frozen=True)
 class StreamAggregate(Operator):
-    """``KGroupedStream.aggregate`` and ``count``: folds the values of a key. Null keys and values are dropped.
+    """``KGroupedStream.aggregate`` and ``count``: aggregates the values of a key. Null keys and values are dropped.
 
     The timestamp of a result is the largest of its records. A result of None deletes the row, with the timestamp of
     the record. The first update has the initializer's value as its old value, as in Kafka Streams

@@ -19,9 +19,9 @@ _new_tuple = tuple.__new__
 
 @dataclass(frozen=True)
 class WindowAggregate(WindowedAggregate):
-    """Folds the values of a key by aligned windows, whose ends are exclusive. Null values are folded.
+    """Aggregates the values of a key, null values too, in windows whose ends are exclusive.
 
-    Source: KStreamWindowAggregate.
+    Kafka Streams' class: ``KStreamWindowAggregate``.
     """
 
     persistent_name = "WindowAggregate"

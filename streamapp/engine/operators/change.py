@@ -13,7 +13,7 @@ __all__ = ["ChangeSerde"]
 
 _OLD, _NEW, _BOTH = 0, 1, 2
 _WITH_LATEST_FLAG = 3
-"""Newer writers add this number to the other flags, and put ``is_latest`` as a byte in front of the flag (KIP-904)."""
+"""Newer writers add this number to the other flags, and put ``is_latest`` as a byte before the flag (KIP-904)."""
 
 
 class ChangeSerde(Serde[Change]):

@@ -123,7 +123,7 @@ class _Waiting:
     # ------------------------------------------------------------------ new records
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Tries a record, or parks the record if its lane is occupied or the circuit is open."""
+        """Tries a record, or parks the record if its lane is occupied or the circuit breaker is open."""
         if self._circuit is not None or (self._lanes and self._lane_of(key) in self._lanes):
             self._park(self._lane_of(key, alone=True), key, value, timestamp, headers, None)
             return
@@ -306,7 +306,7 @@ class _Waiting:
         circuit.due = now + self._retry.backoff.delay_ms(circuit.attempts, name)
 
     def _close_circuit(self, now: int) -> None:
-        """Closes the circuit, because the service answers. The records that have waited for the service are due now."""
+        """Closes the circuit breaker when the service answers. Records that have waited for the service are due now."""
         if self._circuit is None:
             return
         seconds = (now - self._circuit.since) / 1000

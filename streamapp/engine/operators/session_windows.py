@@ -17,7 +17,7 @@ __all__ = ["SessionWindowAggregate"]
 
 @dataclass(frozen=True)
 class SessionWindowAggregate(WindowedAggregate):
-    """Folds the values of a key by session. Both ends of a session are inclusive. Null values are folded.
+    """Aggregates the values of a key, null values too, by session. Both ends of a session are inclusive.
 
     A record within the gap of one or several sessions joins and merges them. Each merged session is deleted (a
     tombstone), also a single session that grows. A result's timestamp is the end of its session. Source:

@@ -174,7 +174,7 @@ class _WindowUpdate:
         self.writes.append((self.timestamp + 1, right[0], None, right[1], right[1]))
 
     def add_to(self, start: int, row: _Row) -> None:
-        """Folds the record into one window."""
+        """Adds the record to the aggregate of one window."""
         end = start + self.difference
         if end <= start:
             raise StreamsError(

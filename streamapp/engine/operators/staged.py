@@ -2,7 +2,7 @@
 
     Staged -> (retry topic 1, 2, ...) -> Delayed -> (topic of those that come back) -> Staged, with ``again``
 
-A record travels as a `ParkedRecord`, so it is tried as itself, and a letter names the first place of the record.
+A record travels as a `ParkedRecord`, so it is tried as itself, and a dead letter names the first place of the record.
 """
 
 from __future__ import annotations

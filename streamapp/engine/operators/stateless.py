@@ -57,7 +57,7 @@ class Filter(Operator):
 
 @dataclass(frozen=True)
 class DropNullKeys(Operator):
-    """In front of a repartition topic whose readers have no use for records without key."""
+    """Drops records without a key before a repartition topic whose downstream operators need a key."""
 
     persistent_name = "DropNullKeys"
 

@@ -80,7 +80,7 @@ class StreamStreamJoin(LateOutput):
     outer: bool
     outer_store: str | None
     shared: str
-    """The name under which the two sides share their time."""
+    """The name under which both sides of the join share their stream time."""
 
     def bind(self, ctx: NodeContext) -> ProcessFn:
         fetch, forward, drop = ctx.store(self.other_store).fetch, ctx.forward, ctx.drop

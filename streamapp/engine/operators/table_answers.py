@@ -1,7 +1,7 @@
 """``on_error`` of tables: a row whose function raises is not in the result, as if the function had returned None.
 
-The result stays a function of the table in front. A join that reads the row, and a later change that takes the old
-value back, get the same answer.
+The result stays a function of the source table. A join that reads the row, and a later change that takes the old value
+back, get the same answer.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ Place = Callable[[Any, Any, int, Headers, int], int]
 
 @dataclass(frozen=True, kw_only=True)
 class WindowedAggregate(LateOutput):
-    """Folds the values of a key by window. Null keys are dropped.
+    """Aggregates the values of a key by window. Null keys are dropped.
 
     This class decides when a window is closed. The *close time* is the operator's stream time less
     ``closes_after_ms``. A window is closed once the close time is past the last timestamp of the window. For each

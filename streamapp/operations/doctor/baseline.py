@@ -47,7 +47,7 @@ class Baseline:
         return json.dumps(rows, indent=2) + "\n"
 
     def split(self, findings: Iterable[Finding]) -> tuple[list[Finding], list[tuple[str, str]]]:
-        """The findings that are not accepted, and the accepted ones that are not found any more."""
+        """The findings that are not accepted, and the accepted findings that are not found any more."""
         found = list(findings)
         keys = {finding.key for finding in found}
         return [each for each in found if each.key not in self.accepted], sorted(self.accepted.keys() - keys)

@@ -27,7 +27,7 @@ class WorkerReport:
 def ask_workers(urls: Iterable[str]) -> list[WorkerReport]:
     """The status of the workers at these addresses, and of the workers that they name.
 
-    Raises `BrokerError` for an address that is not HTTP.
+    Raises `BrokerError` for a URL with a scheme other than http or https.
     """
     waiting, found = [_address(url) for url in urls], {}
     while waiting:

@@ -61,7 +61,7 @@ class BackfillReport:
     rows: int
     """Outputs and changelog records in Kafka."""
     written: int
-    """The rows that this run wrote; an interrupted run had written the others."""
+    """The rows that this run wrote; an interrupted run had written the other rows."""
     seconds: dict[str, float]
     """By phase: compute, write."""
 

@@ -39,7 +39,7 @@ class GlobalResult:
         return list(dict.fromkeys(letter.topic for letter in self.letters))
 
     def frame(self, spark: SparkSession, topic: str, now_ms: int) -> DataFrame:
-        """The letters of a topic, in front of the letters of tasks. ``now_ms`` is the time of letters without one."""
+        """The dead letters of a topic, before those of tasks. ``now_ms`` is the time of letters without a timestamp."""
         rows = [
             (
                 topic,

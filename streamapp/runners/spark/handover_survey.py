@@ -179,8 +179,8 @@ def _settle(kafka: KafkaRange, partitions: Collection[TopicPartition]) -> None:
         raise BrokerError(
             f"transactions in {', '.join(map(str, sorted(open_)))} have not ended within {OPEN_SECONDS:g} s, so these "
             "partitions are not complete. Kafka ends the transactions of a killed worker after its "
-            "transaction_timeout_ms; kafka-transactions.sh find-hanging finds others. Run this again when all "
-            "transactions have ended"
+            "transaction_timeout_ms; kafka-transactions.sh find-hanging finds other open transactions. Run this again "
+            "when all transactions have ended"
         )
 
 
@@ -192,7 +192,7 @@ def _check_no_detour(plan: Plan, partitions: Mapping[str, int]) -> None:
         raise UnsupportedOperation(
             f"topic {both[0]}",
             "Spark in a backfill",
-            "the application writes this topic and reads it, and others may write to it meanwhile, "
+            "the application writes this topic and reads it, and other producers may write to it meanwhile, "
             "so there is no offset to hand over",
             "Put repartition() in the place of the topic",
         )

@@ -82,7 +82,8 @@ def publish(
 
     ``on_progress(done, total)`` is called about three times a second, from another thread.
 
-    - `ConfigError`: a topic does not exist or has records of others, or the input differs from that of earlier runs.
+    - `ConfigError`: a topic does not exist or has records of other producers, or the input differs from that of earlier
+      runs.
     - `BrokerError`: Kafka refuses. The same call then continues behind the last commit.
     """
     from pyspark.sql import functions as F

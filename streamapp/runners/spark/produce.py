@@ -42,8 +42,8 @@ def transactional_producer(settings: Mapping[str, Any]) -> Iterator[Producer]:
 def roll_back(clients: Iterable[Mapping[str, Any]]) -> None:
     """Fences the earlier producers of each client's ``transactional.id``, and rolls back their open transactions.
 
-    Readers of committed records wait in front of an open transaction until its time-out. A run whose tasks read the
-    output of its other tasks therefore begins with this call. Raises `KafkaException`.
+    Readers of committed records wait at an open transaction until its time-out. A run whose tasks read the output of
+    its other tasks therefore begins with this call. Raises `KafkaException`.
     """
 
     def fence(settings: Mapping[str, Any]) -> None:

@@ -67,7 +67,7 @@ class _Standing(NamedTuple):
     inside: Ranges
     """The records of its repartition topics that it has not processed."""
     still: bool
-    """Nothing was committed while the others were looked up: they belong together."""
+    """True if nothing was committed while the other fields were looked up: the fields belong together."""
 
 
 class Replay:

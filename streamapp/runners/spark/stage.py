@@ -189,7 +189,10 @@ class Stage:
         return known
 
     def _drive(self, session: TaskSession, out: Output, feed: Feed, rows: Rows) -> Iterator[pa.RecordBatch]:
-        """Feeds a task until all its inputs are at their ends; each input gets new records before it runs dry."""
+        """Feeds a task until all its input partitions are at their ends.
+
+        A partition gets new records before its buffer is empty, because an empty partition holds the others back.
+        """
         task = session.task
         tell = self.report_to.start(task.task_id) if self.report_to else _silent
         since_commit = 0

@@ -76,7 +76,7 @@ class StreamingMembership:
         return self._proof
 
     def leave(self) -> None:
-        """Leaves the group: others can join at once."""
+        """Leaves the group: workers can join at once."""
         self._ended.set()
         self._thread.join()
 

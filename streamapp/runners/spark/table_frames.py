@@ -37,8 +37,8 @@ def live_tables(
 ) -> dict[str, OutputTable]:
     """The tables of an application by name, with global tables, as they are in Kafka now.
 
-    No worker has to run. The tables have the changes of all commits, and no others. A table whose store is not logged
-    has no changelog, and is missing here: compute this table with `SparkRunner.batch`.
+    No worker has to run. The tables have the changes of all commits, and no uncommitted changes. A table whose store is
+    not logged has no changelog, and is missing here: compute this table with `SparkRunner.batch`.
 
     >>> tables = live_tables(topology, config)                                     # doctest: +SKIP
     >>> tables["carrier-flights"].typed.orderBy("value").show()                    # doctest: +SKIP

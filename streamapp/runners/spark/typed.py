@@ -166,7 +166,7 @@ class _Decoder:
             yield pa.RecordBatch.from_arrays(columns, names)
 
     def _joined(self, raw: dict[str, list[Any]], headers: Any) -> dict[str, list[Any]]:
-        """Keys and values with the ids of their schemas, from the headers, in front."""
+        """Keys and values, each behind its schema's id, which comes from the headers."""
         if headers is None:
             return raw
         framing = Framing(self.key_serde, self.value_serde)

@@ -226,7 +226,7 @@ class DataPlane(threading.Thread):
         try:
             self._confirm_member()
         except StaleMemberError as exc:
-            logger.info("this worker failed while others had its tasks: %s", failure)
+            logger.info("this worker failed while other workers had its tasks: %s", failure)
             self._leave_to_others(exc)
             return True
         except BrokerError as exc:

@@ -42,7 +42,7 @@ class Pace:
     def exceeded(self, waiting_bytes: int) -> bool:
         """True if half of the limit waits, and a commit has to come before further records.
 
-        The other half is room for the records of one turn.
+        The other half is for the records of one turn.
         """
         if waiting_bytes < self._limit / 2:
             return False

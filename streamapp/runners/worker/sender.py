@@ -65,7 +65,7 @@ class Sender(Protocol):
         headers: Headers,
         /,
     ) -> None:
-        """Takes a record. Partition -1: the key decides. Raises `BufferError` when there is no room."""
+        """Takes a record. Partition -1: the key decides. Raises `BufferError` when librdkafka's queue is full."""
 
     def poll(self, timeout: float) -> None:
         """Waits for failures, for ``timeout`` seconds."""
@@ -171,7 +171,7 @@ class NativeSender:
 def _send_now(clients: SimpleQueue[_native.Producer | None]) -> None:
     """Flushes clients, in a thread of its own: librdkafka sends at once only during a flush.
 
-    Records that are produced during the flush go out with the others.
+    Records that are produced during the flush go out with the earlier records.
     """
     while (client := clients.get()) is not None:
         with suppress(KafkaException):  # a fatal error, which the next `poll` raises again

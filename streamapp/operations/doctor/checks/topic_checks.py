@@ -43,7 +43,7 @@ def _changelogs(survey: Survey) -> Iterator[tuple[Topic, StoreSpec]]:
     "loses",
     reason="Brokers delete records older than retention.ms, also while the application is down. Deleted "
     "records are never processed.",
-    remedy=f"{_ALTER}retention.ms=604800000. Or give the longest outage that you plan for with --outage.",
+    remedy=f"{_ALTER}retention.ms=604800000. Or run the doctor with --outage HOURS, your longest planned outage.",
     page="https://kafka.apache.org/documentation/#topicconfigs_retention.ms",
 )
 def short_retention(survey: Survey) -> Found:

@@ -95,7 +95,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self._given_up = False
         """True after a commit that has failed for good."""
         self._behind = False
-        """True if the last transaction had no room for all finished records, or was rolled back."""
+        """True if the last transaction did not take all finished records, or was rolled back."""
         self._committing = asyncio.Lock()
         self._transactions = AgentTransactions(self.app.config) if self.app.config.exactly_once else None
         self._opened = False
