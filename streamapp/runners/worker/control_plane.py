@@ -6,7 +6,6 @@ assigns them all the same.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from typing import Any, ClassVar
 
@@ -14,8 +13,9 @@ from aiokafka import TopicPartition as AioTopicPartition
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
+from streamapp.errors import StreamsError
 from streamapp.runners.worker.agents.consumer import AgentConsumer, AgentConsumerThread, AgentTransport
-from streamapp.runners.worker.group import close_while_joining, listen_to_heartbeats, watch_membership
+from streamapp.runners.worker.group import listen_to_heartbeats
 from streamapp.runners.worker.static import hold_identity
 
 __all__ = ["StreamsTransport"]
@@ -38,12 +38,13 @@ class _ConsumerThread(AgentConsumerThread):
         # aiokafka never joins again after this time without a fetch, and a worker without plain agents or without
         # partitions fetches nothing here. The watchdog looks for code that hangs.
         coordinator._max_poll_interval = math.inf
-        close_while_joining(coordinator)
         listen_to_heartbeats(coordinator, self.app.streams.on_heartbeat)
-        self.add_future(watch_membership(coordinator, self.app.streams.on_fenced, asyncio.sleep))
         instance_id = self.app.conf.consumer_group_instance_id
         if instance_id is not None:
-            hold_identity(coordinator, instance_id, self.app.streams.on_fenced)
+            hold_identity(coordinator, instance_id, self.on_refused)
+
+    def on_refused(self, error: StreamsError) -> None:
+        self.app.streams.on_fenced(error)
 
 
 class _Consumer(AgentConsumer):

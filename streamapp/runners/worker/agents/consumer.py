@@ -27,6 +27,7 @@ from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.agents.sends import AgentProducer
 from streamapp.runners.worker.agents.transaction import AgentTransactions
 from streamapp.runners.worker.clients import PATIENCE_SECONDS, find_committed
+from streamapp.runners.worker.group import close_while_joining, watch_membership
 from streamapp.runners.worker.membership import FaustMembership, Member, StaleMemberError
 
 __all__ = ["AgentConsumer", "AgentConsumerThread", "AgentTransport"]
@@ -44,6 +45,17 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         consumer = super()._create_consumer(loop)
         consumer._isolation_level = "read_committed"
         return consumer
+
+    async def on_start(self) -> None:
+        await super().on_start()
+        if not self.app.client_only:
+            coordinator = self._ensure_consumer()._coordinator
+            close_while_joining(coordinator)
+            self.add_future(watch_membership(coordinator, self.on_refused, asyncio.sleep))
+
+    def on_refused(self, error: StreamsError) -> None:
+        """Ends the worker, since the group does not take it."""
+        asyncio.run_coroutine_threadsafe(self.consumer.fail(error, None), self.consumer.loop)
 
     def verify_event_path(self, now: float, tp: TP) -> None:
         """Makes Faust's check for partitions that do not move, without its error for partitions without a position.
