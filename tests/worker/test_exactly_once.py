@@ -60,7 +60,7 @@ def test_a_worker_that_was_replaced_while_it_was_stopped_cannot_commit(cluster: 
     cluster.counted()
     zombie.signal(signal.SIGCONT)
     # Whichever notices first: the group, or the transaction that the broker has given up.
-    until(lambda: any(sign in zombie.text() for sign in ("are dropped", "begin again")), 30, zombie.text)
+    until(lambda: any(sign in zombie.text() for sign in ("drops its tasks", "begin again")), 30, zombie.text)
     cluster.feed(1_000)
     cluster.counted()
     assert zombie.terminate() == 0

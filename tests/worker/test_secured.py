@@ -91,7 +91,7 @@ def test_a_client_without_certificate_is_told_of_tls(secured: SecuredKafka, tmp_
         worker = cluster.start("a", ("worker",), "unaddressed_app", UNADDRESSED="1", **environ)
         # Brokers close such a connection without a word, so the message has to name the possibility.
         worker.wait_for("with SSL (")
-        worker.wait_for("that Kafka accepts this protocol and login (docs/connecting.md)")
+        worker.wait_for("that Kafka accepts the security protocol and the login (docs/connecting.md)")
     finally:
         cluster.close()
 
