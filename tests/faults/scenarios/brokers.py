@@ -129,8 +129,8 @@ def started_without_brokers(run: Run) -> None:
 
 @scenario(
     13,
-    fault="a quota of the brokers (producer_byte_rate) is far below what the application writes: a backlog of 7 MB at "
-    "200 KB/s is worked off, and at most one transaction times out",
+    fault="producer_byte_rate is far below the rate of the application: the worker works off 7 MB at 200 KB/s, and at "
+    "most one transaction times out",
     workloads=("copy", "count", "agent"),
 )
 def quota(run: Run) -> None:

@@ -106,8 +106,8 @@ def batches_too_large(run: Run) -> None:
 
 @scenario(
     37,
-    fault="results are further ahead of time than their topic takes: with fail the worker names the record and ends, "
-    "with continue each is a dead letter, and the others are answered",
+    fault='results are too far ahead of time for their topic: "fail" ends the worker and names the record, '
+    '"continue" makes dead letters',
     workloads=("copy",),
     dead_letters=True,
     each={"answer": ("fail", "continue")},
