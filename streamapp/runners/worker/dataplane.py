@@ -23,6 +23,7 @@ from streamapp.runners.worker.membership import Member, Membership, StaleMemberE
 from streamapp.runners.worker.pace import Pace
 from streamapp.runners.worker.placement import TaskId
 from streamapp.runners.worker.producer import RecordProducer
+from streamapp.runners.worker.refusals import ResultsRefused
 from streamapp.runners.worker.restore import Restorer
 from streamapp.runners.worker.stalls import Progress
 from streamapp.runners.worker.standby import Standbys
@@ -243,7 +244,8 @@ class DataPlane(threading.Thread):
     def _roll_back(self, exc: BaseException) -> None:
         self.progress.rolled_back(exc)
         self._committer.roll_back()
-        self._pace.rolled_back()
+        if not isinstance(exc, (ResultsRefused, StaleMemberError)):  # these do not come from a slow commit
+            self._pace.rolled_back()
 
     def _work(self) -> None:
         self._global_stores.poll(0 if self._global_stores.ready else _IDLE_SECONDS)

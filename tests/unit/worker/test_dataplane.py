@@ -20,6 +20,7 @@ from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.livetask import LiveTask
 from streamapp.runners.worker.membership import Member, StaleMemberError
 from streamapp.runners.worker.placement import TaskId
+from streamapp.runners.worker.refusals import ResultsRefused
 from streamapp.runners.worker.stalls import NoProgressError
 from streamapp.runners.worker.transactions import TransactionAborted
 from streamapp.serdes import LongSerde, StringSerde
@@ -626,3 +627,21 @@ def test_letters_that_are_rolled_back_are_written_again(plane: Plane, global_sto
     ((positions, sent),) = commits
     assert (positions[TopicPartition("rates", 0)], sent) == (8, [b"7"])
     assert "opened" in global_stores.asked
+
+
+@pytest.mark.parametrize(
+    ("failure", "smaller"),
+    [
+        (TransactionAborted("no answer within 60 s"), True),
+        (ResultsRefused("brokers refused 1 results"), False),
+        (StaleMemberError("the group has another member"), False),
+    ],
+)
+def test_only_a_rollback_that_may_come_from_a_slow_commit_makes_commits_smaller(
+    plane: Plane, failure: StreamsError, smaller: bool
+) -> None:
+    """Eight refused results made commits of one record each, for minutes."""
+    plane.given(1, ONE)
+    before = plane._pace.most_bytes
+    plane._roll_back(failure)
+    assert (plane._pace.most_bytes < before) is smaller
