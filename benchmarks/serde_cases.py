@@ -1,4 +1,4 @@
-"""What the comparison of serdes writes and reads: two records in three formats, by streamapp's serdes and by Confluent's."""
+"""Records for the comparison of serdes: two records in three formats, with the serdes of streamapp and of Confluent."""
 
 from __future__ import annotations
 

@@ -155,6 +155,19 @@ def create_time(timestamp: int | None) -> int:
     return timestamp or (0 if timestamp is None else 1)
 
 
+def payload_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """The bytes of a record's key, value and headers.
+
+    >>> payload_bytes(b"N1", None, (("from", b"JFK"),))
+    9
+    """
+    return (
+        len(key or b"")
+        + len(value or b"")
+        + sum(len(name) + len(content or b"") for name, content in headers)
+    )
+
+
 class OutputRecord(NamedTuple):
     """One record that a task wants to be written. ``partition`` None leaves it to Kafka's default partitioner.
 

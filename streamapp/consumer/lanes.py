@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from streamapp.consumer.done_offsets import MOST_AHEAD, DoneOffsets
-from streamapp.records import Headers, TopicPartition
+from streamapp.records import Headers, TopicPartition, payload_bytes
 
 __all__ = ["Item", "Lane", "PartitionLanes", "Unit"]
 
@@ -40,8 +40,7 @@ class Item:
 
     @property
     def size(self) -> int:
-        headers = sum(len(name) + len(value or b"") for name, value in self.headers)
-        return _OVERHEAD + len(self.key or b"") + len(self.value or b"") + headers
+        return _OVERHEAD + payload_bytes(self.key, self.value, self.headers)
 
 
 @dataclass(slots=True, eq=False)

@@ -9,7 +9,7 @@ from typing import Any
 
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.lanes import Item, Unit
-from streamapp.engine.judging import ProcessingFailed, judge, letter_headers
+from streamapp.engine.judging import ProcessingFailed, dead_letter, judge
 from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
 from streamapp.on_error import ANSWERS, FAILURES, Answer, Chooser, ErrorContext
 from streamapp.records import OutputRecord, TopicPartition
@@ -176,7 +176,7 @@ class Verdicts:
         message = self._message(unit, item, error, what)
         answer, letters = judge(on_error, lambda: context, error, message, topic)
         if letters is None and topic is not None and answer != "skip":
-            letters = (self._letter(topic, context, error, what),)
+            letters = (dead_letter(topic, context, error, what, self._config),)
         settled.letters += letters or ()
         if answer == "fail":
             settled.fail = ProcessingFailed(
@@ -191,17 +191,6 @@ class Verdicts:
             f", sent to {letters[0].topic}" if letters else "",
             extra={"kind": f"{self._options.operator} {context.topic} {what} {type(error).__name__}"},
         )
-
-    def _letter(self, topic: str, context: ErrorContext, error: Exception, what: str) -> OutputRecord:
-        config = self._config
-        added = letter_headers(
-            context,
-            error,
-            application=config.application_id,
-            version=config.application_version,
-            what=what,
-        )
-        return OutputRecord(topic, context.key, context.value, context.timestamp, context.headers + added)
 
     def _context(self, source: TopicPartition, item: Item) -> ErrorContext:
         return ErrorContext(

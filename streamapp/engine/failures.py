@@ -8,7 +8,7 @@ from pathlib import Path
 from types import CodeType, TracebackType
 
 from streamapp.engine.collector import ResultRefused
-from streamapp.engine.judging import LETTER, ProcessingFailed, error_headers, judge, letter_headers
+from streamapp.engine.judging import LETTER, ProcessingFailed, dead_letter, error_headers, judge
 from streamapp.engine.running_task import RunningTask
 from streamapp.errors import BrokerError, ProcessorStateError, RecordDropped
 from streamapp.on_error import FAILURES, Answer, Chooser, ErrorContext
@@ -237,18 +237,11 @@ class Failures:
     def _send_dead_letter(self, topic: str, error: Exception, node: str, what: str, attempt: int) -> None:
         task = self._task
         context = self.context(node, attempt)
-        added = letter_headers(
-            context,
-            error,
-            application=task.application_id,
-            version=self._config.application_version,
-            what=what,
-        )
-        timestamp = context.timestamp
+        letter = dead_letter(topic, context, error, what, self._config)
         if isinstance(error, ResultRefused):
             # Brokers may have refused the record for its timestamp, and must not refuse the letter for the same reason.
-            timestamp = min(timestamp, task.wall_clock_ms())
-        task.collector.send(topic, context.key, context.value, timestamp, context.headers + added, None)
+            letter = letter._replace(timestamp=min(context.timestamp, task.wall_clock_ms()))
+        task.collector.send(*letter)
 
 
 def _users_function(error: BaseException) -> str:

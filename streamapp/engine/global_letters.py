@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from streamapp.config import StreamsConfig
 from streamapp.engine.collector import NoWayOut
 from streamapp.engine.current_record import CurrentRecord
-from streamapp.records import Headers, OutputRecord, TopicPartition
+from streamapp.records import Headers, OutputRecord, TopicPartition, payload_bytes
 
 __all__ = ["GlobalLetters", "LetterCollector", "TakeLetter", "makes_letters"]
 
@@ -103,5 +103,4 @@ class LetterCollector(NoWayOut):
 
 
 def _size(letter: OutputRecord) -> int:
-    headers = sum(len(name) + len(value or b"") for name, value in letter.headers)
-    return len(letter.key or b"") + len(letter.value or b"") + headers
+    return payload_bytes(letter.key, letter.value, letter.headers)

@@ -6,11 +6,12 @@ import traceback
 from collections.abc import Callable
 from typing import NamedTuple
 
+from streamapp.config import StreamsConfig
 from streamapp.errors import StreamsError
 from streamapp.on_error import ANSWERS, Answer, Chooser, ErrorContext, Response
 from streamapp.records import Headers, OutputRecord
 
-__all__ = ["LETTER", "Judgement", "ProcessingFailed", "error_headers", "judge", "letter_headers"]
+__all__ = ["LETTER", "Judgement", "ProcessingFailed", "dead_letter", "error_headers", "judge"]
 
 _MOST_TEXT = 16_000
 """Characters of a header of a dead letter."""
@@ -61,11 +62,12 @@ def judge(
     return Judgement(answer, letters)  # type: ignore[arg-type]
 
 
-def letter_headers(
-    context: ErrorContext, error: Exception, *, application: str, version: str, what: str
-) -> Headers:
-    """The headers that a dead letter has beside those of its record."""
-    return (
+def dead_letter(
+    topic: str, context: ErrorContext, error: Exception, what: str, config: StreamsConfig
+) -> OutputRecord:
+    """The usual dead letter of a record: the record itself, with headers that describe the failure."""
+    headers = (
+        *context.headers,
         *error_headers(error),
         ("__streams.errors.topic", (context.topic or "null").encode()),
         ("__streams.errors.partition", str(context.partition).encode()),
@@ -73,8 +75,8 @@ def letter_headers(
         *(
             (f"{LETTER}{name}", str(said).encode())
             for name, said in (
-                ("application", application),
-                ("version", version),
+                ("application", config.application_id),
+                ("version", config.application_version),
                 ("task", context.task_id),
                 ("operator", context.processor),
                 ("what", what),
@@ -83,6 +85,7 @@ def letter_headers(
             )
         ),
     )
+    return OutputRecord(topic, context.key, context.value, context.timestamp, headers)
 
 
 def error_headers(error: Exception) -> Headers:

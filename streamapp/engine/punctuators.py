@@ -39,7 +39,7 @@ class Punctuators:
         """Adds a punctuator.
 
         Without ``start_ms``, the first call comes with the first record (stream time) or after an interval (wall
-        clock). With ``start_ms``, calls come at whole intervals from ``start_ms``; times that are over are left out
+        clock). With ``start_ms``, calls come at whole intervals from ``start_ms``; past times are left out
         (KIP-1146).
         """
         by_stream = type is PunctuationType.STREAM_TIME

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from streamapp.producer.report import DeliveryReport
-from streamapp.records import OutputRecord
+from streamapp.records import OutputRecord, payload_bytes
 
 __all__ = ["Channel", "Parcel", "record_bytes"]
 
@@ -58,5 +58,4 @@ def record_bytes(record: OutputRecord) -> int:
     >>> record_bytes(OutputRecord("orders", b"o1", b"paid", None))
     70
     """
-    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
-    return _RECORD_BYTES + len(record.key or b"") + len(record.value or b"") + headers
+    return _RECORD_BYTES + payload_bytes(record.key, record.value, record.headers)

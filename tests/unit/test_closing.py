@@ -1,4 +1,4 @@
-"""What a function opens is closed after an error too: by a ``with``, or by a ``try`` that begins right behind the opening."""
+"""Functions close a resource after an error too: by a ``with``, or by a ``try`` right behind the opening."""
 
 from __future__ import annotations
 

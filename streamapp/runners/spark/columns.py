@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from streamapp.config import ErrorContext, StreamsConfig
 from streamapp.engine.failures import NO_FAULT_OF_THE_RECORD
-from streamapp.engine.judging import ProcessingFailed, judge, letter_headers
+from streamapp.engine.judging import ProcessingFailed, dead_letter, judge
 from streamapp.errors import ConfigError
-from streamapp.records import NO_HEADERS, Headers, OutputRecord
+from streamapp.records import NO_HEADERS, Headers
 from streamapp.runners.spark.frames import HEADERS
 from streamapp.runners.spark.packing import arrow_headers
 from streamapp.runners.spark.partitioning import key_partitions
@@ -207,7 +207,10 @@ class _Encoder:
         if answer == "fail":
             raise ProcessingFailed(message) from error
         if letters is None:
-            letters = () if topic is None or answer == "skip" else (self._letter(topic, context, error),)
+            letters = ()
+            if topic is not None and answer != "skip":
+                letter = dead_letter(topic, context, error, "could not be deserialized", self.config)
+                letters = (letter._replace(timestamp=max(context.timestamp, 0)),)
         return [
             _Encoded(0, None, None, 0, rejected=True),
             *(
@@ -215,16 +218,6 @@ class _Encoder:
                 for each in letters
             ),
         ]
-
-    def _letter(self, topic: str, context: ErrorContext, error: Exception) -> OutputRecord:
-        headers = letter_headers(
-            context,
-            error,
-            application=self.config.application_id,
-            version=self.config.application_version,
-            what="could not be deserialized",
-        )
-        return OutputRecord(topic, None, context.value, max(context.timestamp, 0), headers)
 
 
 def _writer(serde: Serde[Any]) -> Callable[[Any], bytes]:

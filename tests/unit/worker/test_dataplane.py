@@ -578,7 +578,7 @@ def global_stores(plane: Plane) -> Globals:
 
 
 def commits_of(plane: Plane) -> list[tuple[dict[TopicPartition, int], list[bytes]]]:
-    """What each commit has: its positions, and the values that were sent before it."""
+    """The positions of each commit, and the values that were sent before the commit."""
     sent: list[bytes] = []
     commits: list[tuple[dict[TopicPartition, int], list[bytes]]] = []
 

@@ -154,9 +154,13 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
     async def wait_until_settled(self) -> None:
         """Returns when no earlier owner of the partitions has an open transaction."""
         if self._transactions is not None:
-            await self._transactions.settled(
-                [TopicPartition(*tp) for tp in self.assignment() if self._is_plain(tp)]
-            )
+            await self._positions_of_group()
+
+    async def _positions_of_group(self) -> dict[TP, int]:
+        """The group's offset of each partition that agents read; negative: none. Waits until open transactions end."""
+        plain = [TopicPartition(*tp) for tp in self.assignment() if self._is_plain(tp)]
+        found = await asyncio.to_thread(find_committed, self.app.config, plain, PATIENCE_SECONDS)
+        return {TP(*tp): offset for tp, (offset, _) in found.items()}
 
     def _is_plain(self, tp: TP) -> bool:
         """True if agents read the topic. Other topics belong to the topology, or are changelogs."""
@@ -178,10 +182,9 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         librdkafka reads the positions. aiokafka takes several errors of a coordinator for a group without positions.
         """
         member = self._member
-        plain = [TopicPartition(*tp) for tp in self.assignment() if self._is_plain(tp)]
-        found = await asyncio.to_thread(find_committed, self.app.config, plain, PATIENCE_SECONDS)
-        committed = {TP(*tp): offset for tp, (offset, _) in found.items() if offset >= 0}
-        new = {TP(*tp) for tp in plain} - committed.keys()
+        found = await self._positions_of_group()
+        committed = {tp: offset for tp, offset in found.items() if offset >= 0}
+        new = found.keys() - committed.keys()
         async with self._fetching:
             if self._member is not member:
                 return  # the next assignment has a seek of its own
@@ -209,7 +212,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         """Commits finished records. Ends the worker when brokers refuse the commit, or a message of an agent."""
         if self.app.client_only or self._member is None or self._given_up:
             return False
-        # A commit that has begun goes on, even if its caller is cancelled.
+        # The commit goes on, even if its caller is cancelled.
         return await asyncio.shield(asyncio.ensure_future(self._commit_done(topics)))
 
     @Service.task  # type: ignore[untyped-decorator]

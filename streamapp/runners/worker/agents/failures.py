@@ -10,16 +10,16 @@ import faust
 from faust.exceptions import PartitionsMismatch
 from faust.streams import current_event
 
-from streamapp.config import ErrorContext, ExceptionHandler, StreamsConfig
-from streamapp.engine.judging import ProcessingFailed, judge, letter_headers
-from streamapp.errors import BrokerError, ProcessorStateError
+from streamapp.config import ErrorContext, ExceptionHandler
+from streamapp.engine.failures import NO_FAULT_OF_THE_RECORD
+from streamapp.engine.judging import ProcessingFailed, dead_letter, judge
 from streamapp.records import OutputRecord
 
 __all__ = ["WatchedAgent", "WatchedTopic"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-_NO_FAULT_OF_THE_RECORD = (BrokerError, ProcessorStateError, PartitionsMismatch)
+_NO_FAULT = (*NO_FAULT_OF_THE_RECORD, PartitionsMismatch)
 
 
 class WatchedAgent(faust.Agent):  # type: ignore[misc]
@@ -94,7 +94,7 @@ async def _decide(
     context, topic = _context(record if known else None, who), app.config.dead_letter_queue_topic
     answer: str = "fail"
     letters: tuple[OutputRecord, ...] | None = ()
-    if not isinstance(exc, _NO_FAULT_OF_THE_RECORD):
+    if not isinstance(exc, _NO_FAULT):
         remedy = f'set {setting} to "continue" to drop such records (to the dead-letter topic, if one is set)'
         try:
             answer, letters = judge(handler, lambda: context, exc, f"{failure}; {remedy}", topic)
@@ -103,8 +103,9 @@ async def _decide(
             return
         failure += f"; {remedy}" if answer == "fail" else ""
     if letters is None:
-        usual = topic is not None and known and answer in ("continue", "dead_letter")
-        letters = (_letter(app.config, context, exc, what),) if usual else ()
+        letters = ()
+        if topic is not None and known and answer in ("continue", "dead_letter"):
+            letters = (dead_letter(topic, context, exc, what, app.config),)
     for letter in letters:
         await _send(app, letter, record if known else None)
     if answer == "fail":
@@ -125,21 +126,6 @@ def _context(record: Any, who: str) -> ErrorContext:
     headers = tuple((record.headers or {}).items())
     return ErrorContext(
         record.topic, record.partition, record.offset, timestamp, headers, who, "", record.key, record.value
-    )
-
-
-def _letter(config: StreamsConfig, context: ErrorContext, exc: Exception, what: str) -> OutputRecord:
-    assert config.dead_letter_queue_topic is not None
-    added = letter_headers(
-        context,
-        exc,
-        application=config.application_id,
-        version=config.application_version,
-        what=what,
-    )
-    headers = context.headers + added
-    return OutputRecord(
-        config.dead_letter_queue_topic, context.key, context.value, context.timestamp, headers
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from aiokafka.errors import IllegalStateError
@@ -38,37 +39,45 @@ class _ChangelogQueue(ThrowableQueue):  # type: ignore[misc]
                 return event
 
 
+@dataclass(eq=False)
+class _Reading:
+    """One reading of the active changelogs."""
+
+    fetches: int | None = None
+    """The number of fetches when the reading was first seen at the ends. None: the reading is not at the ends."""
+
+
 class _Recovery(Recovery):  # type: ignore[misc]
     """Ends when the consumer's position is at the end of each changelog.
 
     Faust waits for a record at the last offset. A transaction has its marker there, and compaction may leave nothing.
     """
 
-    _reading: object | None = None
+    _reading: _Reading | None = None
     """The present reading of the active changelogs, from the seek to the end. None: no reading is under way."""
 
     @Service.task  # type: ignore[untyped-decorator]
     async def _look_for_the_end(self) -> None:
-        seen: tuple[object, int] | None = None
         async for _ in self.itertimer(_LOOK_SECONDS, name="recovery"):
             reading = self._reading
-            if reading is None:
-                continue
-            if self.need_recovery():
-                at_the_end = await self._at_the_end()
-                if self._reading is not reading or not at_the_end:
-                    seen = None
-                    continue
-                if seen is None or seen[0] is not reading:
-                    seen = reading, self.app.consumer.fetches
-                    continue
-                if self.app.consumer.fetches == seen[1] or not self.tables.changelog_queue.empty():
-                    continue
-                # A later fetch has begun, so the records of the last fetch have been handed on.
-                for tp, end in self.active_highwaters.items():  # `Counter.update` would add the ends
-                    self.active_offsets[tp] = end
-                self.flush_buffers()
-            self.signal_recovery_end.set()
+            if reading is not None and (not self.need_recovery() or await self._ends(reading)):
+                self.signal_recovery_end.set()
+
+    async def _ends(self, reading: _Reading) -> bool:
+        """True if all records up to the ends have reached the tables."""
+        if not await self._at_the_end() or self._reading is not reading:
+            reading.fetches = None
+            return False
+        fetches = self.app.consumer.fetches
+        if reading.fetches is None:
+            reading.fetches = fetches
+        if fetches == reading.fetches or not self.tables.changelog_queue.empty():
+            return False
+        # A later fetch has begun, so the records of the last fetch have been handed on.
+        for tp, end in self.active_highwaters.items():  # `Counter.update` would add the ends
+            self.active_offsets[tp] = end
+        self.flush_buffers()
+        return True
 
     async def _wait(self, coro: Any, timeout: float | None = None) -> None:
         try:
@@ -99,7 +108,7 @@ class _Recovery(Recovery):  # type: ignore[misc]
         # once.
         known = {tp for tp in tps if offsets[tp] is not None}
         await super()._seek_offsets(consumer, known, offsets, title)
-        self._reading = object() if title == "active" else None
+        self._reading = _Reading() if title == "active" else None
 
     async def _at_the_end(self) -> bool:
         for tp, remaining in self.active_remaining().items():

@@ -69,10 +69,6 @@ class AgentTransactions:
         done: bool = await self._in_thread(lambda: self._commit(positions, member, list(messages)))
         return done
 
-    async def settled(self, partitions: Collection[TopicPartition]) -> None:
-        """Returns when no open transaction has offsets of these partitions."""
-        await self._in_thread(lambda: find_committed(self._config, partitions, PATIENCE_SECONDS))
-
     async def ends(self, partitions: Collection[TopicPartition]) -> dict[TP, int]:
         """The offset after the last record of each log. Records of open transactions count."""
         found = await self._in_thread(
