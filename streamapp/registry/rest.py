@@ -1,4 +1,4 @@
-"""Questions to a schema registry over HTTP, and the meaning of each answer."""
+"""Requests to a schema registry over HTTP, and the meaning of each answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
 _MOST_BYTES = 16 * 2**20
 _MOST_TEXT = 2_000
 _AGAIN = (408, 425, 429)
-"""Statuses below 500 that ask for a repetition."""
+"""HTTP statuses below 500 after which the same request may succeed later."""
 
 
 class RegistryAway(SchemaRegistryError):
@@ -36,7 +36,7 @@ class RegistryAway(SchemaRegistryError):
 
 
 class RegistryRefusal(SchemaRegistryError):
-    """The registry has said no."""
+    """The registry has refused a request. ``status`` is the HTTP status, ``code`` Confluent's error code."""
 
     def __init__(self, message: str, status: int, code: int, said: str) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class RegistryRefusal(SchemaRegistryError):
 
 
 class ForeignAnswer(SchemaRegistryError):
-    """Some server has answered, but as no registry does."""
+    """A server has answered, but not in the form of a schema registry. The address is probably wrong."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -63,7 +63,10 @@ def path_of(*parts: str | int) -> str:
 
 
 class RestClient:
-    """Asks the servers of one registry. Threads may share a client; its pools are made when they are needed."""
+    """Sends requests to the servers of one registry.
+
+    Threads may share a client. Connections open at the first request.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Schemas that refer to others: the others, and Avro schemas made whole."""
+"""Schemas that refer to types of other schemas: finds all these schemas, and inserts their types (Avro)."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def check_references(references: Sequence[SchemaReference]) -> tuple[SchemaRefer
 
 
 def definitions(references: Sequence[SchemaReference]) -> dict[str, Schema]:
-    """Name -> schema of everything that is referred to, directly or not.
+    """Name -> schema, of all schemas to which references lead, directly or through other references.
 
-    Raises `ConfigError` for a name of two schemas.
+    Raises `ConfigError` if two different schemas have the same name.
     """
     found: dict[str, Schema] = {}
     for each in _all(references):
@@ -42,7 +42,7 @@ def definitions(references: Sequence[SchemaReference]) -> dict[str, Schema]:
 
 
 def _all(references: Sequence[SchemaReference]) -> Iterator[SchemaReference]:
-    """Each reference once, however many paths lead to it."""
+    """Each reference once, also those of references, even if several paths lead to the same one."""
     waiting, seen = list(references), set[int]()
     while waiting:
         each = waiting.pop()
