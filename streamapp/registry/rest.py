@@ -83,9 +83,10 @@ class RestClient:
         self._first = 0
 
     def ask(self, method: str, path: str, body: Any = None, *, patient: bool = True) -> Any:
-        """The answer's JSON. Asks again while nobody answers: for ``patience_ms``, or once with ``patient=False``.
+        """Sends a request, and returns the JSON of the answer.
 
-        Raises `RegistryAway` if nobody has answered, and `RegistryRefusal` for an answer that is a no.
+        While no server answers, the request is repeated for ``patience_ms`` (not with ``patient=False``), then raises
+        `RegistryAway`. Raises `RegistryRefusal` if the registry refuses the request.
         """
         deadline = self.clock() + self.settings.patience_ms / 1000
         pause, warned = _FIRST_PAUSE_SECONDS, False

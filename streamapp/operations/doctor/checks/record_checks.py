@@ -9,7 +9,7 @@ from streamapp.operations.doctor.registry import Found, check
 from streamapp.operations.doctor.survey import Survey
 
 _ENOUGH = 200
-"""The fewest records for which shares are judged."""
+"""The smallest number of records from which a share of keys or partitions says something."""
 _SKEW = 4
 """The most records of a partition, as a multiple of the median."""
 _HOT = 0.3

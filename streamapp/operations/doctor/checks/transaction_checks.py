@@ -74,6 +74,7 @@ def hanging_transaction(survey: Survey) -> Found:
 
 
 def _held(survey: Survey, stable: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Partitions with records that readers of committed records do not get yet, with the offsets where they wait."""
+    """Partitions where readers of committed records wait for an open transaction, each with the offset where they
+    wait."""
     ends = survey.ends(stable)
     return {tp: offset for tp, offset in stable.items() if offset < ends[tp]}
