@@ -1,4 +1,4 @@
-"""The limit to the bytes of a worker's commit, so that brokers take a commit well within a transaction's time-out."""
+"""`Pace`: limits the bytes of a worker's commit, so that slow brokers can take it within the transaction's time-out."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ _FIRST_BYTES = 256 * 1024
 _FIRST_WEIGHT = 16_384.0
 """The assumed bytes that a record adds, until the first measurement."""
 _GROWTH = 1.15
-"""The growth of the limit after a commit.
+"""The factor by which the limit may grow after a commit.
 
-Brokers with a quota take ten seconds' worth of bytes at once before they slow down. With this growth the limit is then
-an eighth of all bytes sent, or little more than a second's worth.
+Brokers with a quota accept the bytes of ten seconds at once before they slow a client down. With this growth, the limit
+is by then only an eighth of all bytes sent: little more than the bytes of one second.
 """
 _IN_TIME = 0.25
 """The part of a transaction's time-out that a commit may take. The rest is for brokers that become slower."""
 
 
 class Pace:
-    """A limit to the bytes that wait for brokers: unacknowledged results, and changes of state for the next commit.
+    """A limit for the bytes that brokers have not confirmed: results, and changes of state for the next commit.
 
-    The limit shrinks after a slow commit, and grows while the limit holds the worker back.
+    The limit becomes smaller after a slow commit. If it slows the worker down, it grows again.
     """
 
     def __init__(self, transaction_timeout_ms: int, most_bytes: int) -> None:
@@ -40,9 +40,9 @@ class Pace:
         return max(1, int((self._limit - waiting_bytes) / self._weight))
 
     def exceeded(self, waiting_bytes: int) -> bool:
-        """True if half of the limit waits, and a commit has to come before further records.
+        """True if half of the limit is used, so a commit must come before further records.
 
-        The other half is for the records of one turn.
+        The other half is kept for the records of one more turn, because the limit is only checked between turns.
         """
         if waiting_bytes < self._limit / 2:
             return False
@@ -65,6 +65,6 @@ class Pace:
         self._binding = False
 
     def rolled_back(self) -> None:
-        """Notes a rollback. A commit that took too long is a possible reason, so the limit shrinks."""
+        """Notes a rollback. The commit may have taken too long, so the limit becomes smaller."""
         self._limit = max(1.0, self._limit / 4)
         self._binding = False

@@ -43,8 +43,8 @@ def _changelogs(survey: Survey) -> Iterator[tuple[Topic, StoreSpec]]:
     "loses",
     reason="Brokers delete records older than retention.ms, also while the application is stopped. Deleted "
     "records are never processed.",
-    remedy=f"{_ALTER}retention.ms=604800000, which is 7 days. Or run the doctor with --outage HOURS, the longest time for "
-    "which your application is ever stopped.",
+    remedy=f"{_ALTER}retention.ms=604800000, which is 7 days. Or run the doctor with --outage HOURS, the longest time "
+    "for which your application is ever stopped.",
     page="https://kafka.apache.org/documentation/#topicconfigs_retention.ms",
 )
 def short_retention(survey: Survey) -> Found:
