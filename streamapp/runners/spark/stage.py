@@ -54,10 +54,7 @@ __all__ = [
 OUTPUT_BYTES = 1 << 24
 """The approximate limit of a batch that leaves a task."""
 COMMIT_EVERY = 200_000
-"""The number of records between two commits of a task.
-
-It is fixed, so that caches give the same results in every run.
-"""
+"""The number of records between two commits of a task, fixed so that caches give the same results in every run."""
 
 
 @dataclass(frozen=True)

@@ -129,9 +129,9 @@ class RecordProducer:
     ) -> None:
         """Commits the transaction together with the offsets. Raises the errors of `commit_transaction`.
 
-        The wait for the offsets ends with the transaction's time-out, because after an outage librdkafka may wait for
-        ever, while a new producer can continue at once. The wait for the commit itself is longer, because librdkafka
-        may crash the process if a producer is replaced during its commit. It ends early if ``brokers_answer``.
+        The wait for the offsets ends with the transaction's time-out. After an outage, librdkafka may wait for ever,
+        while a new producer can continue at once. The wait for the commit itself is longer, unless ``brokers_answer``,
+        because librdkafka may crash the process if a producer is replaced during its commit.
         """
         group = self._config.application_id
         open_for = self._config.transaction_timeout_ms / 1000
@@ -154,8 +154,8 @@ class RecordProducer:
     def roll_back(self) -> None:
         """Aborts the open transaction, drops records that are not acknowledged, and opens a new client.
 
-        The first request of the new client ends the transaction of the old one. This is faster than an abort by the old
-        client, which may wait for brokers for minutes after an error.
+        The first request of the new client ends the transaction of the old one. An abort by the old client is slower:
+        after an error, the old client may wait for brokers for minutes.
         """
         with contextlib.suppress(KafkaException):
             self.client.poll(0)  # collects refusals

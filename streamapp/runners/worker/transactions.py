@@ -1,8 +1,8 @@
 """Commits offsets inside a producer's transaction, with a time limit for each step.
 
 The limits are needed because a client of librdkafka may wait for ever for an answer that a new client would get at
-once. This happens after it has forgotten all brokers while one was away (librdkafka#5301), or while it believes that
-its coordinator is gone (librdkafka#5511).
+once. Such a client has forgotten all brokers while one was away (librdkafka#5301), or believes that its coordinator is
+gone (librdkafka#5511).
 """
 
 from __future__ import annotations
