@@ -313,7 +313,7 @@ class MessageConsumer:
 
 
 def committed_metadata(committed: RdTopicPartition) -> str:
-    """The metadata of a committed offset. confluent-kafka may add a few characters at its end (see
+    """The metadata of a committed offset. confluent-kafka may read a few characters too many (see
     `decode_metadata`)."""
     try:
         return committed.metadata or ""

@@ -52,8 +52,8 @@ class OutboxRelay:
 
     Consumers with ``isolation.level=read_committed`` read each row exactly once. Run a relay as a process (`streamapp
     outbox relay`), in a thread (``with``), or with `run`. A second relay of the same table waits for the first one
-    (PostgreSQL), or makes its transactions fail (SQLite). Never change ``name``: the bookmarks of sent rows are kept
-    under this name, so a relay of another name sends them again.
+    (PostgreSQL), or fences it, so that the first one gets errors (SQLite). Never change ``name``: the bookmarks of sent
+    rows are kept under this name, so a relay of another name sends them again.
 
     >>> from streamapp.producer import SqliteOutbox
     >>> OutboxRelay("orders-service", SqliteOutbox("orders.db")).metrics.relayed

@@ -235,7 +235,7 @@ class TransactionSession:
         self._client.poll(0)
 
     def abandon(self) -> None:
-        """Closes the session within 1 s. A transaction that is still open is aborted."""
+        """Closes the session within about 2 s. An open transaction is aborted now, or else by the next session."""
         with suppress(NotBack):
             in_time(partial(abandon_transaction, self._client), 1.0, lambda: None)
 

@@ -68,8 +68,8 @@ class SchemaRegistry(Protocol):
     schema with references, ``id_of`` gets the references as a fourth argument. A registry that also gives GUIDs derives
     from `SchemaGuids`.
 
-    The methods raise `SchemaRegistryError` if the registry does not answer or refuses the schema. This error stops the
-    application: no exception handler may skip the record, because the record is not the cause.
+    The methods raise `SchemaRegistryError` if the registry does not answer or refuses the schema. No exception handler
+    is asked about this error, because the record is not its cause.
     """
 
     def id_of(self, subject: str, schema: Schema, format: SchemaFormat = "AVRO") -> int:

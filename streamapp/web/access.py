@@ -46,7 +46,7 @@ class WebAccess:
     """The settings that protect the web server, from the environment. Raises `ConfigError` if they cannot work.
 
     Users need the cluster's secret, because workers sign their requests to each other with it. The files may be changed
-    while the worker runs. A new text is used after a second. If the new text is wrong, the worker logs an error, and
+    while the worker runs. A new text is used within a second. If the new text is wrong, the worker logs an error, and
     keeps the earlier text.
     """
 

@@ -95,8 +95,8 @@ def deleted_rows(survey: Survey) -> Found:
     "SA204",
     "the changelog of windows has a shorter retention than the table",
     "loses",
-    reason="A worker that restores the table does not get the deleted windows, so it computes wrong results for late "
-    "records of these windows.",
+    reason="A worker that restores the table does not get the deleted windows. If further records of these windows "
+    "come, their results begin at zero again.",
     remedy=f"{_ALTER}retention.ms=(the store's retention and one day)",
     page="operators/windows.md",
 )

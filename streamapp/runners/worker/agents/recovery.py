@@ -142,7 +142,10 @@ class AgentTableManager(TableManager):  # type: ignore[misc]
         return self._changelog_queue
 
     def restore_anew(self, changelogs: Iterable[str]) -> None:
-        """Empties tables that have changes of a commit that failed. The next rebalance restores these tables."""
+        """Empties tables with changes that were dropped before their commit.
+
+        The next rebalance restores these tables.
+        """
         for topic in changelogs:
             table: Any = self._changelogs[topic]
             table.data._clear()

@@ -205,7 +205,7 @@ class BoundSends(Attachments):  # type: ignore[misc]
     def forget(self) -> set[str]:
         """Drops all messages that are not committed.
 
-        Returns the changelogs of tables that have such changes already.
+        Returns the changelogs of the tables that already show such a change.
         """
         dropped = self._all()
         self._bound.clear()
