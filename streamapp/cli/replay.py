@@ -46,7 +46,7 @@ def replay(
     The command commits no offset, and writes to no topic of the application, so its workers are not disturbed.
     """
     if not (to_parquet or to_topic or diff):
-        raise click.UsageError("the result has no use: add --diff, --to-parquet PATH or --to-topic TOPIC")
+        raise click.UsageError("say where the result goes: add --diff, --to-parquet PATH or --to-topic TOPIC")
     app = load(application)
     console = Console(highlight=False, soft_wrap=True)
     with clear_errors(), session(app.config.application_id, master, conf) as spark:

@@ -201,7 +201,7 @@ class ConsumeOptions:
     def _check_guarantee(self) -> None:
         if (self.guarantee == "exactly_once") != ((self.offsets is None) != (self.output is None)):
             raise ConfigError(
-                "guarantee='exactly_once' needs one of output=KafkaOutput(...) and offsets=..., and these need the "
+                "guarantee='exactly_once' needs either output=KafkaOutput(...) or offsets=..., and both need the "
                 "guarantee. The handler sends records to a KafkaOutput; offsets is a database, such as "
                 "PostgresOffsets(...). Either takes the offsets into the handler's transaction"
             )

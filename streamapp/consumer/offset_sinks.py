@@ -113,7 +113,9 @@ class OffsetSink(ABC):
             saved.fence,
         )
         if done.rowcount != 1:
-            raise SinkFenced(f"another member of {group} has {source}: its transaction here is rolled back")
+            raise SinkFenced(
+                f"another member of {group} has taken {source} over, so the transaction of this member is rolled back"
+            )
 
     def transaction(self, work: Callable[[Any], Any]) -> Any:
         """Calls ``work(connection)`` in a transaction, and returns its result. Rolls back if ``work`` raises."""

@@ -96,7 +96,7 @@ class Subscription:
                 KafkaError._UNKNOWN_TOPIC,
             ):
                 raise ConfigError(
-                    f"{self._options.name} reads the topic {topic}, which is not there. {NO_TOPIC}"
+                    f"{self._options.name} reads the topic {topic}, which does not exist. {NO_TOPIC}"
                 )
 
     def poll(self) -> None:

@@ -230,7 +230,7 @@ class _Transactions:
                 KafkaError.PRODUCER_FENCED,
             ):
                 raise BrokerError(
-                    "another desk began to write, so this desk was stopped; its open transaction is undone. "
+                    "another desk began to write, so this desk was stopped; its open transaction was aborted. "
                     "Use one desk at a time"
                 ) from error
             raise BrokerError(f"{name.replace('_', ' ')} failed: {reason.str()}") from error

@@ -66,4 +66,4 @@ def guid_from(text: str) -> UUID:
     try:
         return UUID(text)
     except (ValueError, AttributeError, TypeError) as error:
-        raise SchemaRegistryError(f"the schema registry gives a GUID that is none: {text!r}") from error
+        raise SchemaRegistryError(f"the schema registry gives a GUID that is not valid: {text!r}") from error

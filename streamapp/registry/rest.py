@@ -198,7 +198,7 @@ def _understood(url: str, path: str, status: int, text: bytes) -> Any:
         raise RegistryAway(f"the schema registry {url} answers {status}: {said or 'no reason given'}")
     if status in (401, 403):
         raise RegistryRefusal(
-            f"the schema registry {url} lets nobody in with these credentials ({status}): "
+            f"the schema registry {url} refuses these credentials ({status}): "
             "check basic.auth.user.info or bearer.auth.token",
             status,
             status,
@@ -206,7 +206,7 @@ def _understood(url: str, path: str, status: int, text: bytes) -> Any:
         )
     if not isinstance(answer, dict) or not said or code == 404:  # refusals have five digits
         raise ForeignAnswer(
-            f"{url}{path} answers {status} with what is no schema registry's answer. Is the path right? "
+            f"{url}{path} answers {status}, but not as a schema registry does. Is the path right? "
             "Apicurio Registry has Confluent's interface below /apis/ccompat/v7",
             status,
         )

@@ -168,8 +168,8 @@ def _credentials(config: StreamsConfig, given: Mapping[str, Any]) -> Credentials
         if own.protocol.value != protocol:
             raise ConfigError(
                 f"Faust's client would use {own.protocol.value} (broker_credentials or ssl_context), and the clients "
-                f"that carry records {protocol}. Say it once: set client_properties, or STREAMAPP_SECURITY_PROTOCOL "
-                "and its credentials. Faust's client takes the same settings"
+                f"that carry records {protocol}. Give one login for both, in client_properties, or as "
+                "STREAMAPP_SECURITY_PROTOCOL and its credentials. Faust's client takes the same settings"
             )
         return own
     if _only_librdkafka(config.client_properties):

@@ -35,7 +35,9 @@ def definitions(references: Sequence[SchemaReference]) -> dict[str, Schema]:
     found: dict[str, Schema] = {}
     for each in _all(references):
         if found.setdefault(each.name, each.schema) != each.schema:
-            raise ConfigError(f"two schemas are referred to as {each.name}")
+            raise ConfigError(
+                f"two different schemas have the reference name {each.name}: give one of them another name"
+            )
         if len(found) > _MOST_REFERENCES:
             raise ConfigError(f"a schema refers to more than {_MOST_REFERENCES} others")
     return found

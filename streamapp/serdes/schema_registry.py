@@ -170,7 +170,7 @@ class LocalSchemaRegistry:
 
     def version_of(self, subject: str, version: int | Literal["latest"] = "latest") -> SchemaVersion:
         raise SchemaRegistryError(
-            f"version {version} of {subject} cannot be told: LocalSchemaRegistry knows no versions of subjects. "
+            f"version {version} of {subject} cannot be looked up: LocalSchemaRegistry knows no versions of subjects. "
             "Use a ConfluentSchemaRegistry, or leave version= out."
         )
 

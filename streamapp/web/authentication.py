@@ -72,7 +72,7 @@ class Authentication:
         caller.may_read = identity is not None
         if identity is None:
             if not _is_open(request):
-                raise _unknown("this worker wants to know who asks: basic authentication, or a bearer token")
+                raise _unknown("this worker needs a login: basic authentication, or a bearer token")
         elif not identity.may("read" if request.method in READS else "operate"):
             raise Problem(403, f"{identity.name} may read only; {request.method:.20} needs the role operate")
 

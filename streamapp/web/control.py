@@ -44,5 +44,5 @@ class ControlViews:
         if failed:
             reached = [url for url in answer["workers"] if url not in failed]
             listed = "; ".join(f"{url}: {why}" for url, why in failed.items())
-            raise Unavailable(f"not all workers could be told: {listed}", workers=reached)
+            raise Unavailable(f"the request did not reach all workers: {listed}", workers=reached)
         return json_response(answer)

@@ -201,7 +201,8 @@ class Backfill:
         now = self._group.read(list(found.ranges))
         if now != {tp: Position(found.ranges[tp][0], was) for tp, was in metadata.items()}:
             raise ConfigError(
-                f"workers of {self._group.name} have run since this backfill began: run it again, it goes on from there"
+                f"workers of {self._group.name} have run since this backfill began: run the backfill again, and it "
+                "continues from their offsets"
             )
         notes = {
             tp: Progress(found.job, cut, now_ms, metadata.get(tp, ""))

@@ -82,7 +82,9 @@ def _send_offsets(
             lambda: abandon_transaction(producer),
         )
     except NotBack as exc:
-        raise OffsetsNotAnswered(f"the offsets were not answered within {exc.seconds:.0f} s") from None
+        raise OffsetsNotAnswered(
+            f"brokers have not answered the commit of the offsets within {exc.seconds:.0f} s"
+        ) from None
 
 
 def _commit(producer: Sender, timeout: float, brokers_answer: Callable[[], bool]) -> None:
