@@ -17,6 +17,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
+from streamapp._base.counted import counted
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.errors import StreamsError, TopologyError
@@ -312,8 +313,9 @@ class StreamsRuntime(WorkerView):
             topic = grown[-1].topic
             self._on_failure(
                 TopologyError(
-                    f"the topic {topic} had {self._partitions(topic)} partitions when this worker started, and now has "
-                    f"at least {grown[-1].partition + 1}. Restart the workers, which then check if the tables still fit"
+                    f"the topic {topic} had {counted(self._partitions(topic), 'partition')} when this worker "
+                    f"started, and now has at least {grown[-1].partition + 1}. Restart the workers, which then check "
+                    "if the tables still fit"
                 )
             )
             return

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.cimpl import NewTopic
 
+from streamapp._base.counted import counted
 from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask, describe_brokers
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
@@ -164,10 +165,10 @@ def _check_counts(existing: Mapping[str, int], wanted: Mapping[str, int]) -> Non
         found = existing.get(name, count)
         if found != count:
             raise TopologyError(
-                f"the internal topic {name} has {found} partitions, but the application needs {count}. The number of "
-                "partitions of its input has changed, so keys belong to other partitions than before. To compute all "
-                f"tables anew, stop all workers and run `streamapp reset`; or give the input {found} partitions as "
-                "before"
+                f"the internal topic {name} has {counted(found, 'partition')}, but the application needs {count}. The "
+                "number of partitions of its input has changed, so keys belong to other partitions than before. To "
+                "compute all tables anew, stop all workers and run `streamapp reset`; or give the input "
+                f"{counted(found, 'partition')} as before"
             )
 
 
@@ -194,7 +195,7 @@ def _is_created(topic: NewTopic, answer: Future[None], deadline: float) -> bool:
     """False: brokers have not answered, and there is time to ask again."""
     try:
         answer.result()
-        logger.info("created topic %s with %d partitions", topic.topic, topic.num_partitions)
+        logger.info("created topic %s with %s", topic.topic, counted(topic.num_partitions, "partition"))
     except KafkaException as exc:
         error: KafkaError = exc.args[0]
         if error.code() == KafkaError._TIMED_OUT and time.monotonic() < deadline:

@@ -633,7 +633,7 @@ def test_letters_that_are_rolled_back_are_written_again(plane: Plane, global_sto
     ("failure", "smaller"),
     [
         (TransactionAborted("no answer within 60 s"), True),
-        (ResultsRefused("brokers refused 1 results"), False),
+        (ResultsRefused("brokers refused 1 result"), False),
         (StaleMemberError("the group has another member"), False),
     ],
 )

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from streamapp._base.counted import counted
 from streamapp.operations.doctor.registry import Found, check
 from streamapp.operations.doctor.survey import Survey
 from streamapp.state.files import files_needed
@@ -99,7 +100,10 @@ def too_few_open_files(survey: Survey) -> Found:
     tasks = _tasks_with_state(survey)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if tasks and hard != resource.RLIM_INFINITY and hard < files_needed(tasks):
-        yield "this machine", f"{hard} files, {tasks} tasks with state may need {files_needed(tasks)}"
+        yield (
+            "this machine",
+            f"{counted(hard, 'file')}, {counted(tasks, 'task')} with state may need {files_needed(tasks):,}",
+        )
 
 
 @check(
