@@ -218,9 +218,6 @@ class VersionedStore(Store):
     def dirty_bytes(self) -> int:
         return self._dirty_bytes
 
-    def approximate_num_entries(self) -> int:
-        return self._table.approximate_count() + len(self._dirty)
-
     def _pack(self, versions: _Versions) -> bytes:
         to_bytes = self._values.to_bytes
         return b"".join(
