@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streamapp._base.counted import counted
+from streamapp.runners.worker.status import SPARE, SPARE_REASON, SPARE_REMEDY, is_spare
 from streamapp.web.sampler import Sampler
 from streamapp.web.view_source import InputStatus, TableInfo, TaskStatus
 
@@ -78,13 +79,8 @@ def _worker(sampler: Sampler) -> Iterator[Finding]:
                 "The worker restores its tables from their changelogs.",
                 "Each task processes records, and its tables can be read, when its restore is complete.",
             )
-        case "running" if not status.tasks:
-            yield Finding(
-                "info",
-                "worker",
-                "No partitions are assigned to this worker.",
-                "There are at least as many workers as partitions. This worker stands by for a failover.",
-            )
+        case state if is_spare(state, status.tasks, status.standbys):
+            yield Finding("info", "worker", SPARE, f"{SPARE_REASON} {SPARE_REMEDY}")
 
 
 def _paused(sampler: Sampler) -> Iterator[Finding]:

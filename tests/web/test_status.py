@@ -5,9 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from streamapp.operations.doctor.checks.worker_checks import idle_workers
+from streamapp.operations.doctor.survey import Survey
+from streamapp.operations.doctor.worker_reports import WorkerReport
+from streamapp.runners.worker.status import SPARE
 from streamapp.web.diagnosis import Finding, findings
 from streamapp.web.sampler import HISTORY_SECONDS, Sampler
 from streamapp.web.status import StatusViews
@@ -277,6 +282,26 @@ def test_a_long_rebalance_a_failure_an_idle_worker_and_a_missing_owner() -> None
     watched.source.add_table("t", "key_value", {}, owners={0: None})
     watched.after(1)
     assert [found.subject for found in watched.found()] == ["t", "worker"]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "standbys", "said"),
+    [
+        ((), (), [SPARE]),
+        ((), (StandbyStatus("0_1", 1, False),), []),
+        ((task(),), (), []),
+    ],
+)
+async def test_page_and_doctor_agree_on_a_worker_without_a_task(
+    serve: Serve, tasks: Any, standbys: Any, said: list[str]
+) -> None:
+    source = FakeSource()
+    source.worker = WorkerStatus("running", None, "http://worker-1:6066", tasks, standbys)
+    client = await serve(source)
+    body = await (await client.get("/status")).json()
+    survey = Survey(Mock(plan=None), reports=[WorkerReport("http://worker-1:6066", body)])
+    assert [finding["message"] for finding in body["findings"]] == said
+    assert [found for _, found in idle_workers(survey)] == said
 
 
 @pytest.mark.parametrize(("dropped", "severity"), [(1_000, "warning"), (100, "warning"), (99, "info")])

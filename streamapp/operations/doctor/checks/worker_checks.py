@@ -11,6 +11,7 @@ from typing import Any
 from streamapp._base.counted import counted
 from streamapp.operations.doctor.registry import Found, check
 from streamapp.operations.doctor.survey import Survey
+from streamapp.runners.worker.status import SPARE, SPARE_REASON, SPARE_REMEDY, is_spare
 from streamapp.state.files import files_needed
 
 _SHARE = 0.5
@@ -77,14 +78,14 @@ def slow_records(survey: Survey) -> Found:
     "SA604",
     "a worker has no task",
     "starves",
-    reason="There are more workers than tasks. Workers without a task do not make the application faster.",
-    remedy="Run fewer workers, or add partitions to the inputs (with `streamapp reset`).",
+    reason=SPARE_REASON,
+    remedy=SPARE_REMEDY,
     page="worker.md",
 )
 def idle_workers(survey: Survey) -> Found:
     for url, status in _statuses(survey):
-        if status.get("state") == "running" and not status.get("tasks") and not status.get("standbys"):
-            yield url, "running, without tasks and standbys"
+        if is_spare(status.get("state"), status.get("tasks"), status.get("standbys")):
+            yield url, SPARE
 
 
 @check(
