@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 from typing import Any
@@ -13,6 +14,7 @@ from streamapp.operations.doctor.checks.worker_checks import idle_workers
 from streamapp.operations.doctor.survey import Survey
 from streamapp.operations.doctor.worker_reports import WorkerReport
 from streamapp.runners.worker.status import SPARE
+from streamapp.web import sampler
 from streamapp.web.diagnosis import Finding, findings
 from streamapp.web.sampler import HISTORY_SECONDS, Sampler
 from streamapp.web.status import StatusViews
@@ -187,6 +189,28 @@ def test_a_task_that_leaves_takes_nothing_away() -> None:
     watched.after(1, task(processed=30))
     assert watched.sampler.processed == 130
     assert min(watched.sampler.history()) >= 0
+
+
+async def test_a_sample_that_fails_is_not_the_last_one(
+    serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A status that was read while a task was closed ended all samples: every position stood still from then on."""
+    source = FakeSource()
+    status, calls = source.status, iter(range(1_000))
+
+    def fails_once() -> WorkerStatus:
+        if next(calls) == 0:
+            raise RuntimeError("dictionary changed size during iteration")
+        return status()
+
+    monkeypatch.setattr(source, "status", fails_once)
+    pause = asyncio.sleep
+    monkeypatch.setattr(sampler.asyncio, "sleep", lambda _: pause(0))
+    await serve(source)
+    async with asyncio.timeout(60):
+        while next(calls) < 10:
+            await pause(0)
+    assert "a sample of the worker's counters has failed" in caplog.text
 
 
 def test_the_history_is_bounded() -> None:
