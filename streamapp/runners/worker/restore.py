@@ -17,9 +17,8 @@ from streamapp._base.counted import counted
 from streamapp.broker.consumer import RecordConsumer, open_consumer
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
-from streamapp.errors import BrokerError
 from streamapp.records import RecordBatch, TopicPartition
-from streamapp.runners.worker.clients import consumer_settings, list_offsets
+from streamapp.runners.worker.clients import consumer_settings, list_offsets, pass_over
 from streamapp.runners.worker.livetask import LiveTask
 
 __all__ = ["ChangelogReader", "RestoreProgress", "Restorer"]
@@ -146,8 +145,8 @@ class ChangelogReader:
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 if tp in self._open:
                     self._go_on_where_there_are_records(self._open[tp])
-            elif not error.retriable():
-                raise BrokerError(f"the changelog {tp} cannot be read: {error.str()}")
+            else:
+                pass_over(error, tp, "the changelog")
         return applied
 
     def _go_on_where_there_are_records(self, progress: RestoreProgress) -> None:
