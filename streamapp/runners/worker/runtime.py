@@ -235,7 +235,10 @@ class StreamsRuntime(WorkerView):
 
         while not self._stopping:
             await asyncio.sleep(min(60.0, self.config.state_cleanup_delay_ms / 1000))
-            await self._settle(plane.call(clean))
+            try:
+                await asyncio.wrap_future(plane.call(clean))
+            except Exception as exc:
+                logger.warning("the state of tasks that moved away could not be deleted: %r", exc)
 
     async def _look_beside(self, plane: DataPlane) -> None:
         loop = asyncio.get_running_loop()
