@@ -139,7 +139,7 @@ class KafkaAdmin:
             except KafkaException as error:
                 code = error.args[0].code()
                 if code == KafkaError._TIMED_OUT:
-                    problems.append(f"{subject}: no answer within {self._timeout:g} seconds")
+                    problems.append(f"{subject}: no answer within {self._timeout:g} s")
                 elif code not in fine:
                     problems.append(f"{subject}: {error.args[0].str()}")
         if problems:
@@ -150,5 +150,5 @@ class KafkaAdmin:
         deadline = time.monotonic() + self._timeout
         while not true():
             if time.monotonic() > deadline:
-                raise BrokerError(f"Kafka at {self._servers}: waited {self._timeout:g} seconds until {what}.")
+                raise BrokerError(f"Kafka at {self._servers}: waited {self._timeout:g} s until {what}.")
             time.sleep(0.05)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from streamapp._base.counted import counted
 from streamapp.broker.consumer import committed_metadata
 from streamapp.broker.requests import CHECK_KAFKA, LastingAdmin, ask, until_coordinated
 from streamapp.errors import BrokerError, StreamsError
@@ -89,8 +90,8 @@ def check_at_rest(admin: LastingAdmin, group: str, session_timeout_ms: int | Non
         "its session time-out" if session_timeout_ms is None else f"another {session_timeout_ms / 1000:g} s"
     )
     raise StreamsError(
-        f"the group {group} has {len(found.members)} members ({members}). Stop them first; a killed member stays in "
-        f"the group for {wait}"
+        f"the group {group} has {counted(len(found.members), 'member')} ({members}). Stop them first; a killed "
+        f"member stays in the group for {wait}"
     )
 
 

@@ -19,6 +19,7 @@ from types import TracebackType
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from streamapp._base.counted import counted
 from streamapp.broker.broker_process import BrokerProcess, write_atomically
 from streamapp.broker.distribution import find_java, kafka_jars
 from streamapp.broker.ports import check_port, free_port
@@ -197,8 +198,8 @@ class LocalKafka:
         brokers = self._wanted_brokers or (len(existing.ports) if existing else 1)
         if existing and len(existing.ports) != brokers:
             raise BrokerError(
-                f"The cluster in {self.data_dir} has {len(existing.ports)} broker(s), not {brokers}. Ask for the "
-                "existing number, name another data folder, or delete the data: `streamapp broker reset`."
+                f"The cluster in {self.data_dir} has {counted(len(existing.ports), 'broker')}, not {brokers}. Ask "
+                "for the existing number, name another data folder, or delete the data: `streamapp broker reset`."
             )
         if not existing:
             self._refuse_foreign_folder()
@@ -282,7 +283,7 @@ class LocalKafka:
                 if process.pid is None:
                     problem = "ended while it started"
                 elif time.monotonic() > deadline:
-                    problem = f"did not get ready within {self._start_timeout:g} seconds"
+                    problem = f"did not get ready within {self._start_timeout:g} s"
                 else:
                     continue
                 raise BrokerError(
@@ -373,7 +374,7 @@ class LocalKafka:
                     if time.monotonic() > deadline:
                         raise BrokerError(
                             f"Another process has been starting or resetting the Kafka in {self.data_dir} "
-                            f"for {self._start_timeout:g} seconds: end that process, then try again."
+                            f"for {self._start_timeout:g} s: end that process, then try again."
                         ) from None
                     time.sleep(0.05)
             yield file.fileno()

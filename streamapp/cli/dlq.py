@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Column, Table
 
+from streamapp._base.counted import counted
 from streamapp.cli.application import APPLICATION, clear_errors, load
 from streamapp.cli.trial import show_trial
 from streamapp.desk.desk import FailureDesk
@@ -214,7 +215,10 @@ def replay(
         done = [letter for letter in chosen if marks.state(letter.id) != "open"]
         if done and not force:
             states = ", ".join(f"{letter.id} ({marks.state(letter.id)})" for letter in done[:5])
-            refusal = f"{len(done)} of {len(chosen)} letters are not open, such as {states}; --force replays them again"
+            refusal = (
+                f"not open: {len(done):,} of {counted(len(chosen), 'letter')}, such as {states}; "
+                "--force replays them again"
+            )
             if len(done) == len(chosen):
                 raise click.ClickException(refusal)
             click.echo(f"{refusal}. They are left out", err=True)
@@ -227,7 +231,7 @@ def replay(
                     )
             return
         written = desk.replay(matches, force=force, rate=rate)
-    click.echo(f"{written:,} letters replayed")
+    click.echo(f"{counted(written, 'letter')} replayed")
 
 
 @dlq_group.command()
@@ -243,7 +247,7 @@ def discard(application: str, everything: bool, why: str, **filters: Any) -> Non
         raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
     with clear_errors():
         count = FailureDesk(load(application, topology=False).config).discard(_filter(**filters).matches, why)
-    click.echo(f"{count:,} letters discarded")
+    click.echo(f"{counted(count, 'letter')} discarded")
 
 
 def _base64(data: bytes | None) -> str | None:

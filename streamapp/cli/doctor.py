@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from streamapp._base.counted import counted
 from streamapp.cli.application import load
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.operations.doctor.baseline import Baseline
@@ -98,7 +99,7 @@ def doctor(
     if accept and baseline is not None:
         baseline.write_text(accepted.text_with(found), encoding="utf-8")
         click.echo(
-            f"{len(found)} findings accepted in {baseline}; write a reason for each finding into this file",
+            f"{counted(len(found), 'finding')} accepted in {baseline}; write a reason for each finding into this file",
             err=True,
         )
         return
@@ -151,4 +152,6 @@ def _print(survey: Survey, new: list[Finding], accepted: int, gone: list[tuple[s
         click.echo(f"not looked at: {line}")
     for code, subject in gone:
         click.echo(f"accepted, but gone: {code} {subject}; remove this finding from the baseline")
-    click.echo(f"{survey.subject.group}: {len(new)} findings, {accepted} accepted, {len(ALL)} checks")
+    click.echo(
+        f"{survey.subject.group}: {counted(len(new), 'finding')}, {accepted} accepted, {counted(len(ALL), 'check')}"
+    )

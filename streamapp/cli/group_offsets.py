@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from streamapp._base.counted import counted
 from streamapp.cli.application import clear_errors, load
 from streamapp.cli.times import CUT, TIME, Cut
 from streamapp.errors import ConfigError
@@ -96,7 +97,7 @@ def show(application: str | None, group: str | None, topics: tuple[str, ...], as
         }
         click.echo(json.dumps(said | {"partitions": [_as_dict(each) for each in found]}, indent=2))
         return
-    click.echo(f"{look.name}: {subject.kind(look)}, {look.state}, {len(look.members)} members")
+    click.echo(f"{look.name}: {subject.kind(look)}, {look.state}, {counted(len(look.members), 'member')}")
     table = Table("partition", *_NUMBERS, "member", "")
     for each in found:
         committed = "-" if each.committed is None else f"{each.committed:,}"
@@ -294,7 +295,7 @@ def _carry_out(change: Change, execute: bool) -> None:
         click.echo("Nothing was committed; --execute does it.")
     else:
         change.carry_out()
-        click.echo(f"{len(change.moves)} offsets of {change.subject.group} committed.")
+        click.echo(f"{counted(len(change.moves), 'offset')} of {change.subject.group} committed.")
 
 
 def _as_dict(each: Position) -> dict[str, Any]:

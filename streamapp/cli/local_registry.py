@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from streamapp.broker.distribution import announce_registry
 from streamapp.cli.application import clear_errors
 from streamapp.errors import BrokerError
 from streamapp.registry.apicurio import LocalRegistry
@@ -51,7 +52,7 @@ def start(port: int, foreground: bool, data_dir: Path) -> None:
                 f"A registry runs already at {registry.url}: to change its settings, run "
                 "`streamapp registry stop` first."
             )
-        click.echo("Starting Apicurio Registry (the first start downloads 140 MB) ...", err=True)
+        click.echo(announce_registry(), err=True)
         if not foreground:
             registry.start(detached=True)
             _tell(registry)

@@ -7,6 +7,7 @@ import signal
 
 import click
 
+from streamapp._base.counted import counted
 from streamapp.cli.application import clear_errors
 from streamapp.errors import ConfigError
 from streamapp.producer import OutboxDatabase, OutboxRelay, PostgresOutbox, SqliteOutbox
@@ -58,7 +59,7 @@ def relay(name: str, table: str) -> None:
         signal.signal(number, lambda *_: running.stop())
     click.echo(f"{name} relays {table}", err=True)
     running.run()
-    click.echo(f"{running.metrics.relayed} rows relayed", err=True)
+    click.echo(f"{counted(running.metrics.relayed, 'row')} relayed", err=True)
 
 
 def _database(table: str) -> OutboxDatabase:

@@ -6,6 +6,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from streamapp._base.counted import counted
 from streamapp.cli.application import APPLICATION, clear_errors, load
 from streamapp.cli.spark_options import session, spark_options
 from streamapp.cli.times import CUT, Cut
@@ -58,7 +59,7 @@ def replay(
                 again.write_parquet(to_parquet)
                 console.print(f"written: {to_parquet}")
             if to_topic:
-                console.print(f"written: {again.write_topic(to_topic):,} records to {to_topic}")
+                console.print(f"written: {counted(again.write_topic(to_topic), 'record')} to {to_topic}")
             if not diff:
                 return
             found = again.diff()
@@ -69,8 +70,9 @@ def replay(
     for key, start, replayed, live in found.examples:
         console.print(f"{key!r} at {start}: replayed {replayed!r}, live {live!r}")
     if found.under_way and not found.none:
+        under_way = counted(found.under_way, "record was", "records were")
         console.print(
-            f"{found.under_way:,} records were on their way between two sub-topologies. The replay has their "
+            f"{under_way} on the way between two sub-topologies. The replay has the "
             "results, and the live application does not yet. Compare again while no input arrives."
         )
     raise SystemExit(0 if found.none else 1)

@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from streamapp._base.counted import counted
 from streamapp.cli.application import APPLICATION, clear_errors, load
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.registry import ConfluentSchemaRegistry
@@ -169,7 +170,7 @@ def _unreadable(app: Any, planned: PlannedSchema, count: int) -> bool:
             bad += 1
             if bad == 1:
                 click.echo(f"  {planned.topic}-{record.partition} at offset {record.offset}: {error}")
-    click.echo(f"  {read - bad} of the last {read} records can be read")
+    click.echo(f"  {read - bad:,} of the last {counted(read, 'record')} can be read")
     return bad > 0
 
 

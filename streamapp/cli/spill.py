@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from streamapp._base.counted import counted
 from streamapp.cli.application import clear_errors
 from streamapp.desk.shown import shown
 from streamapp.errors import ConfigError
@@ -36,7 +37,8 @@ def spill_group() -> None:
 def list_parcels(folder: Path) -> None:
     """Count the records that wait for brokers, and list the records that brokers refuse."""
     with _opened(folder) as log:
-        click.echo(f"{log.name}: {log.records:,} records wait for brokers; the next producer sends them")
+        waiting = counted(log.records, "record waits", "records wait")
+        click.echo(f"{log.name}: {waiting} for brokers; the next producer sends all of them")
         table = Table("parcel", "topic", "key", "value", "bytes", "reason")
         for parcel in log.refused():
             for record in parcel.records:
@@ -58,7 +60,7 @@ def retry(folder: Path, numbers: tuple[int, ...]) -> None:
         chosen = _chosen(log, numbers)
         for parcel in chosen:
             log.retry(parcel)
-    click.echo(f"{_records(chosen)} records wait for brokers again")
+    click.echo(f"{counted(_records(chosen), 'record waits', 'records wait')} for brokers again")
 
 
 @spill_group.command()
@@ -71,7 +73,7 @@ def discard(folder: Path, numbers: tuple[int, ...]) -> None:
         chosen = _chosen(log, numbers)
         for parcel in chosen:
             log.discard(parcel)
-    click.echo(f"{_records(chosen)} records deleted")
+    click.echo(f"{counted(_records(chosen), 'record')} deleted")
 
 
 @contextmanager
@@ -94,5 +96,5 @@ def _chosen(log: SpillLog, numbers: tuple[int, ...]) -> list[RefusedParcel]:
     return [parcel for parcel in refused if not numbers or parcel.number in numbers]
 
 
-def _records(parcels: list[RefusedParcel]) -> str:
-    return f"{sum(len(parcel.records) for parcel in parcels):,}"
+def _records(parcels: list[RefusedParcel]) -> int:
+    return sum(len(parcel.records) for parcel in parcels)

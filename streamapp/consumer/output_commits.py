@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from streamapp._base.counted import counted
 from streamapp._base.failpoints import hit
 from streamapp.broker.consumer import committed_metadata
 from streamapp.broker.refused import REMEDIES
@@ -149,7 +150,9 @@ class OutputCommits:
         index, error = min(refused.errors.items())
         output = step.outputs[index]
         one = (
-            "an output" if len(refused.errors) == 1 else f"one of {len(refused.errors):,} outputs, the first"
+            "an output"
+            if len(refused.errors) == 1
+            else f"one of {counted(len(refused.errors), 'output')}, the first"
         )
         return BrokerError(
             f"{self._options.operator}: brokers refuse {one} of the call for the record of {output.source} at offset "

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamapp._base.counted import counted
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.lanes import Item, Unit
 from streamapp.engine.judging import ProcessingFailed, dead_letter, judge
@@ -95,8 +96,9 @@ class Verdicts:
         retry, settled = self._options.retry, Settled()
         assert retry is not None
         assert retry.when_full != "wait"
+        parked = counted(unit.partition.parked, "record", "records")
         error = OverflowError(
-            f"{unit.partition.parked} records of {unit.partition.source} wait for a retry, the bound"
+            f"the bound of {unit.partition.source} is reached: {parked} waiting for a retry"
         )
         try:
             for item in unit.items:

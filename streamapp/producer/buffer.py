@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 
+from streamapp._base.counted import counted
 from streamapp.producer.report import BufferFull
 
 __all__ = ["Buffer"]
@@ -44,8 +45,9 @@ class Buffer:
         """
         if records > self._most_records or size > self._most_bytes:
             raise BufferFull(
-                f"{records:,} records of {size:,} bytes do not fit into a buffer for {self._most_records:,} records of "
-                f"{self._most_bytes:,} bytes: raise buffer_records or buffer_bytes"
+                f"{counted(records, 'record')} of {counted(size, 'byte')} cannot be in a buffer for "
+                f"{counted(self._most_records, 'record')} of {counted(self._most_bytes, 'byte')}: raise buffer_records "
+                "or buffer_bytes"
             )
         place: Future[None] = Future()
         with self._lock:

@@ -10,6 +10,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from streamapp._base.counted import counted
 from streamapp._base.names import check_topic_name
 from streamapp._base.prometheus import exposition
 from streamapp.broker.librdkafka import opening
@@ -114,9 +115,9 @@ class Core:
         if not self._buffer.try_reserve(len(parcel.records), parcel.size):
             self._counts.refused(len(parcel.records))
             raise BufferFull(
-                f"the buffer of {self.options.name} is full: {self._buffer.records:,} records of "
-                f"{self._buffer.bytes:,} bytes are not confirmed yet. The record was not taken. Send more slowly, or "
-                "send the record again later"
+                f"the buffer of {self.options.name} is full: {counted(self._buffer.records, 'record')} of "
+                f"{counted(self._buffer.bytes, 'byte')} not confirmed yet. The record was not taken. Send "
+                "more slowly, or send the record again later"
             )
 
     def release(self, parcel: Parcel) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from streamapp._base.counted import counted
 from streamapp.broker.librdkafka import opening
 from streamapp.broker.refused import REMEDIES
 from streamapp.producer.buffer import Buffer
@@ -100,7 +101,8 @@ class IdempotentChannel:
         if lost:
             raise UnsentRecords(
                 lost,
-                f"the producer stopped with {lost:,} records that no broker has confirmed; their reports are errors",
+                f"the producer stopped with {counted(lost, 'record')} that no broker has confirmed; "
+                "the reports are errors",
             )
 
     def _poll(self) -> None:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from streamapp._base.counted import counted
 from streamapp._base.failpoints import hit
 from streamapp.broker.librdkafka import opening
 from streamapp.broker.refused import is_refusal
@@ -68,7 +69,9 @@ class RecordsRefused(BrokerError):
     """
 
     def __init__(self, errors: Mapping[int, KafkaError]) -> None:
-        super().__init__(f"brokers refused {len(errors)} records: {next(iter(errors.values())).str()}")
+        super().__init__(
+            f"brokers refused {counted(len(errors), 'record')}: {next(iter(errors.values())).str()}"
+        )
         self.errors = errors
 
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
+from streamapp._base.counted import counted
 from streamapp._base.failpoints import hit
 from streamapp.errors import BrokerError, ProcessorStateError
 from streamapp.producer.buffer import Buffer
@@ -120,7 +121,8 @@ class TransactionalChannel:
         if lost:
             raise UnsentRecords(
                 records,
-                f"the producer stopped with {records:,} records that no broker has confirmed; their reports are errors",
+                f"the producer stopped with {counted(records, 'record')} that no broker has confirmed; "
+                "the reports are errors",
             )
 
     def _lose(self, parcels: Sequence[Parcel]) -> None:
@@ -139,9 +141,8 @@ class TransactionalChannel:
                 self._spill(log, everything=True)
             if log.records:
                 logger.warning(
-                    "%s stopped with %s records in %s, which no broker has confirmed: the next producer of "
-                    "that spill_dir "
-                    "sends them", self._options.name, f"{log.records:,}", log.path,
+                    "%s stopped with %s in %s, not confirmed by a broker: the next producer of that spill_dir sends "
+                    "them", self._options.name, counted(log.records, "record"), log.path,
                 )  # fmt: skip
             log.close()
 
@@ -303,8 +304,8 @@ class TransactionalChannel:
         if aside and self._log is not None:
             self._counts.failed(aside, spilled=True)
             logger.error(
-                "%s: brokers refuse %d spilled records for %s: %s. They are kept aside: streamapp spill list %s",
-                self._options.name, aside, topic, error.str(), self._log.path,
+                "%s: brokers refuse %s for %s: %s. Refused records are kept aside: streamapp spill list %s",
+                self._options.name, counted(aside, "spilled record"), topic, error.str(), self._log.path,
             )  # fmt: skip
         if failed is not None:
             self._buffer.release(len(failed.records), failed.size)

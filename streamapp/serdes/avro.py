@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 
+from streamapp._base.counted import counted
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.avro_codegen import is_flat, make_writer
 from streamapp.serdes.avro_reader import make_reader
@@ -279,7 +280,9 @@ class AvroSerde(Serde[T]):
 
     def _unreadable(self, data: bytes, why: str) -> SerializationError:
         cut = why if len(why) <= _MOST_TEXT else f"{why[:_MOST_TEXT]}..."
-        return SerializationError(f"cannot read {self._name} from {len(data)} bytes {excerpt(data)}: {cut}")
+        return SerializationError(
+            f"cannot read {self._name} from {counted(len(data), 'byte')} {excerpt(data)}: {cut}"
+        )
 
 
 def unresolvable(written: Schema, own: Schema) -> str | None:

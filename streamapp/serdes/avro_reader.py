@@ -17,6 +17,7 @@ from datetime import date, time, timedelta
 from typing import Any, NoReturn
 from uuid import UUID
 
+from streamapp._base.counted import counted
 from streamapp.serdes.avro_schema import (
     EPOCH,
     EPOCH_DAY,
@@ -455,7 +456,7 @@ def _skip_varint(d: bytes, p: int) -> int:
 
 def _time_of(micros: int) -> time:
     if not 0 <= micros < 86_400_000_000:
-        raise ValueError(f"{micros} microseconds are no time of a day")
+        raise ValueError(f"{micros} μs are no time of a day")
     return (EPOCH + timedelta(0, 0, micros)).time()
 
 
@@ -478,7 +479,7 @@ def _wrong_block() -> NoReturn:
 def _wrong_end(d: bytes, p: int) -> NoReturn:
     if p > len(d):
         raise IndexError
-    raise ValueError(f"{len(d) - p} bytes follow the value")
+    raise ValueError(f"{counted(len(d) - p, 'byte follows', 'bytes follow')} the value")
 
 
 def _refuse(why: str) -> NoReturn:

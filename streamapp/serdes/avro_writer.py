@@ -20,6 +20,7 @@ from operator import index
 from typing import Any
 from uuid import UUID
 
+from streamapp._base.counted import counted
 from streamapp.serdes.avro_codegen import encode_int, encode_long, is_flat, make_writer
 from streamapp.serdes.avro_reader import VALUE_DEPTH
 from streamapp.serdes.avro_schema import EPOCH, EPOCH_DAY, MAX_PRECISION, Parsed, default_of, kind_of
@@ -383,7 +384,9 @@ def _string(value: Any) -> bytes:
 
 def _fixed(data: bytes, schema: Any) -> bytes:
     if len(data) != schema["size"]:
-        raise ValueError(f"{excerpt(data)} has {len(data)} bytes; {schema['name']} has {schema['size']}")
+        raise ValueError(
+            f"{excerpt(data)} has {counted(len(data), 'byte')}; {schema['name']} has {schema['size']}"
+        )
     return data
 
 

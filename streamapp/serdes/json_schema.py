@@ -10,6 +10,7 @@ from urllib.parse import urljoin
 
 import msgspec
 
+from streamapp._base.counted import counted
 from streamapp._base.extras import require_schemas
 from streamapp.errors import ConfigError, SerializationError, StreamsError
 from streamapp.serdes.base import Serde
@@ -132,8 +133,9 @@ class JsonSchemaSerde(Serde[T]):
         end = frame_end(data)
         if not end:
             raise SerializationError(
-                f"cannot read {self._name} from {len(data)} bytes {excerpt(data)}: they do not begin with a schema id "
-                "(byte 0, 4 bytes) or GUID (byte 1, 16 bytes). If the topic is JSON without schema, take JsonSerde"
+                f"cannot read {self._name} from {counted(len(data), 'byte')} {excerpt(data)}: they do not "
+                "begin with a schema id (byte 0, 4 bytes) or GUID (byte 1, 16 bytes). If the topic is JSON without "
+                "schema, take JsonSerde"
             )
         try:
             body = data[end:]
@@ -160,7 +162,7 @@ class JsonSchemaSerde(Serde[T]):
         except StreamsError as unknown:
             why = f"; their schema is not known: {unknown}"
         return SerializationError(
-            f"cannot read {self._name} from {len(data)} bytes {excerpt(data)}: "
+            f"cannot read {self._name} from {counted(len(data), 'byte')} {excerpt(data)}: "
             f"{excerpt(str(error), size=500)}{why}"
         )
 

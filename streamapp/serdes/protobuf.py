@@ -12,6 +12,7 @@ from uuid import UUID
 
 import msgspec
 
+from streamapp._base.counted import counted
 from streamapp._base.extras import require_schemas
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.base import Serde
@@ -204,7 +205,7 @@ class ProtobufSerde(Serde[T]):
 
     def _unreadable(self, data: bytes, why: str) -> SerializationError:
         return SerializationError(
-            f"cannot read {self._full_name} from {len(data)} bytes {excerpt(data)}: {why}"
+            f"cannot read {self._full_name} from {counted(len(data), 'byte')} {excerpt(data)}: {why}"
         )
 
 
@@ -269,7 +270,7 @@ def _varint(number: int) -> bytes:
 def _read_indexes(data: bytes, start: int) -> tuple[list[int], int]:
     count, end = _read_varint(data, start)
     if not 0 < count <= _MOST_INDEXES:
-        raise ValueError(f"{count} message indexes")
+        raise ValueError(f"{counted(count, 'message index', 'message indexes')}")
     path = []
     for _ in range(count):
         index, end = _read_varint(data, end)

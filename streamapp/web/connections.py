@@ -14,6 +14,8 @@ from typing import Any
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
+from streamapp._base.counted import counted
+
 __all__ = ["KEEP_ALIVE_SECONDS", "LimitedRunner", "most_connections"]
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -158,8 +160,8 @@ class Connections:
         if now - self._logged >= _LOG_SECONDS:
             self._logged = now
             logger.warning(
-                "the web server has %d connections, its limit: it closes the connections that wait longest",
-                self._most,
+                "the web server has %s, its limit: it closes the connections that wait longest",
+                counted(self._most, "connection"),
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import warnings
@@ -186,6 +187,20 @@ class GuardedWeb(Web):  # type: ignore[misc]
                 "the web server listens at %s without TLS: other machines can read logins (docs/security.md)",
                 conf.web_bind,
             )
+
+    async def check_port(self) -> None:
+        """Raises `OSError` if the server cannot listen on its port.
+
+        The server itself starts later, when topics and state are there.
+        """
+        conf = self.app.conf
+        if conf.web_enabled and conf.web_transport.scheme == "tcp":
+            loop = asyncio.get_running_loop()
+            # Faust binds in the same way, so the answer is also right for a host name with several addresses.
+            bound = await loop.create_server(
+                asyncio.Protocol, conf.web_bind, conf.web_port, start_serving=False
+            )
+            bound.close()
 
     async def on_start(self) -> None:
         self.prepare()

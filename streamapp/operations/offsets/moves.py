@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from streamapp._base.counted import counted
 from streamapp.broker.consumer_groups import check_at_rest, commit_for
 from streamapp.engine.metadata import BACKFILL
 from streamapp.errors import ConfigError, StreamsError
@@ -144,7 +145,7 @@ def chosen_positions(
             ) from None
         if not wanted or not wanted <= there:
             raise ConfigError(
-                f"there is no {text} at {subject.servers}: the topic has {len(there)} partitions"
+                f"there is no {text} at {subject.servers}: the topic has {counted(len(there), 'partition')}"
             )
         chosen |= wanted
     return [each for each in found if each.partition in chosen]

@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass, replace
 from types import FunctionType
 from typing import Any
 
+from streamapp._base.counted import counted
 from streamapp.topology.nodes import Node, ProcessorNode
 
 __all__ = ["Watch", "watched"]
@@ -36,7 +37,7 @@ class Watch:
             code = self._function.__code__
             warnings.warn(
                 f"{self._node}: {self._function.__name__} ({code.co_filename}:{code.co_firstlineno}) gave "
-                f"None for each of {self._calls} records, which {self._effect}; is a return missing?",
+                f"None for each of {counted(self._calls, 'record')}, which {self._effect}; is a return missing?",
                 stacklevel=3,
             )
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from streamapp._base import failpoints
+from streamapp._base.counted import counted
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.config import StreamsConfig
 from streamapp.engine.runner_ports import Position
@@ -126,7 +127,7 @@ class Backfill:
         admin.ensure_topics([TopicSpec(t, n, configs[t]) for t, n in found.missing.items()])
         now_ms = found.note.now_ms if found.note is not None else int(time.time() * 1000)
         started = time.monotonic()
-        tell(f"computing {found.records:,} records")
+        tell(f"computing {counted(found.records, 'record')}")
         run = Run.compute(
             self._runner.plan,
             self._spark,

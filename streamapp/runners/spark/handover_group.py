@@ -22,6 +22,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaExcepti
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
+from streamapp._base.counted import counted
 from streamapp.broker.requests import CHECK_KAFKA, ask, until_coordinated
 from streamapp.config import StreamsConfig
 from streamapp.engine.metadata import BACKFILL
@@ -66,8 +67,8 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
         text = BACKFILL + msgspec.json.encode(self).decode()
         if len(text) > METADATA_LIMIT:
             raise StreamsError(
-                f"the group's metadata would be {len(text)} bytes long, and Kafka takes 4096: one sub-topology of the "
-                "application has too many operators. Put repartition() between some of them"
+                f"the group's metadata would be {counted(len(text), 'byte')} long, and Kafka takes 4096: one "
+                "sub-topology of the application has too many operators. Put repartition() between some of them"
             )
         return text
 
@@ -102,8 +103,8 @@ class Group:
         if members:
             named = ", ".join(sorted({f"{member.client_id} at {member.host}" for member in members}))
             raise ConfigError(
-                f"{len(members)} members of the group {self.name} are running ({named}). Stop all workers, and wait "
-                f"{self._config.session_timeout_ms / 1000:g} s for those that were killed; then run this again"
+                f"the group {self.name} has {counted(len(members), 'running member')} ({named}). Stop all "
+                f"workers, and wait {self._config.session_timeout_ms / 1000:g} s for killed ones; then run this again"
             )
 
     def read_settled(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:

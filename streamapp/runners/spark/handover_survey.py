@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from streamapp._base.counted import counted
 from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, ConfigError, TopologyError, UnsupportedOperation
 from streamapp.records import TopicPartition
@@ -162,7 +163,7 @@ def read_topics(plan: Plan, existing: Mapping[str, int]) -> tuple[dict[str, int]
     for topic in sorted(inside & existing.keys()):
         if existing[topic] != partitions[topic]:
             raise TopologyError(
-                f"the internal topic {topic} has {existing[topic]} partitions, but the application needs "
+                f"the internal topic {topic} has {counted(existing[topic], 'partition')}, but the application needs "
                 f"{partitions[topic]}. Delete the application's internal topics and its consumer group, and begin "
                 "anew; or give the input as many partitions as before"
             )

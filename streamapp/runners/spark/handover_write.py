@@ -129,8 +129,8 @@ class TaskWriter:
             if rows <= done.rows:
                 if rows == done.rows and checksum != done.checksum:
                     raise StreamsError(
-                        f"the first {rows} results of task {self.subtopology}_{task} are not those of the interrupted "
-                        "backfill. Functions of the topology do not give the same results for the same input. "
+                        f"the results of task {self.subtopology}_{task} up to result {rows:,} are not those of the "
+                        "interrupted backfill. Functions of the topology do not give the same for the same input. "
                         "Change these functions (no clock, no random numbers), delete the application's internal "
                         "topics and group, and begin anew"
                     )

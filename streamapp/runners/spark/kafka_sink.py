@@ -267,7 +267,7 @@ class _Writer:
             if rows <= position:
                 if rows == position and f"{mine[1]:x}" != checksum:
                     raise ConfigError(
-                        f"The first {rows} rows for {tp} differ from those that job {self.job!r} wrote before: "
+                        f"The rows for {tp} up to row {rows:,} differ from those that job {self.job!r} wrote before: "
                         "the input has changed. Delete the topic and begin anew, or publish under another "
                         "job to another topic."
                     )

@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp._base import failpoints
+from streamapp._base.counted import counted
 from streamapp.broker.admin import KafkaAdmin
 from streamapp.config import StreamsConfig
 from streamapp.engine.global_letters import GlobalLetters
@@ -60,7 +61,9 @@ class StreamTransaction:
     def acknowledge(self) -> None:
         failpoints.hit("stream-state-flushed")
         if left := self._producer.flush(TIMEOUT_SECONDS):
-            raise BrokerError(f"Kafka has not acknowledged {left} records within {TIMEOUT_SECONDS:g} s")
+            raise BrokerError(
+                f"Kafka has not acknowledged {counted(left, 'record')} within {TIMEOUT_SECONDS:g} s"
+            )
 
     def changelog_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The ends of changelogs after the commit: Kafka adds a marker to each partition that has new records."""

@@ -30,6 +30,7 @@ __all__ = [
     "find_committed",
     "find_topics",
     "list_offsets",
+    "pass_over",
     "producer_settings",
     "unreachable",
 ]
@@ -124,6 +125,26 @@ def unreachable(config: StreamsConfig, exc: KafkaException) -> BrokerError:
         f"Kafka cannot be reached at {config.bootstrap_servers} with {protocol} ({error.str()}). {CHECK_KAFKA} "
         "This command starts a local Kafka: streamapp broker start"
     )
+
+
+_GONE = (
+    "The topic was deleted. Restore the topic; or, to begin anew, stop all workers and run `streamapp reset`"
+)
+_READ_REMEDIES = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client READ on the topic: `streamapp acls` lists all rights",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: _GONE,
+    KafkaError._UNKNOWN_TOPIC: _GONE,
+    KafkaError._UNKNOWN_PARTITION: _GONE,
+}
+
+
+def pass_over(error: KafkaError, tp: TopicPartition, what: str = "the input") -> None:
+    """Logs an error of a consumer that goes away by itself. Raises `BrokerError` for any other error."""
+    if error.retriable() and not error.fatal():
+        CLIENT_LOGGER.warning("%s: %s", tp, error.str())
+        return
+    remedy = _READ_REMEDIES.get(error.code(), "The logs of the brokers may say more")
+    raise BrokerError(f"{what} {tp} cannot be read: {error.str()}. {remedy}")
 
 
 def find_topics(config: StreamsConfig, admin: LastingAdmin, seconds: float) -> Any:

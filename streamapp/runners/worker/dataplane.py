@@ -83,7 +83,7 @@ class DataPlane(threading.Thread):
         self._commands = CommandQueue(self._wake, StaleMemberError, TransactionAborted)
         self._woken = threading.Event()
         self._member: Member | None = None
-        self._stopping = self._ended = False
+        self._stopping = self._closing = self._ended = False
         self._abandoned = threading.Event()
         self._current: LiveTask | None = None
         self._membership = membership
@@ -110,6 +110,8 @@ class DataPlane(threading.Thread):
         """True between `pause` and `resume`: tasks are restored and can be read, but process nothing (KIP-834)."""
         self.processed: int = 0
         self.commits: int = 0
+        self.failure: BaseException | None = None
+        """The exception that ends the thread. ``on_failure`` gets the exception after all tasks are closed."""
         self.turns: int = 0
         """The number of turns. A thread that hangs has no further turn."""
 
@@ -155,6 +157,8 @@ class DataPlane(threading.Thread):
         live = self._current
         if self._ended:
             return None
+        if self._closing:
+            return Place("the close of tasks and clients", self.turns, self.ident)
         if live is None:
             waits = "a commit, for which brokers have to answer,"
             return Place(waits, self.turns, self.ident, can_hang=False) if self._committer.waits else None
@@ -178,18 +182,18 @@ class DataPlane(threading.Thread):
     # The thread.
 
     def run(self) -> None:
-        failure: BaseException | None = None
         try:
             self._committer.open()
             while not self._stopping:
                 self._turn()
         except BaseException as exc:
-            failure = exc
+            self.failure = exc
+        self._current, self._closing = None, True
         self._close()
         self._ended = True
         self._commands.close()
-        if failure is not None:
-            self._on_failure(failure)
+        if self.failure is not None:
+            self._on_failure(self.failure)
 
     def _turn(self) -> None:
         self.turns += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from streamapp._base.counted import counted
 from streamapp.engine.operators.asynchronous import AsyncMap
 from streamapp.errors import ConfigError
 from streamapp.state.files import file_limit, files_needed, raise_file_limit, too_few_files
@@ -47,4 +48,4 @@ def check_file_limit(tasks: int) -> None:
     if limit < files_needed(1):
         raise ConfigError(too_few_files(limit))
     if limit < files_needed(tasks):
-        logger.warning("The application has %d tasks with state. %s", tasks, too_few_files(limit))
+        logger.warning("The application has %s with state. %s", counted(tasks, "task"), too_few_files(limit))

@@ -13,12 +13,17 @@ from streamapp.broker.librdkafka import COMPILED
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.engine.runner_ports import Position
-from streamapp.errors import BrokerError, TaskCorruptedError
+from streamapp.errors import TaskCorruptedError
 from streamapp.records import TopicPartition
-from streamapp.runners.worker.clients import PATIENCE_SECONDS, consumer_settings, find_committed, list_offsets
+from streamapp.runners.worker.clients import (
+    PATIENCE_SECONDS,
+    consumer_settings,
+    find_committed,
+    list_offsets,
+    pass_over,
+)
 from streamapp.runners.worker.ends import LogEnds
 from streamapp.runners.worker.livetask import LiveTask
-from streamapp.runners.worker.logs import CLIENT_LOGGER
 
 __all__ = ["Fetcher"]
 
@@ -235,7 +240,5 @@ class Fetcher:
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             if tp in self._task_of:
                 self._go_on_where_there_are_records(tp)
-        elif error.fatal() or not error.retriable():
-            raise BrokerError(f"{tp} cannot be read: {error.str()}")
         else:
-            CLIENT_LOGGER.warning("%s: %s", tp, error.str())
+            pass_over(error, tp)

@@ -15,13 +15,13 @@ from streamapp.broker.consumer import RecordConsumer, open_consumer
 from streamapp.broker.requests import LastingAdmin
 from streamapp.engine.global_letters import GlobalLetters, makes_letters
 from streamapp.engine.global_state import GlobalState
-from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import (
     PATIENCE_SECONDS,
     consumer_settings,
     find_committed,
     list_offsets,
+    pass_over,
 )
 from streamapp.runners.worker.livetask import now_ms
 from streamapp.runners.worker.placement import TaskId
@@ -90,8 +90,8 @@ class GlobalStores:
         for tp, offset, error in events:
             if error.code() == KafkaError._PARTITION_EOF:
                 self._reached(tp, offset)
-            elif not error.retriable():
-                raise BrokerError(f"the global topic {tp.topic} cannot be read: {error.str()}")
+            else:
+                pass_over(error, tp, "the global topic")
 
     # Dead letters.
 

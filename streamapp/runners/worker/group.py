@@ -15,6 +15,7 @@ from aiokafka.errors import Cancelled, InconsistentGroupProtocolError, KafkaErro
 from aiokafka.protocol.group import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from confluent_kafka import ConsumerGroupState, KafkaException
 
+from streamapp._base.counted import counted
 from streamapp.broker.requests import LastingAdmin, ask
 from streamapp.errors import BrokerError, StreamsError
 
@@ -39,14 +40,14 @@ def wait_until_free(group: str, admin: LastingAdmin, *, patience: float = 120.0,
     deadline = time.monotonic() + patience
     told = False
     while strangers := _strangers(group, admin):
-        listed = f"{len(strangers)} members of another kind ({', '.join(sorted(set(strangers)))})"
+        listed = f"{counted(len(strangers), 'member')} of another kind ({', '.join(sorted(set(strangers)))})"
         if time.monotonic() > deadline:
             raise BrokerError(
                 f"the consumer group {group} still has {listed}. Stop all instances of the other application before "
                 "this worker starts. To run both applications, give this one an application_id of its own"
             )
         if not told:
-            logger.warning("the group %s has %s: waiting until they have left it", group, listed)
+            logger.warning("the group %s has %s: waiting until all of them have left", group, listed)
             told = True
         time.sleep(pause)
 

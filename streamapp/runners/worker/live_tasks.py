@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
+from streamapp._base.counted import counted
 from streamapp.engine.running_task import TaskMetrics
 from streamapp.runners.worker.fetch import Fetcher
 from streamapp.runners.worker.global_stores import GlobalStores
@@ -77,10 +78,10 @@ class LiveTasks(dict[TaskId, LiveTask]):
         for live in ready:
             live.start()
             restored = self._restorer.finished(live)
-            records = f", {restored} records restored" if restored else ""
+            records = f", {counted(restored, 'record')} restored" if restored else ""
             logger.info("task %s is running%s", live.id, records, extra=DETAIL)
         if ready and len(self.running) == len(self):
-            logger.info("ready: %s here", f"{len(self)} task{'s run' if len(self) > 1 else ' runs'}")
+            logger.info("ready: %s here", counted(len(self), "task runs", "tasks run"))
         return bool(ready)
 
     def drop(self, ids: Iterable[TaskId]) -> None:

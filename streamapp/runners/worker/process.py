@@ -74,7 +74,7 @@ class StreamsWorker(faust.Worker):  # type: ignore[misc]
             if exc.errno != errno.EADDRINUSE:
                 raise
             self._refused = ConfigError(
-                f"{exc.strerror}: another worker has that port, take one with --web-port"
+                f"{exc.strerror}: another program has that port, such as another worker; take one with --web-port"
             )
 
     def execute_from_commandline(self) -> NoReturn:

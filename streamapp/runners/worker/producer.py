@@ -14,6 +14,7 @@ from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException
 
+from streamapp._base.counted import counted
 from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.refused import NO_TOPIC, is_refusal
 from streamapp.broker.transacting import abandon_transaction, open_transactions
@@ -237,9 +238,8 @@ class RecordProducer:
         with self._naming_errors():
             while self.client.flush(FLUSH_STEP_SECONDS) and not self._spoilt:
                 if cancelled() or time.monotonic() > deadline:
-                    raise BrokerError(
-                        f"{len(self.client)} records are still not acknowledged after {timeout:.0f} s"
-                    )
+                    left = counted(len(self.client), "record is", "records are")
+                    raise BrokerError(f"{left} still not acknowledged after {timeout:.0f} s")
         self._raise_failure()
 
     @property

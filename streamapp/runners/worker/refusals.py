@@ -15,6 +15,7 @@ from math import inf
 
 from confluent_kafka import KafkaError
 
+from streamapp._base.counted import counted
 from streamapp.broker.refused import OF_THE_BATCH, OF_THE_TOPIC, REMEDIES
 from streamapp.engine.collector import ResultRefused
 from streamapp.records import TopicPartition
@@ -37,7 +38,7 @@ def refusal(error: KafkaError, key: bytes | None, value: bytes | None, timestamp
     when = f", timestamp {timestamp}" if timestamp > 0 else ""
     code = error.code()
     return ResultRefused(
-        f"{error.str()} (key and value: {size:,} bytes{when})", REMEDIES[code], final=code in _FINAL
+        f"{error.str()} (key and value: {counted(size, 'byte')}{when})", REMEDIES[code], final=code in _FINAL
     )
 
 
@@ -189,5 +190,7 @@ def _story(failures: Iterable[Failure]) -> str:
     counts: dict[tuple[str, str], int] = defaultdict(int)
     for each in failures:
         counts[each.topic, each.error.str()] += 1
-    listed = "; ".join(f"{count:,} results for {topic}: {why}" for (topic, why), count in counts.items())
+    listed = "; ".join(
+        f"{counted(count, 'result')} for {topic}: {why}" for (topic, why), count in counts.items()
+    )
     return f"brokers refused {listed}"

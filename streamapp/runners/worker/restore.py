@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 from confluent_kafka import KafkaError
 
 from streamapp._base import failpoints
+from streamapp._base.counted import counted
 from streamapp.broker.consumer import RecordConsumer, open_consumer
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
-from streamapp.errors import BrokerError
 from streamapp.records import RecordBatch, TopicPartition
-from streamapp.runners.worker.clients import consumer_settings, list_offsets
+from streamapp.runners.worker.clients import consumer_settings, list_offsets, pass_over
 from streamapp.runners.worker.livetask import LiveTask
 
 __all__ = ["ChangelogReader", "RestoreProgress", "Restorer"]
@@ -145,8 +145,8 @@ class ChangelogReader:
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 if tp in self._open:
                     self._go_on_where_there_are_records(self._open[tp])
-            elif not error.retriable():
-                raise BrokerError(f"the changelog {tp} cannot be read: {error.str()}")
+            else:
+                pass_over(error, tp, "the changelog")
         return applied
 
     def _go_on_where_there_are_records(self, progress: RestoreProgress) -> None:
@@ -200,7 +200,8 @@ class Restorer(ChangelogReader):
         self._queued.sort(key=lambda each: (each.remaining, each.task.id))
         if self._queued:
             offsets = sum(each.remaining for each in self._queued)
-            logger.info("restoring %s from %s changelog offsets", _stores(self._queued), f"{offsets:,}")
+            stores = counted(len(self._queued), "store")
+            logger.info("restoring %s from %s", stores, counted(offsets, "changelog offset"))
         self._begin_next()
         self._last_log = time.monotonic()
 
@@ -258,12 +259,8 @@ def _summary(progress: list[RestoreProgress]) -> str:
     """
     total = sum(each.end - each.start for each in progress)
     remaining, speed = sum(each.remaining for each in progress), sum(each.speed for each in progress)
-    text = _stores(progress)
+    text = counted(len(progress), "store")
     if total:
         text += f", {100 * (total - remaining) / total:.1f} %"
         text += f", {sum(each.rate for each in progress):,.0f} records/s"
     return text + (f", about {remaining / speed:,.0f} s left" if speed else "")
-
-
-def _stores(progress: list[RestoreProgress]) -> str:
-    return "1 store" if len(progress) == 1 else f"{len(progress)} stores"

@@ -17,6 +17,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
+from streamapp._base.counted import counted
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.errors import StreamsError, TopologyError
@@ -234,7 +235,10 @@ class StreamsRuntime(WorkerView):
 
         while not self._stopping:
             await asyncio.sleep(min(60.0, self.config.state_cleanup_delay_ms / 1000))
-            await self._settle(plane.call(clean))
+            try:
+                await asyncio.wrap_future(plane.call(clean))
+            except Exception as exc:
+                logger.warning("the state of tasks that moved away could not be deleted: %r", exc)
 
     async def _look_beside(self, plane: DataPlane) -> None:
         loop = asyncio.get_running_loop()
@@ -313,8 +317,9 @@ class StreamsRuntime(WorkerView):
             topic = grown[-1].topic
             self._on_failure(
                 TopologyError(
-                    f"the topic {topic} had {self._partitions(topic)} partitions when this worker started, and now has "
-                    f"at least {grown[-1].partition + 1}. Restart the workers, which then check if the tables still fit"
+                    f"the topic {topic} had {counted(self._partitions(topic), 'partition')} when this worker "
+                    f"started, and now has at least {grown[-1].partition + 1}. Restart the workers, which then check "
+                    "if the tables still fit"
                 )
             )
             return

@@ -66,7 +66,7 @@ class WorkerView:
     @property
     def state(self) -> WorkerState:
         plane = self._plane
-        if self._failure is not None:
+        if self.failure is not None:
             return "failed"
         if self._stopping:
             return "stopping"
@@ -81,14 +81,13 @@ class WorkerView:
     @property
     def failure(self) -> BaseException | None:
         """The exception that ended the worker, or that prevented its last commit."""
-        return self._failure
+        return self._failure or (None if self._plane is None else self._plane.failure)
 
     @property
     def reason(self) -> str | None:
         """The reason why the worker has failed or is stuck. None: the worker works."""
-        if self._failure is None:
-            return self._stuck
-        return f"{type(self._failure).__name__}: {self._failure}"
+        failure = self.failure
+        return self._stuck if failure is None else f"{type(failure).__name__}: {failure}"
 
     @property
     def _stuck(self) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamapp._base.counted import counted
 from streamapp.operations.doctor.registry import Found, check
 from streamapp.operations.doctor.survey import Survey, Topic
 
@@ -28,7 +29,7 @@ def _in_sync(topic: Topic) -> int | None:
 def one_replica(survey: Survey) -> Found:
     for topic in survey.topics.values():
         if topic.replication == 1:
-            yield topic.name, f"{topic.role} topic on one of {len(survey.brokers)} brokers"
+            yield topic.name, f"{topic.role} topic on one of {counted(len(survey.brokers), 'broker')}"
 
 
 @check(
@@ -43,7 +44,7 @@ def one_replica(survey: Survey) -> Found:
 def one_in_sync(survey: Survey) -> Found:
     for topic in survey.topics.values():
         if topic.replication > 1 and _in_sync(topic) == 1:
-            yield topic.name, f"min.insync.replicas=1 of {topic.replication} replicas"
+            yield topic.name, f"min.insync.replicas=1 of {counted(topic.replication, 'replica')}"
 
 
 @check(
@@ -58,7 +59,7 @@ def all_in_sync(survey: Survey) -> Found:
     for topic in survey.topics.values():
         least = _in_sync(topic) or 0
         if topic.replication > 1 and least >= topic.replication:
-            yield topic.name, f"min.insync.replicas={least} of {topic.replication} replicas"
+            yield topic.name, f"min.insync.replicas={least} of {counted(topic.replication, 'replica')}"
 
 
 @check(
@@ -92,7 +93,7 @@ def under_replicated(survey: Survey) -> Found:
             brokers = sorted({id for each in behind for id in each.replicas if id not in each.in_sync})
             yield (
                 topic.name,
-                f"{len(behind)} of {len(topic.partitions)} partitions, on broker {_listed(brokers)}",
+                f"{len(behind)} of {counted(len(topic.partitions), 'partition')}, on broker {_listed(brokers)}",
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from streamapp._base.counted import counted
 from streamapp.operations.doctor.client_files import ClientFile
 from streamapp.operations.doctor.registry import Found, check
 from streamapp.operations.doctor.survey import Survey
@@ -135,4 +136,7 @@ def dropped_without_trace(survey: Survey) -> Found:
 )
 def one_copy_wanted(survey: Survey) -> Found:
     if survey.plan is not None and survey.plan.config.replication_factor == 1 and survey.plan.internal_topics:
-        yield "replication_factor", f"replication_factor=1, for {len(survey.plan.internal_topics)} topics"
+        yield (
+            "replication_factor",
+            f"replication_factor=1, for {counted(len(survey.plan.internal_topics), 'topic')}",
+        )

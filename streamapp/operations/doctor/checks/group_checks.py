@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamapp._base.counted import counted
 from streamapp.operations.doctor.registry import Found, check
 from streamapp.operations.doctor.survey import Survey
 
@@ -56,7 +57,7 @@ def unassigned(survey: Survey) -> Found:
         of_topic = [each.partition for each in survey.positions if each.partition.topic == topic]
         missing = sorted(tp.partition for tp in of_topic if tp not in held)
         if missing:
-            yield topic, f"{len(missing)} of {len(of_topic)} partitions, such as {missing[0]}"
+            yield topic, f"{len(missing)} of {counted(len(of_topic), 'partition')}, such as {missing[0]}"
 
 
 @check(

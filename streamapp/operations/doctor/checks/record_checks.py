@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from statistics import median
 
+from streamapp._base.counted import counted
 from streamapp.operations.doctor.registry import Found, check
 from streamapp.operations.doctor.survey import Survey
 
@@ -39,7 +40,7 @@ def skew(survey: Survey) -> Found:
         if len(sizes) > 1 and sizes[largest] >= _ENOUGH and sizes[largest] > _SKEW * max(usual, 1):
             yield (
                 topic.name,
-                f"partition {largest} has {sizes[largest]:,} records, the median is {usual:,.0f}",
+                f"partition {largest} has {counted(sizes[largest], 'record')}, the median is {usual:,.0f}",
             )
 
 
@@ -67,7 +68,10 @@ def hot_key(survey: Survey) -> Found:
             continue
         key, count = keys.most_common(1)[0]
         if count > max(_HOT, 1.5 / partitions) * total:
-            yield topic.name, f"{count / total:.0%} of its last {total:,} records have the key {key[:40]!r}"
+            yield (
+                topic.name,
+                f"{count / total:.0%} of its last {counted(total, 'record')} have the key {key[:40]!r}",
+            )
 
 
 @check(
@@ -85,7 +89,5 @@ def clock_ahead(survey: Survey) -> Found:
     for tp, each in sorted(survey.records.items()):
         ahead = [at - now for at in each.timestamps if at - now > _AHEAD_MS]
         if ahead:
-            yield (
-                str(tp),
-                f"{len(ahead)} of the last {len(each.timestamps)} records, by up to {max(ahead) / 1000:,.0f} s",
-            )
+            last = counted(len(each.timestamps), "record")
+            yield str(tp), f"{len(ahead)} of the last {last}, by up to {max(ahead) / 1000:,.0f} s"
