@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shutil
 from collections.abc import Iterator
@@ -13,7 +14,15 @@ import pytest
 from scripts import site, site_reference
 
 CHROMIUM = shutil.which("chromium")
-PAGES = ("", "all-pages/", "coming-from-kafka-streams/", "how-to/top-n-per-group/", "reference/kstream/", "views/")
+_CODE = re.compile(r"`([\w.]+)`")
+PAGES = (
+    "",
+    "all-pages/",
+    "coming-from-kafka-streams/",
+    "how-to/top-n-per-group/",
+    "reference/kstream/",
+    "views/",
+)
 """Wide tables, long names of code, and the pictures: the pages that have scrolled sideways."""
 
 
@@ -27,6 +36,24 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_each_public_name_stands_once_in_the_reference() -> None:
     names = [name for names in site_reference.PARTS.values() for name in names.split()]
     assert sorted(names) == sorted(site_reference.public_names())
+
+
+def test_the_reference_knows_every_public_module() -> None:
+    """Public are the modules of "The edge" in docs/house.md."""
+    edge = (site.ROOT / "docs" / "house.md").read_text().partition("## The edge")[2].partition("\n## ")[0]
+    modules = {
+        name.removeprefix("streamapp.")
+        for row in re.findall(r"^\|(.*?)\|", edge, re.M)
+        for name in _CODE.findall(row)
+    }
+    assert {"errors", "consumer", "runners.spark"} < modules
+    names = site_reference.public_names()
+    public = {f"{module}.{name}" for module in modules - {"streamapp"} for name in _names(module)}
+    assert {name for name in public if name.rpartition(".")[2] not in names} - names == set()
+
+
+def _names(module: str) -> list[str]:
+    return list(importlib.import_module(f"streamapp.{module}").__all__)
 
 
 def test_each_public_name_has_an_entry_on_the_site(built: Path) -> None:
@@ -90,7 +117,10 @@ def test_pages_fit_a_phone_and_the_search_finds(built: Path, browser: Any) -> No
     with look_at_site.served(built) as address:
         tab = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme="dark")
         assert list(look_at_site.problems(tab, address, PAGES)) == []
-        assert "Grace period" in " ".join(look_at_site.found_by_search(tab, address, "grace period")).capitalize()
+        assert (
+            "Grace period"
+            in " ".join(look_at_site.found_by_search(tab, address, "grace period")).capitalize()
+        )
 
 
 @pytest.mark.browser
