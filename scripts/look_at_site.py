@@ -132,6 +132,7 @@ def _sheets(browser_page: Page, pictures: list[Path], folder: Path, name: str) -
 def main(folder: Path, parts: list[str]) -> int:
     pages = [page for page in pages_of(SITE) if not parts or any(part in page for part in parts)]
     wrong = list(broken_links(SITE))
+    print(*wrong, sep="\n")
     with served(SITE) as address, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for width in WIDTHS:
@@ -139,7 +140,9 @@ def main(folder: Path, parts: list[str]) -> int:
                 pictures = folder / f"{width}-{scheme}"
                 pictures.mkdir(parents=True, exist_ok=True)
                 tab = browser.new_page(viewport={"width": width, "height": 1000}, color_scheme=scheme)
-                wrong += [f"{width} {scheme} {each}" for each in problems(tab, address, pages, pictures)]
+                for each in problems(tab, address, pages, pictures):
+                    wrong.append(f"{width} {scheme} {each}")
+                    print(wrong[-1], flush=True)
                 sheet = browser.new_page(viewport={"width": 1640, "height": 900})
                 taken = [pictures / f"{(page or 'first').strip('/').replace('/', '_')}.png" for page in pages]
                 _sheets(sheet, taken, folder, f"{width}-{scheme}")
@@ -148,9 +151,9 @@ def main(folder: Path, parts: list[str]) -> int:
         if not found_by_search(browser.new_page(), address, "grace period"):
             wrong.append("the search finds nothing for: grace period")
         browser.close()
-    print("\n".join(wrong) or f"{len(pages)} pages at {WIDTHS} pixels, light and dark: nothing found")
+    print(f"{len(pages)} pages at {WIDTHS} pixels, light and dark: {len(wrong) or 'nothing'} found")
     return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
+    sys.exit(main(Path(sys.argv[1]).resolve(), sys.argv[2:]))
