@@ -93,7 +93,7 @@ def problems(tab: Page, address: str, pages: Iterable[str], folder: Path | None 
     """Opens the pages one after the other; ``folder`` gets a picture of each."""
     heard: list[str] = []
     tab.on("pageerror", lambda error: heard.append(str(error)))
-    tab.on("requestfailed", lambda request: heard.append(f"no answer: {request.url}"))
+    tab.on("requestfailed", lambda request: heard.append(f"{request.failure}: {request.url}"))
     tab.on(
         "response",
         lambda answer: heard.append(f"{answer.status}: {answer.url}") if answer.status > 399 else None,
@@ -104,7 +104,8 @@ def problems(tab: Page, address: str, pages: Iterable[str], folder: Path | None 
             heard.append(f"scrolls sideways: {found}")
         if folder is not None:
             tab.screenshot(path=folder / f"{(page or 'first').strip('/').replace('/', '_')}.png")
-        yield from (f"/{page}: {each}" for each in heard)
+        # The next page cuts off requests of this one.
+        yield from (f"/{page}: {each}" for each in heard if not each.startswith("net::ERR_ABORTED"))
         heard.clear()
 
 
