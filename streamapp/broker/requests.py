@@ -83,7 +83,10 @@ _UNCONTROLLED = (
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
 )
-"""The errors of a cluster whose controller has gone. The controller may have done the work, and died before its answer."""
+"""The errors of a cluster whose controller has gone.
+
+The controller may have done the work, and died before its answer.
+"""
 
 _UNCOORDINATED = (
     KafkaError.NOT_COORDINATOR,
