@@ -113,8 +113,16 @@ def _table(kafka: KafkaSettings, tag: str) -> Result:
             rows.pop(key, None)
         else:
             rows[key] = value
-    total = sum(int.from_bytes(value) for value in rows.values())
-    return Result(total, _digest(key + b"\0" + value for key, value in rows.items()))
+    return counted(rows.items())
+
+
+def counted(rows: Iterable[tuple[bytes, bytes]]) -> Result:
+    """Stands for the rows of a table of counts."""
+    total = digest = 0
+    for key, value in rows:
+        total += int.from_bytes(value)
+        digest += _hash(key + b"\0" + value)
+    return Result(total, f"{digest % 2**64:016x}")
 
 
 def _output(kafka: KafkaSettings, tag: str) -> Result:
@@ -127,8 +135,11 @@ def _output(kafka: KafkaSettings, tag: str) -> Result:
 
 
 def _digest(rows: Iterable[bytes]) -> str:
-    total = sum(int.from_bytes(hashlib.blake2b(row, digest_size=8).digest()) for row in rows)
-    return f"{total % 2**64:016x}"
+    return f"{sum(map(_hash, rows)) % 2**64:016x}"
+
+
+def _hash(row: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(row, digest_size=8).digest())
 
 
 WORKLOADS = {
