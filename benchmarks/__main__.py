@@ -4,7 +4,7 @@
     python -m benchmarks throughput --workloads w2 --peers streamapp,kafka-streams --repetitions 5
     python -m benchmarks latency                          end to end at 1,000 events a second
     python -m benchmarks restore                          a table of a million keys
-    python -m benchmarks curve keys                       cost over keys, or partitions
+    python -m benchmarks curve keys                       cost over keys, partitions, value-bytes, stores, retention
     python -m benchmarks memory                           resident size over state_memory_bytes
     python -m benchmarks processes                        one application of several worker processes
     python -m benchmarks serdes                           Avro, JSON Schema, Protobuf beside Confluent's serializers
@@ -127,16 +127,14 @@ def restore_command(place: Place, keys: int, repetitions: int) -> None:
 
 
 @main.command()
-@click.argument("dimension", type=click.Choice(["keys", "partitions"]))
-@click.option(
-    "--values", help="Comma-separated; default: 10000,1000000,10000000 keys or 4,40,400 partitions."
-)
+@click.argument("dimension", type=click.Choice(list(curves.CURVES)))
+@click.option("--values", help="Comma-separated; each dimension has its defaults.")
 @click.option("--events", default=2_000_000, show_default=True)
 @click.pass_obj
 def curve(place: Place, dimension: str, values: str | None, events: int) -> None:
-    """CPU per event of a count (W2) as the number of keys or partitions grows."""
+    """CPU per event as keys, partitions, bytes of a value, stores or seconds of retention grow."""
     results, kafka = place()
-    points = [int(value) for value in values.split(",")] if values else list(curves.VALUES[dimension])
+    points = [int(value) for value in values.split(",")] if values else list(curves.CURVES[dimension].values)
     with _scratch(results) as folder:
         found = list(curves.measure(kafka, folder, dimension, points, events, console.print))
     console.print(curves.table(dimension, found))

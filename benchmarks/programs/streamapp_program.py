@@ -178,6 +178,22 @@ def describe_values(builder: StreamsBuilder, job: Job) -> None:
     values.group_by_key().reduce(lambda before, value: value, materialized=kept)
 
 
+def describe_stores(builder: StreamsBuilder, job: Job) -> None:
+    """As many counts of each event as the variant says, each in a store of its own."""
+    flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT).group_by_key()
+    for number in range(int(job.variant)):
+        flights.count(materialized=Materialized(f"counts-{number}", key_serde=KEY, value_serde=LongSerde()))
+
+
+def describe_retention(builder: StreamsBuilder, job: Job) -> None:
+    """Count by key in windows of a second, which are kept for as many seconds as the variant says."""
+    flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
+    windows = TimeWindows.of_size_with_no_grace(timedelta(seconds=1))
+    retention = timedelta(seconds=int(job.variant))
+    kept = Materialized("windows", key_serde=KEY, value_serde=LongSerde(), retention=retention)
+    flights.group_by_key().windowed_by(windows).count(materialized=kept)
+
+
 def describe_soak(builder: StreamsBuilder, job: Job) -> None:
     """A count by key and a count by session, each with its input and its results."""
     flights = builder.stream(job.input, key_serde=KEY, value_serde=FLIGHT)
