@@ -11,6 +11,7 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -169,10 +170,12 @@ class _Run:
                 "linger.ms": 2,
                 "compression.type": "lz4",
                 "enable.idempotence": True,
+                "log_level": 3,
             }
         )
         self._value = msgspec.json.encode(data.flights()[0][0])
         self._ages: list[float] = []
+        self._reader = Future[None]()
         self._began = self._sampled = 0.0
 
     def run(self) -> None:
@@ -192,7 +195,6 @@ class _Run:
                 each.send(self._producer, self._value, min(1_000, left))
                 self._await_results(MOST_WAITING)
         self._await_results(0)
-        self._ages.clear()
         self.found.first_pass_seconds = time.monotonic() - began
         self._tell(f"first pass over all keys: {self.found.first_pass_seconds:,.0f} s")
         self._began = self._sampled = time.monotonic()
@@ -209,6 +211,8 @@ class _Run:
 
     @property
     def _lag(self) -> int:
+        if self._reader.done():
+            self._reader.result()  # raises what has ended the reader
         return sum(each.lag for each in self._inputs)
 
     @property
@@ -250,23 +254,22 @@ class _Run:
     @contextmanager
     def _reading(self) -> Iterator[None]:
         stop = threading.Event()
-        thread = threading.Thread(target=self._read, args=(stop,))
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+        with ThreadPoolExecutor(1) as pool:
+            self._reader = pool.submit(self._read, stop)
+            try:
+                yield
+            finally:
+                stop.set()
 
     def _read(self, stop: threading.Event) -> None:
         of_topic: dict[str | None, _Input] = {each.output: each for each in self._inputs}
-        consumer = Consumer({**self._kafka.librdkafka(), "group.id": f"{self._app}-reader"})
+        consumer = Consumer({**self._kafka.librdkafka(), "group.id": f"{self.app}-reader"})
         consumer.assign([TopicPartition(str(topic), number, 0) for topic in of_topic for number in range(4)])
         while not stop.is_set():
             message = consumer.poll(0.1)
             if message is not None and message.error() is None:
                 age = of_topic[message.topic()].take(message, time.time())
-                if age is not None:
+                if age is not None and self._began:
                     self._ages.append(age)
         consumer.close()
 

@@ -29,16 +29,16 @@ def _latency(workload: str, share: str) -> Callable[[Sample], float | None]:
 
 
 QUANTITIES = (
-    Quantity("RSS one, MiB", lambda sample: sample.taken.rss_mib[0], 1.05),
-    Quantity("RSS two, MiB", lambda sample: sample.taken.rss_mib[1], 1.05),
+    Quantity("RSS one", lambda sample: sample.taken.rss_mib[0], 1.05),
+    Quantity("RSS two", lambda sample: sample.taken.rss_mib[1], 1.05),
     Quantity("files one", lambda sample: sample.taken.files[0], 1.05),
     Quantity("files two", lambda sample: sample.taken.files[1], 1.05),
-    Quantity("disk, MiB", lambda sample: sample.taken.disk_mib, 1.05),
-    Quantity("counts p50, ms", _latency("counts", "p50"), 1.5),
-    Quantity("counts p99, ms", _latency("counts", "p99"), 1.5),
-    Quantity("sessions p50, ms", _latency("sessions", "p50"), 1.5),
-    Quantity("sessions p99, ms", _latency("sessions", "p99"), 1.5),
-    Quantity("lag, events", lambda sample: sample.lag, 1.5),
+    Quantity("disk", lambda sample: sample.taken.disk_mib, 1.05),
+    Quantity("counts p50", _latency("counts", "p50"), 1.5),
+    Quantity("counts p99", _latency("counts", "p99"), 1.5),
+    Quantity("sessions p50", _latency("sessions", "p50"), 1.5),
+    Quantity("sessions p99", _latency("sessions", "p99"), 1.5),
+    Quantity("lag", lambda sample: sample.lag, 1.5),
 )
 
 
@@ -66,7 +66,7 @@ def grows(samples: list[Sample], quantity: Quantity) -> bool | None:
 
 def tenths_table(samples: list[Sample]) -> Table:
     """The median of each tenth of the run, and the verdicts."""
-    table = Table("tenth", title="Soak, medians by tenth of the run", title_justify="left")
+    table = Table("tenth", title="Soak: medians (MiB, files, MiB on disk, ms, events)", title_justify="left")
     for quantity in QUANTITIES:
         table.add_column(quantity.title, justify="right")
     for number, part in enumerate(_parts(samples, 10), 1):

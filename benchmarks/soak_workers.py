@@ -60,6 +60,9 @@ class Workers:
         self._start(TWO)
 
     def taken(self) -> Taken:
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                raise RuntimeError(f"worker {name} has ended by itself; {self._logs} has its log")
         one, two = (psutil.Process(self._processes[name].pid) for name in (ONE, TWO))
         return Taken(
             (one.memory_info().rss / MIB, two.memory_info().rss / MIB),
