@@ -218,7 +218,8 @@ def foreign_key(loop: Loop) -> None:
     """Flights subscribe to their planes by one topic, and get the answers by another; every row goes to RocksDB."""
     job, db = loop.job, loop.store()
     changelog, subscriptions, answers = job.app + "-changelog", job.app + "-repartition", job.app + "-answers"
-    AdminClient({"bootstrap.servers": job.bootstrap}).create_topics([NewTopic(answers, 4)])[answers].result()
+    admin = AdminClient({"bootstrap.servers": job.bootstrap})
+    admin.create_topics([NewTopic(answers, 4)])[answers].result()
     table, known = loop.consumer(job.planes), 0
     while known < PLANES:
         messages = table.consume(BATCH, 0.5)

@@ -18,7 +18,9 @@ def main() -> None:
     parser.add_argument("--seed", default="0", help="any text; the same seed gives the same cases")
     parser.add_argument("--count", type=int, default=100, help="how many cases")
     parser.add_argument("--kind", choices=[*CASE_KINDS, "all"], default="all", help="what they are made of")
-    parser.add_argument("--full-caches", action="store_true", help="record caches are full: 200 to 2,500 bytes")
+    parser.add_argument(
+        "--full-caches", action="store_true", help="record caches are full: 200 to 2,500 bytes"
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder of the case files")
     given = parser.parse_args()
     kinds = list(CASE_KINDS) if given.kind == "all" else [given.kind]
