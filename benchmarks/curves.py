@@ -20,7 +20,7 @@ __all__ = ["CURVES", "KEYS", "measure", "table"]
 
 KEYS, PARTITIONS = 10_000, 4
 """Of the dimensions that stay."""
-VALUE_BYTES = 10**9
+VALUE_BYTES = 5 * 10**8
 """The most that the values of a topic take together."""
 
 
