@@ -176,6 +176,7 @@ class App(faust.App):  # type: ignore[misc]
         return transport(self.conf.broker_consumer, self)
 
     async def on_first_start(self) -> None:
+        """Checks that the web server can have its address, before the worker touches folders, topics or state."""
         serves = self.boot_strategy._should_enable_web() and self._web_server_service is None
         if serves and hasattr(self.web, "check_port"):
             await self.web.check_port()  # before folders, topics and state: a refused start leaves nothing
