@@ -1,4 +1,4 @@
-"""Consumer groups, seen from outside: members, committed offsets, and commits for a group without members."""
+"""Consumer groups as an admin client sees them: members, committed offsets, and commits for a group without members."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Member(NamedTuple):
 
 
 class GroupLook(NamedTuple):
-    """A group at one moment.
+    """The state of a group at one moment.
 
     ``assignor`` is "" for a group without members, "stream" for Kafka Streams, and "faust" for Faust.
     """
@@ -76,7 +76,7 @@ def look_at_group(admin: LastingAdmin, group: str) -> GroupLook:
 
 
 def check_at_rest(admin: LastingAdmin, group: str, session_timeout_ms: int | None = None) -> None:
-    """Raises `StreamsError` while the group has members: their commits would replace offsets that are written now.
+    """Raises `StreamsError` if the group has members. Their next commits would replace offsets that a command writes.
 
     Raises `BrokerError` if Kafka does not answer.
     """
@@ -98,7 +98,7 @@ def check_at_rest(admin: LastingAdmin, group: str, session_timeout_ms: int | Non
 def read_committed_offsets(admin: LastingAdmin, group: str) -> dict[TopicPartition, tuple[int, str]]:
     """The committed offset and its metadata of each partition for which the group has a commit.
 
-    The answer waits for transactions that are about to commit offsets (KIP-447). Metadata may have a few more
+    If a transaction is about to commit offsets, the answer waits for its end (KIP-447). Metadata may have a few more
     characters at the end (`committed_metadata`). Raises `BrokerError`.
     """
 

@@ -67,9 +67,10 @@ class _Cluster:
 class LocalKafka:
     """A local Kafka cluster that keeps its data in ``data_dir``.
 
-    ``brokers`` is 1 or 3 (None: as many as the folder has, else 1). Broker n listens on ``port + n - 1``. Port 0 takes
-    free ports, which stay the same for the life of this object. Each broker gets ``heap_mb`` MB of Java heap, and has
-    ``start_timeout`` seconds to start. The brokers do not create topics by themselves: see `KafkaAdmin.ensure_topics`.
+    ``brokers`` is 1 or 3 (None: as many as the cluster in the folder has, or 1 for a new folder). Broker n listens on
+    ``port + n - 1``. Port 0 takes free ports, which stay the same for the life of this object. Each broker gets
+    ``heap_mb`` MB of Java heap, and has ``start_timeout`` seconds to start. Brokers do not create topics on first use,
+    so create them with `KafkaAdmin.ensure_topics`.
 
         with LocalKafka("data/kafka", port=0) as kafka:
             print(kafka.bootstrap_servers)
@@ -134,7 +135,10 @@ class LocalKafka:
             self._start_brokers(cluster, ids)
 
     def stop(self) -> None:
-        """Stop every broker in order, also brokers of other processes; kill a broker that runs on after 15 seconds."""
+        """Shut every broker down, also those that other processes started.
+
+        A broker that still runs after 15 s is killed.
+        """
         self._end(self._folders())
 
     def status(self) -> ClusterStatus:
@@ -171,7 +175,7 @@ class LocalKafka:
         self._start_brokers(cluster, [number])
 
     def stop_broker(self, number: int) -> None:
-        """Stop one broker in order: the broker hands its partitions over first."""
+        """Shut one broker down. The broker first hands the leadership of its partitions over to other brokers."""
         self._broker(number)
         self._end([number])
 

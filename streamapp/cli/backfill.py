@@ -45,7 +45,8 @@ def backfill(
     """Run APPLICATION on Spark over the history of its topics, and hand it over to workers.
 
     Stop all workers first. Afterwards results, tables and the group's offsets are as if workers had processed
-    all records before the cut, and workers go on at the cut. The same command continues an interrupted backfill.
+    all records before the cut (--until), and workers go on from there. After an interruption, run the same command
+    again: it continues.
     """
     app = load(application)
     console = Console(highlight=False, soft_wrap=True)

@@ -37,7 +37,7 @@ def dlq_group() -> None:
 def _filters(command: Any) -> Any:
     for option in (
         click.option("--operator", help="Only letters of this operator."),
-        click.option("--cause", help="Only letters whose exception type ends so, such as ValueError."),
+        click.option("--cause", help="Only letters with this type of exception, such as ValueError."),
         click.option("--topic", help="Only records that came from this topic."),
         click.option("--key", help="Only records with this key, as text."),
         click.option("--since", type=click.DateTime(), help="Only letters from this time (UTC) on."),
@@ -61,8 +61,8 @@ def _ms(time: datetime | None) -> float | None:
 @dlq_group.command("list")
 @APPLICATION
 @_filters
-@click.option("--all", "everything", is_flag=True, help="Replayed and discarded letters, too.")
-@click.option("--each", is_flag=True, help="One line for each letter.")
+@click.option("--all", "everything", is_flag=True, help="Also list replayed and discarded letters.")
+@click.option("--each", is_flag=True, help="Print one line for each letter, instead of groups.")
 def list_letters(application: str, everything: bool, each: bool, **filters: Any) -> None:
     """List the dead letters of APPLICATION by operator and cause."""
     with clear_errors():
@@ -168,7 +168,7 @@ def edit(application: str, letter: str, key: str | None, value: str | None, null
 @LETTER
 @click.option("--debug", is_flag=True, help="Open a debugger where the exception is raised.")
 def try_letter(application: str, letter: str, debug: bool) -> None:
-    """Run LETTER through the topology in this process, on empty state; nothing is written to Kafka."""
+    """Run LETTER through the topology in this process, with empty tables. Nothing is written to Kafka."""
     app = load(application)
     with clear_errors():
         desk = FailureDesk(app.config)
@@ -193,15 +193,18 @@ def try_letter(application: str, letter: str, debug: bool) -> None:
 @APPLICATION
 @_filters
 @click.option(
-    "--all", "everything", is_flag=True, help="Replay all open letters; needed where no filter is given."
+    "--all", "everything", is_flag=True, help="Replay all open letters. Needed if you give no filter."
 )
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many records per second.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be written.")
-@click.option("--force", is_flag=True, help="Also letters that were replayed or discarded.")
+@click.option("--force", is_flag=True, help="Also replay letters that were replayed or discarded before.")
 def replay(
     application: str, everything: bool, rate: float | None, dry_run: bool, force: bool, **filters: Any
 ) -> None:
-    """Write dead letters of APPLICATION back to where they came from, once, in their order; the worker may run."""
+    """Write the records of dead letters of APPLICATION to their source topics again, each once, in their order.
+
+    The workers may run meanwhile.
+    """
     if not everything and not any(filters.values()):
         raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
     matches = _filter(**filters).matches
@@ -235,11 +238,11 @@ def replay(
 @APPLICATION
 @_filters
 @click.option(
-    "--all", "everything", is_flag=True, help="Discard all open letters; needed where no filter is given."
+    "--all", "everything", is_flag=True, help="Discard all open letters. Needed if you give no filter."
 )
 @click.option("--why", default="", help="A note that stays with the letter.")
 def discard(application: str, everything: bool, why: str, **filters: Any) -> None:
-    """Close dead letters of APPLICATION without a replay. The letters stay, with the note."""
+    """Close dead letters of APPLICATION without a replay. The letters stay in their topic, with your note."""
     if not everything and not any(filters.values()):
         raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
     with clear_errors():

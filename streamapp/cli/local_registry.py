@@ -35,7 +35,11 @@ def registry_group() -> None:
 
 @registry_group.command()
 @click.option(
-    "--port", type=click.IntRange(0, 65_535), default=8081, show_default=True, help="0: a free port."
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=8081,
+    show_default=True,
+    help="The port; 0 takes a free one.",
 )
 @click.option("--foreground", is_flag=True, help="Wait for Ctrl-C, then stop the registry.")
 @_data_dir_option

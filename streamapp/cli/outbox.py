@@ -15,7 +15,12 @@ from streamapp.producer import OutboxDatabase, OutboxRelay, PostgresOutbox, Sqli
 __all__ = ["outbox_group"]
 
 _VARIABLE = "STREAMAPP_OUTBOX"
-TABLE = click.option("--table", default="streamapp_outbox", show_default=True, help="Name, or schema.name.")
+TABLE = click.option(
+    "--table",
+    default="streamapp_outbox",
+    show_default=True,
+    help="The table, or schema.table.",
+)
 
 
 @click.group("outbox")
@@ -29,7 +34,7 @@ def outbox_group() -> None:
 @outbox_group.command()
 @TABLE
 def create(table: str) -> None:
-    """Create the outbox table, unless the table is there."""
+    """Create the outbox table, unless it exists already."""
     with clear_errors():
         database = _database(table)
         try:
@@ -45,7 +50,8 @@ def create(table: str) -> None:
 def relay(name: str, table: str) -> None:
     """Send the rows of the outbox to Kafka, each once, until Ctrl-C or SIGTERM.
 
-    NAME is the application's; keep the name, since brokers know the relay by name and table.
+    NAME is the name of your application. Never change the name: the rows that were already sent are remembered under
+    this name, and a relay with another name may send them again.
     """
     with clear_errors():
         running = OutboxRelay(name, _database(table))

@@ -42,12 +42,12 @@ def replay(
     master: str,
     conf: dict[str, str],
 ) -> None:
-    """Compute the table or output topic NAME of APPLICATION again, beside the running application.
+    """Compute the table or output topic NAME of APPLICATION again on Spark, while the application may go on running.
 
-    The command commits no offset, and writes to no topic of the application.
+    The command commits no offset, and writes to no topic of the application, so its workers are not disturbed.
     """
     if not (to_parquet or to_topic or diff):
-        raise click.UsageError("the result has no use: add --diff, --to-parquet PATH or --to-topic TOPIC")
+        raise click.UsageError("say where the result goes: add --diff, --to-parquet PATH or --to-topic TOPIC")
     app = load(application)
     console = Console(highlight=False, soft_wrap=True)
     with clear_errors(), session(app.config.application_id, master, conf) as spark:

@@ -26,9 +26,9 @@ NUMBERS = click.option(
 
 @click.group("spill")
 def spill_group() -> None:
-    """The records that a producer keeps in its spill_dir, FOLDER. The producer must be stopped.
+    """The records that a producer keeps in FOLDER, its spill_dir. Stop the producer first.
 
-    A parcel is a record, or the records of a transaction.
+    The records are listed as parcels. A parcel is a single record, or all records of a transaction.
     """
 
 
@@ -55,7 +55,7 @@ def list_parcels(folder: Path) -> None:
 @FOLDER
 @NUMBERS
 def retry(folder: Path, numbers: tuple[int, ...]) -> None:
-    """Let the next producer send refused records again, behind all that waits."""
+    """Let the next producer of the folder send refused records again, after all records that wait."""
     with _opened(folder) as log:
         chosen = _chosen(log, numbers)
         for parcel in chosen:

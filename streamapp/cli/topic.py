@@ -52,7 +52,7 @@ def create(name: str, partitions: int, config: dict[str, str]) -> None:
 def write(name: str, separator: str) -> None:
     """Write each line of the standard input to topic NAME: key, separator, value.
 
-    A line with nothing after the separator is a tombstone (null value) for its key.
+    A line with nothing after the separator writes a null value (a tombstone, which deletes the key from a table).
     """
     if not separator:
         raise click.UsageError("--separator cannot be empty: give the text between key and value")

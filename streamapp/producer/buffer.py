@@ -1,4 +1,4 @@
-"""The bound of the records in a producer's memory, and the queue of the senders that wait for space."""
+"""The limit for the records in a producer's memory, and the queue of the callers that wait for space."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ class Buffer:
         )
 
     def reserve(self, records: int, size: int) -> Future[None]:
-        """Reserves space; the future is done when there is space. Raises `BufferFull` for more than a whole buffer."""
+        """Reserves space. The future is done when the space is free.
+
+        Raises `BufferFull` if the whole buffer is too small for the records, because waiting would not help.
+        """
         if records > self._most_records or size > self._most_bytes:
             raise BufferFull(
                 f"{counted(records, 'record')} of {counted(size, 'byte')} cannot be in a buffer for "

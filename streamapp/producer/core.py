@@ -1,4 +1,4 @@
-"""`Core` is the common part of the blocking and the asyncio producer: serialization, buffer, channel and counts."""
+"""`Core`: the common part of the blocking and the asyncio producer: serialization, buffer, channel and counts."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Core:
             )
 
     def release(self, parcel: Parcel) -> None:
-        """Frees the buffer space of a parcel that will not be sent."""
+        """Frees the buffer space of a parcel that is not sent after all."""
         self._buffer.release(len(parcel.records), parcel.size)
 
     def put(self, parcel: Parcel) -> None:

@@ -33,11 +33,12 @@ from streamapp.serdes.types import excerpt
 __all__ = ["FREE_VALUES", "VALUE_DEPTH", "make_reader"]
 
 VALUE_DEPTH = 200
-"""The most records, arrays and maps within each other. A recursive type sets no limit itself."""
+"""The most levels of records, arrays and maps in a value. A recursive type has no such limit of its own."""
 FREE_VALUES = 1_000_000
-"""The most items and fields of one value that take no bytes: nulls of an array, fields with their default."""
+"""The most items and fields of one value that take no bytes (nulls in an array, fields with their default). Without
+this limit, a few bytes could make a value of any size."""
 _MAX_STEPS = 20_000
-"""The most fields, items and branches that are resolved for one reader."""
+"""The most fields, items and branches that one reader may resolve. This bounds the time to make a reader."""
 
 _PROMOTED: dict[tuple[str, str], str] = {
     ("int", "long"): "v{n}",
@@ -83,9 +84,9 @@ def make_reader(
 ) -> Callable[[bytes], Any]:
     """A function from Confluent-framed bytes of the schema ``written`` to values of the schema ``wanted``.
 
-    With ``fields`` a record has only these fields. All other fields are stepped over undecoded, and bytes behind the
-    last of ``fields`` are not looked at. Otherwise bytes that follow the value are an error. With ``cls`` and
-    ``attributes`` (field to keyword) the function returns an object of ``cls`` instead of a dict.
+    With ``fields``, records have only these fields. All other fields are skipped without decoding, and bytes after the
+    last of ``fields`` are ignored. Without ``fields``, bytes after the value are an error. With ``cls`` and
+    ``attributes`` (name of a field -> keyword), the function returns an object of ``cls`` instead of a dict.
 
     Raises `SchemaRefused` if no bytes of ``written`` can be read as ``wanted``. The function raises ValueError,
     LookupError, OverflowError or struct.error for bytes that it cannot read.

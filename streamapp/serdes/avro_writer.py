@@ -47,7 +47,10 @@ class _TooDeep(Exception):
 
 
 def make_any_writer(parsed: Parsed) -> Callable[[Any, bytes], bytes]:
-    """A function (value, header) -> header and Avro. The function raises ValueError with the path to the misfit."""
+    """A function ``(value, header)`` that returns the header followed by the value in Avro.
+
+    If a part of the value does not fit the schema, the function raises ValueError with the path to this part.
+    """
     write = _Compiler(parsed).writer(parsed.root)
 
     def any_writer(value: Any, header: bytes) -> bytes:

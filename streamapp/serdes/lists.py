@@ -31,7 +31,8 @@ _SIZES: dict[type[Serde[Any]], int] = {
     DoubleSerde: 8,
     UUIDSerde: 36,
 }
-"""The length of an item in bytes, for the serdes whose items Kafka writes without their length."""
+"""The length of an item in bytes, for inner serdes whose items all have the same length. Kafka does not write this
+length."""
 _CONSTANT, _VARIABLE = 0, 1
 _NULL = -1
 _INT = struct.Struct(">i")

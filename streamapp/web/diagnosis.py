@@ -1,4 +1,4 @@
-"""Findings: remarkable facts in a worker's status, as sentences, errors first."""
+"""Findings: facts in a worker's status that a person should look at, as sentences, errors first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Severity = Literal["error", "warning", "info"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One remarkable fact: its subject, a message, and a hint for the next step."""
+    """One fact that needs attention: its subject (worker, task or table), a message, and a hint for the next step."""
 
     severity: Severity
     subject: str

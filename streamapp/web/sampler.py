@@ -1,4 +1,4 @@
-"""Rates and standstills, from samples of a worker's counters once a second."""
+"""Rates, and times without progress, from samples of a worker's counters, taken once a second."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Track:
 
 
 class Sampler:
-    """Keeps two minutes of a worker's counters. The memory depends on the number of the worker's partitions.
+    """Keeps the counters of a worker for two minutes. The memory is bounded by the number of the worker's partitions.
 
     `tick` takes one sample. `run` calls `tick` once a second while the web server is up. `look` only updates
     ``status``, so many requests do not shorten the history.

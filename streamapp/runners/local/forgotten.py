@@ -1,4 +1,4 @@
-"""Functions without a result: a forgotten ``return`` deletes rows or drops records, and nothing fails."""
+"""Finds functions with a forgotten ``return``. Their result None deletes rows or drops records, without an error."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Watch:
 
 
 def watched(nodes: Sequence[Node]) -> tuple[tuple[Node, ...], list[Watch]]:
-    """The nodes with their users' functions watched, and the watches."""
+    """The nodes, with each user's function replaced by a `Watch`, and the watches."""
     watches: list[Watch] = []
 
     def node_of(node: Node) -> Node:

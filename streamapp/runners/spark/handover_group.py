@@ -1,7 +1,8 @@
-"""The consumer group of an application, seen from outside: its committed offsets and its members.
+"""The consumer group of an application, as a backfill uses it: its committed offsets and its members.
 
-While a backfill writes, the group's offsets stay the same, and their metadata describes the backfill (`Progress`).
-A killed backfill needs nothing else to continue. The metadata also stops workers from starting during a backfill.
+While a backfill writes, the group's offsets stay the same, and their metadata describes the backfill (`Progress`). A
+killed backfill can continue from this metadata alone. The metadata is also a lock: a worker that starts cannot read it,
+and stops with an error.
 """
 
 from __future__ import annotations
@@ -107,9 +108,9 @@ class Group:
             )
 
     def read_settled(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        """As `read`, but waits until no transaction has open offsets for these partitions (KIP-447).
+        """Reads the committed offsets after all open transactions with offsets for these partitions (KIP-447).
 
-        Kafka ends a transaction before the group has its offsets. `read` alone would miss such offsets.
+        Kafka ends a transaction before the group has its offsets, so `read` alone could miss offsets just committed.
         """
         admin = AdminClient({**client_of(self._config), "log_level": 0})
         asked = [ConsumerGroupTopicPartitions(self.name, [KafkaPartition(*tp) for tp in partitions])]
@@ -165,7 +166,7 @@ class Group:
         return found
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
-        """Commits all positions or none. Raises `ConfigError` if the group has members, which alone may commit."""
+        """Commits all positions or none. Raises `ConfigError` if the group has members: then only these may commit."""
         entries = [KafkaPartition(*tp, c.offset, metadata=c.metadata) for tp, c in positions.items()]
         consumer = Consumer({**client_of(self._config), "group.id": self.name, "enable.auto.commit": False})
 

@@ -50,7 +50,7 @@ class StreamTransaction:
         self._global_positions: dict[TopicPartition, Position] = {}
 
     def begin(self) -> None:
-        """Does nothing: the transaction is open before the first record, because it has the results too."""
+        """Does nothing: the transaction is open since before the first record, because it also has the results."""
 
     def write(self, letters: GlobalLetters) -> None:
         """Sends dead letters of global records; their positions become valid with the commit."""
@@ -107,7 +107,7 @@ class _Output:
 
 
 class _ChangelogOutput(_Output):
-    """Also notes the changelogs that get records."""
+    """An `_Output` that also notes which changelogs get records."""
 
     def __init__(self, producer: Producer, partitions: Mapping[str, int]) -> None:
         super().__init__(producer, partitions)

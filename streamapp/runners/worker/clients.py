@@ -166,9 +166,9 @@ def find_committed(
 ) -> dict[TopicPartition, tuple[int, str]]:
     """The group's committed offsets (negative: no offset) and their metadata.
 
-    The request is repeated while the group has no coordinator. Raises `BrokerError` after ``seconds``. The consumer
-    ``known`` asks first. Admin clients do not ask: before a cluster has its first group coordinator, librdkafka's admin
-    client may end the process with a segmentation fault.
+    The request is repeated while the group has no coordinator. Raises `BrokerError` after ``seconds``. A consumer makes
+    the request (``known``, if given), and no admin client. librdkafka's admin client may crash the process before a
+    cluster has its first group coordinator.
     """
     if not partitions:
         return {}

@@ -1,4 +1,4 @@
-"""The limit to the bytes of a worker's commit, so that brokers take a commit well within a transaction's time-out."""
+"""`Pace`: limits the bytes of a worker's commit, so that slow brokers can take it within the transaction's time-out."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _FIRST_WEIGHT = 16_384.0
 _GROWTH = 1.15
 """The growth of the limit after a commit, above the largest limit that has proved right.
 
-Brokers with a quota take ten seconds' worth of bytes at once before they slow down. With this growth the limit is then
-an eighth of all bytes sent, or little more than a second's worth.
+Brokers with a quota accept the bytes of ten seconds at once before they slow a client down. With this growth, the limit
+is by then only an eighth of all bytes sent: little more than the bytes of one second.
 """
 _RECOVERY = 2.0
 """The growth up to the largest limit that has proved right. A commit that takes twice as long is still in time."""
@@ -22,7 +22,7 @@ _QUICK = 0.5
 
 
 class Pace:
-    """A limit to the bytes that wait for brokers: unacknowledged results, and changes of state for the next commit.
+    """A limit for the bytes that brokers have not confirmed: results, and changes of state for the next commit.
 
     The limit shrinks after a slow commit, and grows while the limit holds the worker back. An outage also makes commits
     slow, so the pace remembers the limit that brokers took quickly. The limit returns there in steps of two.
@@ -48,9 +48,9 @@ class Pace:
         return max(1, int((self._limit - waiting_bytes) / self._weight))
 
     def exceeded(self, waiting_bytes: int) -> bool:
-        """True if half of the limit waits, and a commit has to come before further records.
+        """True if half of the limit is used, so a commit must come before further records.
 
-        The other half is for the records of one turn.
+        The other half is kept for the records of one more turn, because the limit is only checked between turns.
         """
         if waiting_bytes < self._limit / 2:
             return False
@@ -76,7 +76,7 @@ class Pace:
         self._binding = self._failing = False
 
     def rolled_back(self) -> None:
-        """Notes a rollback. A commit that took too long is a possible reason, so the limit shrinks."""
+        """Notes a rollback. The commit may have taken too long, so the limit becomes smaller."""
         self._limit = max(1.0, self._limit / 4)
         self._doubt(4)
         self._failing = True

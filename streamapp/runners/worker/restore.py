@@ -1,4 +1,4 @@
-"""Brings the stores of new tasks up to date from their changelogs, beside the tasks that already run."""
+"""Restores the stores of new tasks from their changelogs, while other tasks already run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["ChangelogReader", "RestoreProgress", "Restorer"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 BATCH, BATCH_BESIDE_OTHERS = 20_000, 4_000
-"""The most records that are applied in one go: fewer when running tasks wait meanwhile."""
+"""The most records that are applied at once. With running tasks there are fewer, because these wait meanwhile."""
 _AT_A_TIME = 3
 """The most changelogs that are restored at a time. Tasks are then ready one after another, not all at the end."""
 _LOG_SECONDS = 10.0
@@ -52,7 +52,7 @@ class RestoreProgress:
 
     @property
     def remaining(self) -> int:
-        """Offsets to go. A compacted changelog has fewer records than offsets."""
+        """The number of offsets that are left. A compacted changelog has fewer records than offsets."""
         return max(0, self.end - self.position)
 
     @property
@@ -73,8 +73,8 @@ class RestoreProgress:
 class ChangelogReader:
     """Applies changelogs to stores, each from its own position, with one consumer.
 
-    The position decides if a changelog was read to its end, never the last record. The last record may be followed by
-    transaction markers, by aborted records, or by nothing after compaction.
+    A changelog was read to its end if the consumer's position is there. The last record does not tell this, because
+    transaction markers, aborted records or offsets without a record may follow it.
     """
 
     _role = "restore"

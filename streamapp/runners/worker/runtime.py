@@ -250,7 +250,7 @@ class StreamsRuntime(WorkerView):
                 logger.debug("the ends of the logs are not known: %s", exc)
 
     def _changes_since(self, written: Mapping[str, Any]) -> str:
-        """The findings of `streamapp compat` about the topology that wrote the local state."""
+        """The differences (as of `streamapp compat`) between this topology and the one that wrote the local state."""
         findings = compare_topologies(written, self.plan).findings
         return "\n".join(str(finding) for finding in findings if finding.need is not Need.NOTHING)
 
@@ -270,7 +270,7 @@ class StreamsRuntime(WorkerView):
             timer.start()
 
     def _loop_place(self) -> Place:
-        """The place for the watchdog, which stays the same until the event loop has had a turn."""
+        """The event loop's work, for the watchdog. The value stays the same until the event loop has run a callback."""
         assert self._loop is not None
         place = Place("the event loop", self._loop_turns, self._loop_thread)
         self._loop.call_soon_threadsafe(self._count_loop_turn)
@@ -280,9 +280,10 @@ class StreamsRuntime(WorkerView):
         self._loop_turns += 1
 
     def _group_place(self) -> Place | None:
-        """The place for the watchdog, which stays the same until the group has answered.
+        """The wait for the group, for the watchdog. The value stays the same until the group has answered.
 
-        After a session without an answer, other workers may have the tasks. The tables of this worker are then stale.
+        After a session time-out without an answer, other workers may have the tasks, so the tables of this worker may
+        be out of date. The watchdog then makes the worker not ready.
         """
         if self._plane is None or self._plane.suspended:
             return None
@@ -400,9 +401,10 @@ class StreamsRuntime(WorkerView):
 
 
 def _process_id(directory: StateDirectory) -> str:
-    """The id of the process that holds the lock of the state folder, the same after a restart.
+    """An id for the process that holds the lock of the state folder, the same after a restart.
 
-    A worker that comes back after a crash ends its open transaction by this id, without a wait for the time-out.
+    The transactional id has this id. So a worker that restarts after a crash ends its open transaction at once, and
+    readers need not wait for the time-out.
     """
     file = directory.path / "process-id"
     if not file.exists():

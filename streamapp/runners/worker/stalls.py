@@ -1,4 +1,5 @@
-"""Rollbacks in a row: a worker without progress says so, gives the reason, and ends in bounded time."""
+"""`Progress`: counts rollbacks without a commit between them, logs their reason, and ends the worker after some
+minutes."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from streamapp.runners.worker.clients import PATIENCE_SECONDS
 __all__ = ["NoProgressError", "Progress"]
 
 _IN_A_ROW = 2
-"""So many rollbacks without a commit between them mean that the worker makes no progress."""
+"""After so many rollbacks without a commit between them, the worker counts as stuck."""
 
 
 class NoProgressError(StreamsError):

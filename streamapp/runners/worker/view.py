@@ -1,4 +1,4 @@
-"""The views of a worker: its state, its tasks, its tables and their rows. Views change nothing."""
+"""`WorkerView`: the questions that can be asked of a worker: its state, its tasks, its tables and their rows."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class StoreNotAvailable(InvalidStoreError):
 class WorkerView:
     """The part of ``app.streams`` that answers questions.
 
-    Any thread may ask for the status, in every state of the worker, and gets it at once. `read` goes through the data
-    plane.
+    Any thread may ask at any time, and gets the answer at once, without changing anything. Only `read` waits for the
+    data plane, because a store may be read only between two batches.
     """
 
     def __init__(self, app: Any, plan: Plan) -> None:

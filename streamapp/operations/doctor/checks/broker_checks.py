@@ -117,7 +117,8 @@ def without_leader(survey: Survey) -> Found:
     "SA107",
     "brokers create topics by themselves",
     "starves",
-    reason="A misspelt name creates a new topic with the default number of partitions. Nobody reads this topic.",
+    reason="Brokers create a missing topic on first use, with their default number of partitions (often 1). With one "
+    "partition, only one worker has work. If the name was misspelt, nobody reads the topic.",
     remedy="Set auto.create.topics.enable=false on all brokers, and create topics with their number of partitions.",
     page=_KAFKA + "#brokerconfigs_auto.create.topics.enable",
 )
@@ -135,7 +136,7 @@ def auto_create(survey: Survey) -> Found:
     "loses",
     reason="The cluster has several racks (availability zones). If the rack of these replicas fails, all "
     "copies are lost.",
-    remedy="Run kafka-reassign-partitions. The tool spreads replicas over racks if brokers have broker.rack.",
+    remedy="Set broker.rack on each broker, and run kafka-reassign-partitions, which spreads replicas over racks.",
     page=_KAFKA + "#basic_ops_racks",
 )
 def one_rack(survey: Survey) -> Found:
@@ -172,8 +173,9 @@ def unknown_rack(survey: Survey) -> Found:
     "SA110",
     "the cluster uses the old protocol of transactions",
     "doubles",
-    reason="Below transaction.version 2, a late record of a fenced producer may become part of the next "
-    "transaction, or start a transaction that never ends (KIP-890).",
+    reason="Below the feature level transaction.version 2, a record of an aborted transaction that arrives late may "
+    "become part of the producer's next transaction (KIP-890). The record then counts twice, because it is also sent "
+    "again. A late record may also start a transaction that never ends.",
     remedy="When all brokers have version 4.0 or newer, run kafka-features --bootstrap-server ... upgrade "
     "--feature transaction.version=2",
     page="https://cwiki.apache.org/confluence/display/KAFKA/KIP-890:+Transactions+Server-Side+Defense",

@@ -27,8 +27,8 @@ def deleted_unread(survey: Survey) -> Found:
     "SA402",
     "the group is beyond the end of the log",
     "loses",
-    reason="The topic was deleted and created again, or its brokers have lost records. The group does not "
-    "read new records below the committed offset. A worker of streamapp refuses to start.",
+    reason="The topic was deleted and created again, or its brokers have lost records. New records get offsets below "
+    "the committed offset, so the group does not read them. A worker of streamapp refuses to start.",
     remedy="Run `streamapp offsets reset --to-earliest` for this topic, or `streamapp reset` to compute all "
     "tables again.",
     page="operations.md#offsets",
@@ -44,7 +44,7 @@ def beyond_end(survey: Survey) -> Found:
     "partitions have no member",
     "stalls",
     reason="The group has members, but no member reads these partitions. Their records wait.",
-    remedy="Compare the subscriptions of all members, and restart the members that lack the topic.",
+    remedy="Compare the topics to which the members subscribe, and restart members that do not read this topic.",
     page="worker.md",
 )
 def unassigned(survey: Survey) -> Found:

@@ -10,11 +10,11 @@ from streamapp.operations.doctor.registry import Found, check
 from streamapp.operations.doctor.survey import Survey
 
 _ENOUGH = 200
-"""The fewest records for which shares are judged."""
+"""The smallest number of records from which a share of keys or partitions says something."""
 _SKEW = 4
-"""The most records of a partition, as a multiple of the median."""
+"""A partition may have so many times the median of the topic's partitions without a finding."""
 _HOT = 0.3
-"""The largest share of one key."""
+"""A key may have this share of the records without a finding."""
 _AHEAD_MS = 60_000
 
 
@@ -22,8 +22,8 @@ _AHEAD_MS = 60_000
     "SA301",
     "one partition has far more records than the others",
     "starves",
-    reason="One task reads a partition, and one worker runs a task. The largest partition sets the pace, and "
-    "more workers do not help.",
+    reason="A partition is read by one task, and a task runs on one worker. So the largest partition takes longest, "
+    "and more workers do not help.",
     remedy="Use a key with more values, or the producer's default partitioner (murmur2). SA302 finds single "
     "hot keys.",
     page="performance.md",
@@ -50,8 +50,8 @@ def skew(survey: Survey) -> Found:
     "starves",
     reason="One task processes all records of a key, in order. A hot key keeps the task busy, and the other "
     "keys of its partition wait.",
-    remedy="Aggregate in two steps, first by the key and a random number. Or process the key's records "
-    "apart, with split().",
+    remedy="Aggregate in two steps: first by the key and a random number, then by the key. Or process the key's "
+    "records in a branch of their own, with split().",
     page="performance.md",
 )
 def hot_key(survey: Survey) -> Found:

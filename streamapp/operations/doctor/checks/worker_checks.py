@@ -15,7 +15,7 @@ from streamapp.runners.worker.status import SPARE, SPARE_REASON, SPARE_REMEDY, i
 from streamapp.state.files import files_needed
 
 _SHARE = 0.5
-"""The largest share of ``max_poll_interval_ms`` that one record may take."""
+"""The largest share of ``max_poll_interval_ms`` that a record may take on average without a finding."""
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 _PROCESS_BYTES = 128 * 2**20
 """The memory of a worker without state: Python, Faust, librdkafka and the web server."""
@@ -43,7 +43,7 @@ def silent(survey: Survey) -> Found:
     "SA602",
     "a worker reports a problem",
     "stalls",
-    reason="The worker's own findings name the problem (docs/views.md, findings).",
+    reason="The worker has found the problem itself. /status of the worker shows it, too (docs/views.md, findings).",
     remedy="Do what the hint of the finding says.",
     page="views.md",
 )
