@@ -14,7 +14,7 @@ from streamapp.state.backend import MemoryBackend, StateBackend, WriteSet
 from streamapp.state.cache import RecordCache
 from streamapp.state.open import open_store
 from streamapp.state.row_memory import RowMemory
-from streamapp.state.write_behind import StoreContext
+from streamapp.state.store import StoreContext
 from streamapp.topology.plan import Subtopology
 
 __all__ = ["TaskStores"]

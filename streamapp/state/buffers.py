@@ -53,7 +53,7 @@ from streamapp.state.key_value import KeyValueStore
 from streamapp.state.row_memory import RowMemory
 from streamapp.state.sorted_entries import SortedEntries
 from streamapp.state.spec import StoreSpec
-from streamapp.state.write_behind import Store, StoreContext
+from streamapp.state.store import Store, StoreContext
 
 __all__ = ["OuterJoinStore", "SuppressBuffer", "TimeOrderedBuffer"]
 

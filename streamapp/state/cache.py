@@ -26,7 +26,8 @@ from streamapp.state.cache_entry import (
     context_bytes,
     size_of_kept,
 )
-from streamapp.state.write_behind import MISSING, FlushListener, Fold, Row, Write, WriteBehindStore
+from streamapp.state.store import FlushListener
+from streamapp.state.write_behind import MISSING, Fold, Row, Write, WriteBehindStore
 
 __all__ = ["CachedStore", "RecordCache", "ShowingCachedStore"]
 

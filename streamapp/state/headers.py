@@ -14,8 +14,9 @@ from streamapp.serdes.base import Serde
 from streamapp.state.backend import WriteSet
 from streamapp.state.formats import Codec, pack_headers, unpack_headers
 from streamapp.state.key_value import SubscriptionStore
+from streamapp.state.store import ChangelogFn
 from streamapp.state.window import TimestampedWindowStore
-from streamapp.state.write_behind import ChangelogFn, Row, WriteBehindStore
+from streamapp.state.write_behind import Row, WriteBehindStore
 
 __all__ = ["HeadersSubscriptionStore", "HeadersWindowStore"]
 

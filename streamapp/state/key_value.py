@@ -10,7 +10,8 @@ from streamapp.state.backend import OrderedBytes
 from streamapp.state.formats import prefix_end
 from streamapp.state.row_memory import RowMemory, kept_size
 from streamapp.state.spec import StoreSpec
-from streamapp.state.write_behind import Row, StoreContext, WriteBehindStore
+from streamapp.state.store import StoreContext
+from streamapp.state.write_behind import Row, WriteBehindStore
 
 __all__ = ["KeyValueStore", "PlainTableStore", "SubscriptionStore", "TimestampedKeyValueStore"]
 

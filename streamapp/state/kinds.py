@@ -32,10 +32,10 @@ from streamapp.state.key_value import (
 from streamapp.state.lru import LruStore, TimestampedLruStore
 from streamapp.state.row_shape import RowShape
 from streamapp.state.session_store import SessionStore
+from streamapp.state.store import Store
 from streamapp.state.store_kind import StoreKind, register, registered
 from streamapp.state.versioned import VersionedStore
 from streamapp.state.window import TimestampedWindowStore, WindowStore
-from streamapp.state.write_behind import Store
 
 __all__ = [
     "ExpiringTable",

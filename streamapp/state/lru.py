@@ -13,7 +13,8 @@ from streamapp.state.formats import LONG
 from streamapp.state.key_value import KeyValueStore, TimestampedKeyValueStore
 from streamapp.state.row_memory import RowMemory
 from streamapp.state.spec import StoreSpec
-from streamapp.state.write_behind import MISSING, Row, StoreContext, Write
+from streamapp.state.store import StoreContext
+from streamapp.state.write_behind import MISSING, Row, Write
 
 __all__ = ["LruStore", "TimestampedLruStore"]
 

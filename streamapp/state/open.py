@@ -8,7 +8,8 @@ from streamapp.state.backend import OrderedBytes
 from streamapp.state.cache import RecordCache
 from streamapp.state.row_memory import RowMemory
 from streamapp.state.spec import StoreSpec
-from streamapp.state.write_behind import Store, StoreContext, WriteBehindStore
+from streamapp.state.store import Store, StoreContext
+from streamapp.state.write_behind import WriteBehindStore
 
 __all__ = ["open_store"]
 

@@ -10,8 +10,8 @@ from streamapp.state.buffers import OuterJoinStore, SuppressBuffer, TimeOrderedB
 from streamapp.state.headers import HeadersSubscriptionStore, HeadersWindowStore
 from streamapp.state.key_value import SubscriptionStore
 from streamapp.state.kinds import TimestampedWindow
+from streamapp.state.store import Store
 from streamapp.state.store_kind import StoreKind, register
-from streamapp.state.write_behind import Store
 
 __all__ = [
     "HeadersSubscriptions",

@@ -14,7 +14,7 @@ from streamapp.errors import InvalidStoreError
 if TYPE_CHECKING:
     from streamapp.state.cache import CachedStore
     from streamapp.state.row_shape import RowShape
-    from streamapp.state.write_behind import Store
+    from streamapp.state.store import Store
 
 __all__ = ["StoreKind", "register", "registered"]
 

@@ -20,7 +20,8 @@ from streamapp.state.formats import LONG
 from streamapp.state.key_image import KeyImage
 from streamapp.state.row_memory import Generations, RowMemory, kept_size
 from streamapp.state.spec import StoreSpec
-from streamapp.state.write_behind import Row, StoreContext, Write, WriteBehindStore
+from streamapp.state.store import StoreContext
+from streamapp.state.write_behind import Row, Write, WriteBehindStore
 
 __all__ = ["TimeBucketedStore"]
 

@@ -11,7 +11,7 @@ from streamapp.state.backend import OrderedBytes, WriteSet
 from streamapp.state.formats import LONG, Codec, sized
 from streamapp.state.row_memory import Generations, RowMemory, kept_size
 from streamapp.state.spec import StoreSpec
-from streamapp.state.write_behind import Store, StoreContext
+from streamapp.state.store import Store, StoreContext
 
 __all__ = ["NOT_PUT", "VersionedStore"]
 

@@ -18,8 +18,9 @@ from streamapp.state.backend import OrderedBytes
 from streamapp.state.formats import LONG, MAX_LONG
 from streamapp.state.row_memory import RowMemory
 from streamapp.state.spec import StoreSpec
+from streamapp.state.store import StoreContext
 from streamapp.state.time_buckets import TimeBucketedStore
-from streamapp.state.write_behind import MISSING, Fold, Row, StoreContext
+from streamapp.state.write_behind import MISSING, Fold, Row
 
 __all__ = ["TimestampedWindowStore", "WindowStore"]
 
