@@ -13,12 +13,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from math import inf
 
 from streamapp.consumer.account import Account, ConsumerMetrics
 from streamapp.consumer.batching import Batch
 from streamapp.consumer.circuit import Circuit
 from streamapp.consumer.consume_options import ConsumeOptions
-from streamapp.consumer.done_offsets import DoneOffsets
+from streamapp.consumer.done_offsets import DoneOffsets, decode_done
 from streamapp.consumer.lanes import Item, PartitionLanes, Unit
 from streamapp.consumer.outputs import Step, WaitingOutputs
 from streamapp.consumer.room import Room
@@ -46,6 +47,10 @@ class Dispatcher:
         self._running: dict[Unit, float] = {}
         self._committed: dict[TopicPartition, tuple[int, str]] = {}
         self._outputs = WaitingOutputs()
+        self._held: dict[TopicPartition, float] = {}
+        """Partitions with a refused output; nothing of them is committed before this time."""
+        self._suspects: dict[TopicPartition, set[int]] = {}
+        """Partitions that begin anew at the last commit; these records then get calls of their own."""
         self._account = Account()
         self.circuit: Circuit = Circuit(options.name)
         self.failure: Exception | None = None
@@ -55,13 +60,14 @@ class Dispatcher:
     # ------------------------------------------------------------------ partitions come and go
 
     def open(
-        self, source: TopicPartition, position: int | None, done: Iterable[int] = (), fence: int = 0
+        self, source: TopicPartition, position: int | None, done: Collection[int] = (), fence: int = 0
     ) -> None:
         """A partition is this member's now; ``done`` are records behind the position that need no work."""
         partition = PartitionLanes(
             source, DoneOffsets(position, done), by_key=self._options.ordered_by == "key"
         )
         partition.fence = fence
+        partition.start = None if position is None else (position, done)
         with self.changed:
             self._partitions[source] = partition
             self._committed.pop(source, None)
@@ -108,6 +114,8 @@ class Dispatcher:
                 self._turns.remove(source)
                 self._committed.pop(source, None)
                 self._outputs.drop(source)
+                self._held.pop(source, None)
+                self._suspects.pop(source, None)
                 self._room.paused.discard(source)
             self._turned_away = deque(unit for unit in self._turned_away if not unit.partition.lost)
             self.changed.notify_all()
@@ -153,6 +161,7 @@ class Dispatcher:
                 self.open(source, None, (), fence)
                 partition = self._partitions[source]
             done = partition.done
+            partition.start = partition.start or (batch.offsets[0], ())
             for at, offset in enumerate(batch.offsets):
                 if not done.take(offset):
                     self._account.already_done += 1
@@ -160,6 +169,7 @@ class Dispatcher:
                 self._account.taken += 1
                 headers = batch.headers[at] if batch.headers is not None else NO_HEADERS
                 item = Item(offset, batch.timestamps[at], batch.keys[at], batch.values[at], headers)
+                item.alone = offset in partition.suspects
                 if self._room.turns_away(partition) and partition.is_parked(item):
                     self._turned_away.append(partition.turn_away(item))
                 else:
@@ -227,7 +237,8 @@ class Dispatcher:
                 account.skipped += len(settled.skipped)
                 account.dead += len(settled.dead)
                 partition.done.finish(item.offset for item in over)
-                self._outputs.add(partition.source, unit.items[0].offset, settled.outputs)
+                if self._options.output is not None:
+                    self._outputs.add(unit, settled.outputs, settled.letters)
                 self._give_back(unit, settled)
             if settled.pause is not None:
                 assert self._options.retry is not None
@@ -293,7 +304,11 @@ class Dispatcher:
     def step(self, sources: Collection[TopicPartition] | None = None) -> Step:
         """The positions of `positions`, and the outputs of the calls that they count as done."""
         with self.changed:
-            positions = self._positions(sources)
+            now = self._clock()
+            held = {source for source, until in self._held.items() if until > now}
+            positions = {
+                source: each for source, each in self._positions(sources).items() if source not in held
+            }
             partitions = {source: self._partitions[source] for source in positions}
             return Step(positions, partitions, self._outputs.of(positions))
 
@@ -305,6 +320,57 @@ class Dispatcher:
             self._account.outputs += len(step.outputs)
             self.committed({source: step.positions[source] for source in owned})
             self.changed.notify_all()
+
+    # ------------------------------------------------------------------ outputs that brokers refuse
+
+    def refused(self, unit: Unit, settled: Settled) -> None:
+        """Brokers refuse an output of a call that is over. ``settled`` is the new outcome of its only record."""
+        source, account = unit.partition.source, self._account
+        with self.changed:
+            if unit.partition.lost:
+                return
+            if settled.fail is not None:
+                self._held[source] = inf
+            elif settled.back:
+                account.retries += 1
+                self._held[source] = self._clock() + (settled.delay_ms or 0) / 1000
+            else:
+                account.done -= 1
+                account.skipped += len(settled.skipped)
+                account.dead += len(settled.dead)
+                self._outputs.replace(unit, settled.letters)
+        if settled.fail is not None:
+            self.fail(settled.fail)
+
+    def repeat(self, unit: Unit) -> None:
+        """Drops what is not committed of a batch's partition. `begin_anew` then gives each of its records a call."""
+        partition = unit.partition
+        with self.changed:
+            if partition.lost:
+                return
+            partition.closed = True
+            self._account.returned += partition.drop_waiting()
+            self._held[partition.source] = inf
+            self._suspects.setdefault(partition.source, set()).update(item.offset for item in unit.items)
+
+    def begin_anew(self) -> dict[TopicPartition, int]:
+        """Partitions of `repeat` are as they were at the last commit, and the offset to read on from."""
+        begun = {}
+        with self.changed:
+            for source, suspects in list(self._suspects.items()):
+                partition = self._partitions[source]
+                if partition.in_work or self.stopping:
+                    continue
+                assert partition.start is not None
+                position, done = partition.start
+                if source in self._committed:
+                    position, metadata = self._committed[source]
+                    done = decode_done(position, metadata)
+                self.forget([source])
+                self.open(source, position, done)
+                self._partitions[source].suspects = frozenset(suspects)
+                begun[source] = position
+        return begun
 
     def partition(self, source: TopicPartition) -> PartitionLanes | None:
         with self.changed:

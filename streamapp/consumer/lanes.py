@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from streamapp.consumer.done_offsets import MOST_AHEAD, DoneOffsets
@@ -90,6 +90,10 @@ class PartitionLanes:
         """Records of lanes that wait for another attempt."""
         self.parked_bytes: int = 0
         self.in_work: int = 0
+        self.start: tuple[int, Collection[int]] | None = None
+        """The position at which this member began, and the records behind the position that were done."""
+        self.suspects: frozenset[int] = frozenset()
+        """Records of a batch with an output that brokers refuse; each gets a call of its own."""
         self.fence: int = 0
         """The claim on the row of the partition, where a database takes the offsets."""
         self.saving: threading.Lock = threading.Lock()

@@ -14,16 +14,13 @@ from math import inf
 
 from confluent_kafka import KafkaError
 
-from streamapp.broker.refused import OF_THE_BATCH, OF_THE_TOPIC, REMEDIES
+from streamapp.broker.refused import FINAL, OF_THE_BATCH, OF_THE_TOPIC, REMEDIES, refusal_text
 from streamapp.engine.collector import ResultRefused
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.sender import Failure
 from streamapp.runners.worker.transactions import TransactionAborted
 
 __all__ = ["Refusals", "ResultsRefused", "refusal"]
-
-_FINAL = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION)
-"""Errors that also end Kafka Streams, without a question to its handler (``RecordCollectorImpl.isFatalException``)."""
 
 
 class ResultsRefused(TransactionAborted):
@@ -32,12 +29,8 @@ class ResultsRefused(TransactionAborted):
 
 def refusal(error: KafkaError, key: bytes | None, value: bytes | None, timestamp: int) -> ResultRefused:
     """The error for a result that was refused."""
-    size = len(key or b"") + len(value or b"")
-    when = f", timestamp {timestamp}" if timestamp > 0 else ""
     code = error.code()
-    return ResultRefused(
-        f"{error.str()} (key and value: {size:,} bytes{when})", REMEDIES[code], final=code in _FINAL
-    )
+    return ResultRefused(refusal_text(error, key, value, timestamp), REMEDIES[code], final=code in FINAL)
 
 
 class Refusals:
