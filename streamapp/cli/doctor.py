@@ -67,7 +67,7 @@ def doctor(
     doctor changes nothing. Each finding has a code, a reason, a remedy and a page.
 
     The exit code is 0 without new findings, 1 with findings that the baseline does not have, and 2 if the doctor
-    could not look.
+    could not look at something and found nothing new elsewhere.
     """
     if (application is None) == (group is None):
         raise click.UsageError("name an APPLICATION, or a group with --group NAME")
@@ -103,7 +103,7 @@ def doctor(
         click.echo(json.dumps(_report(survey, new, len(found) - len(new), gone), indent=2))
     else:
         _print(survey, new, len(found) - len(new), gone)
-    raise SystemExit(1 if new else 0)
+    raise SystemExit(1 if new else 2 if survey.unseen else 0)
 
 
 def _read(path: Path) -> str:
@@ -147,4 +147,5 @@ def _print(survey: Survey, new: list[Finding], accepted: int, gone: list[tuple[s
         click.echo(f"not looked at: {line}")
     for code, subject in gone:
         click.echo(f"accepted, but gone: {code} {subject}; remove this finding from the baseline")
-    click.echo(f"{survey.subject.group}: {len(new)} findings, {accepted} accepted, {len(ALL)} checks")
+    unseen = f", {len(survey.unseen)} not looked at" if survey.unseen else ""
+    click.echo(f"{survey.subject.group}: {len(new)} findings, {accepted} accepted, {len(ALL)} checks{unseen}")
