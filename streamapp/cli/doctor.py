@@ -66,8 +66,8 @@ def doctor(
     The doctor looks at brokers, topics, the group, settings, the last records, transactions and workers. The
     doctor changes nothing. Each finding has a code, a reason, a remedy and a page.
 
-    The exit code is 0 without new findings, 1 with findings that the baseline does not have, and 2 if the doctor
-    could not look at something and found nothing new elsewhere.
+    The exit code is 1 with findings that the baseline does not have. Without such findings, the exit code is 2 if
+    the doctor could not look at something, else 0.
     """
     if (application is None) == (group is None):
         raise click.UsageError("name an APPLICATION, or a group with --group NAME")
