@@ -47,10 +47,6 @@ class Dispatcher:
         self._running: dict[Unit, float] = {}
         self._committed: dict[TopicPartition, tuple[int, str]] = {}
         self._outputs = WaitingOutputs()
-        self._held: dict[TopicPartition, float] = {}
-        """Partitions with a refused output; nothing of them is committed before this time."""
-        self._suspects: dict[TopicPartition, set[int]] = {}
-        """Partitions that begin anew at the last commit; these records then get calls of their own."""
         self._account = Account()
         self.circuit: Circuit = Circuit(options.name)
         self.failure: Exception | None = None
@@ -114,8 +110,6 @@ class Dispatcher:
                 self._turns.remove(source)
                 self._committed.pop(source, None)
                 self._outputs.drop(source)
-                self._held.pop(source, None)
-                self._suspects.pop(source, None)
                 self._room.paused.discard(source)
             self._turned_away = deque(unit for unit in self._turned_away if not unit.partition.lost)
             self.changed.notify_all()
@@ -305,9 +299,10 @@ class Dispatcher:
         """The positions of `positions`, and the outputs of the calls that they count as done."""
         with self.changed:
             now = self._clock()
-            held = {source for source, until in self._held.items() if until > now}
             positions = {
-                source: each for source, each in self._positions(sources).items() if source not in held
+                source: each
+                for source, each in self._positions(sources).items()
+                if self._partitions[source].held_until <= now
             }
             partitions = {source: self._partitions[source] for source in positions}
             return Step(positions, partitions, self._outputs.of(positions))
@@ -325,15 +320,15 @@ class Dispatcher:
 
     def refused(self, unit: Unit, settled: Settled) -> None:
         """Brokers refuse an output of a call that is over. ``settled`` is the new outcome of its only record."""
-        source, account = unit.partition.source, self._account
+        partition, account = unit.partition, self._account
         with self.changed:
-            if unit.partition.lost:
+            if partition.lost:
                 return
             if settled.fail is not None:
-                self._held[source] = inf
+                partition.held_until = inf
             elif settled.back:
                 account.retries += 1
-                self._held[source] = self._clock() + (settled.delay_ms or 0) / 1000
+                partition.held_until = self._clock() + (settled.delay_ms or 0) / 1000
             else:
                 account.done -= 1
                 account.skipped += len(settled.skipped)
@@ -348,18 +343,16 @@ class Dispatcher:
         with self.changed:
             if partition.lost:
                 return
-            partition.closed = True
+            partition.closed, partition.held_until = True, inf
             self._account.returned += partition.drop_waiting()
-            self._held[partition.source] = inf
-            self._suspects.setdefault(partition.source, set()).update(item.offset for item in unit.items)
+            partition.repeats.update(item.offset for item in unit.items)
 
     def begin_anew(self) -> dict[TopicPartition, int]:
         """Partitions of `repeat` are as they were at the last commit, and the offset to read on from."""
         begun = {}
         with self.changed:
-            for source, suspects in list(self._suspects.items()):
-                partition = self._partitions[source]
-                if partition.in_work or self.stopping:
+            for source, partition in list(self._partitions.items()):
+                if not partition.repeats or partition.in_work or self.stopping:
                     continue
                 assert partition.start is not None
                 position, done = partition.start
@@ -368,7 +361,7 @@ class Dispatcher:
                     done = decode_done(position, metadata)
                 self.forget([source])
                 self.open(source, position, done)
-                self._partitions[source].suspects = frozenset(suspects)
+                self._partitions[source].suspects = frozenset(partition.repeats)
                 begun[source] = position
         return begun
 

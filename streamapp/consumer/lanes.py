@@ -92,8 +92,12 @@ class PartitionLanes:
         self.in_work: int = 0
         self.start: tuple[int, Collection[int]] | None = None
         """The position at which this member began, and the records behind the position that were done."""
+        self.held_until: float = 0.0
+        """Brokers refuse an output: nothing is committed before this time of the dispatcher's clock."""
+        self.repeats: set[int] = set()
+        """Records of batches with a refused output: the partition begins anew when nothing is in work."""
         self.suspects: frozenset[int] = frozenset()
-        """Records of a batch with an output that brokers refuse; each gets a call of its own."""
+        """``repeats`` of the partition before it began anew; each of these records gets a call of its own."""
         self.fence: int = 0
         """The claim on the row of the partition, where a database takes the offsets."""
         self.saving: threading.Lock = threading.Lock()
