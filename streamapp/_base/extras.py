@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from streamapp.errors import MissingExtraError
 
-__all__ = ["missing_for_spark", "require_schemas", "require_secure", "require_spark"]
+__all__ = ["missing_for_spark", "require_oidc", "require_schemas", "require_secure", "require_spark"]
 
 _SPARK = ("pyspark", "pyarrow", "pandas", "numpy")
 """Packages of the extra ``spark``. Its package ``packaging`` is left out, because aiokafka installs it, too."""
@@ -25,6 +25,11 @@ def require_schemas(package: str) -> None:
 def require_secure(package: str) -> None:
     """Raises `MissingExtraError` unless this package of the extra ``secure`` is installed."""
     _require("secure", package)
+
+
+def require_oidc(package: str) -> None:
+    """Raises `MissingExtraError` unless this package of the extra ``oidc`` is installed."""
+    _require("oidc", package)
 
 
 def _require(extra: str, package: str) -> None:

@@ -34,6 +34,17 @@ FOLDER = "security"
 USER = "streamapp"
 _DAYS = 3_650
 _USAGE_OF_AUTHORITY, _USAGE_OF_OTHERS = "key_cert_sign", "digital_signature"
+_USAGES = (
+    _USAGE_OF_AUTHORITY,
+    _USAGE_OF_OTHERS,
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
+)
 _ITERATIONS = 4_096
 _MODULES = "org.apache.kafka.common.security"
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -196,14 +207,6 @@ class _Signer:
         from cryptography.hazmat.primitives import hashes
 
         now = datetime.now(UTC)
-        names = (
-            "digital_signature",
-            "content_commitment",
-            "key_encipherment",
-            "data_encipherment",
-            "key_agreement",
-        )
-        names += ("key_cert_sign", "crl_sign", "encipher_only", "decipher_only")
         builder = (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -213,7 +216,7 @@ class _Signer:
             .not_valid_before(now - timedelta(days=1))
             .not_valid_after(now + timedelta(days=_DAYS))
             .add_extension(basic, critical=True)
-            .add_extension(x509.KeyUsage(**{name: name == usage for name in names}), critical=True)
+            .add_extension(x509.KeyUsage(**{name: name == usage for name in _USAGES}), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False

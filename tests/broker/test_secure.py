@@ -19,8 +19,7 @@ from confluent_kafka.admin import AdminClient
 from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka, TopicSpec
 from streamapp.consumer import SyncReliableConsumer
 from streamapp.producer import SyncReliableProducer
-
-from ..processes import until
+from tests.processes import until
 
 pytestmark = pytest.mark.broker
 

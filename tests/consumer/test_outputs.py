@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,10 @@ def test_a_member_that_the_group_has_given_up_commits_nothing(
             ),
         )
 
+    calls = Counter[int]()
+
     def handle(record: Record, transaction: Transaction) -> None:
+        calls[int(record.value)] += 1
         if outputs:
             transaction.send(feed.out, key=record.key, value=record.value)
 
@@ -163,6 +167,8 @@ def test_a_member_that_the_group_has_given_up_commits_nothing(
         assert feed.committed() == before
         feed.send((f"k{number % 5}", str(number)) for number in range(100, 150))
         until(lambda: feed.position() == 150, SECONDS, lambda: first.status)
+    # A position of the sleeper would make it read from there on once more.
+    assert [number for number in range(20, 150) if calls[number] != 1] == []
     assert sorted(number for _, number in feed.written()) == (list(range(150)) if outputs else [])
 
 
