@@ -139,7 +139,7 @@ def _on_spark(
 ) -> Reconciliation:
     client = KafkaSettings.from_env().librdkafka()
     with session(f"reconcile {topic}", master, conf) as spark:
-        from streamapp.runners.spark.reconciliation import reconcile_on_spark
+        from streamapp.operations.spark_reconciliation import reconcile_on_spark
 
         options = {"window_ms": window_ms, **span}
         with reconcile_on_spark(spark, client, topic, source, identity, **options) as found:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from streamapp.broker import LocalKafka
 from streamapp.cli import main
-from streamapp.runners.spark import reconciliation
+from streamapp.operations import spark_reconciliation
 
 from ..producer.topics import Topics
 
@@ -59,7 +59,7 @@ def both(*arguments: str) -> str:
 
 
 def test_spark_finds_what_one_machine_finds(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconciliation, "_SLICE", 100)  # several tasks for each partition
+    monkeypatch.setattr(spark_reconciliation, "_SLICE", 100)  # several tasks for each partition
     topic = topics.create()
     names = [f"o{number}" for number in range(2_000)]
     missing, doubled = names[100:110], names[200:205]
