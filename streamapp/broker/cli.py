@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from streamapp.broker.distribution import announce_kafka
 from streamapp.broker.local import ClusterStatus, LocalKafka
 from streamapp.broker.local_security import FOLDER, exports
 from streamapp.errors import BrokerError, StreamsError
@@ -56,7 +57,7 @@ def start(brokers: str | None, port: int, foreground: bool, secure: bool, data_d
             raise BrokerError(
                 f"Kafka runs already at {kafka.bootstrap_servers}. To change it, run `streamapp broker stop` first."
             )
-        click.echo("Starting Kafka (the first time, 45 MB are fetched) ...", err=True)
+        click.echo(announce_kafka(), err=True)
         if not foreground:
             kafka.start(detached=True)
             click.echo(f"Kafka listens at {kafka.bootstrap_servers}", err=kafka.secure)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError
 
+from streamapp._base.counted import counted
+
 __all__ = ["FINAL", "NO_TOPIC", "OF_THE_BATCH", "OF_THE_TOPIC", "REMEDIES", "is_refusal", "refusal_text"]
 
 NO_TOPIC = "Create the topic: streamapp topic create TOPIC --partitions N"
@@ -18,7 +20,7 @@ OF_THE_BATCH = {
     KafkaError.INVALID_MSG_SIZE: _SMALLER,
     KafkaError.POLICY_VIOLATION: "A policy of the brokers forbids this record",
 }
-"""These errors do not say which record of a batch is to blame, or if any record is."""
+"""Errors of a whole batch. They do not say which of its records is the cause, or if any record is."""
 OF_THE_RECORD = {
     KafkaError.INVALID_RECORD: f"A compacted topic takes no records without a key. {_TIMESTAMPS}",
     KafkaError.INVALID_TIMESTAMP: _TIMESTAMPS,
@@ -31,18 +33,19 @@ OF_THE_TOPIC = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client WRITE on the topic",
     KafkaError.TOPIC_EXCEPTION: "Its name is not valid, or only brokers write to it",
 }
-"""Any other record would be refused too."""
+"""Errors of a topic: brokers would refuse every other record for this topic, too."""
 FINAL = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION)
 """Errors that also end Kafka Streams, without a question to its handler (``RecordCollectorImpl.isFatalException``)."""
 REMEDIES = OF_THE_BATCH | OF_THE_RECORD | OF_THE_TOPIC
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """True if a new attempt would fail like this one."""
+    """True if brokers refuse the record for good: another attempt would get the same error."""
     return error.code() in REMEDIES
 
 
 def refusal_text(error: KafkaError, key: bytes | None, value: bytes | None, timestamp: int | None) -> str:
     """The error of a refused record, with the facts by which brokers judge. ``timestamp`` is in ms."""
     when = f", timestamp {timestamp}" if timestamp is not None and timestamp > 0 else ""
-    return f"{error.str()} (key and value: {len(key or b'') + len(value or b''):,} bytes{when})"
+    size = len(key or b"") + len(value or b"")
+    return f"{error.str()} (key and value: {counted(size, 'byte')}{when})"

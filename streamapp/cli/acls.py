@@ -50,8 +50,9 @@ def acls(
 ) -> None:
     """Print the rights (ACLs) that APPLICATION needs, and no others.
 
-    APPLICATION is an App, with or without a topology, a consumer, a producer (module:producer), or an outbox relay.
-    Workers need Create only for topics that do not exist yet. You can remove this right afterwards.
+    APPLICATION is an App (with or without a topology), a consumer, a producer (module:producer), or an outbox relay.
+    Workers need the right Create only for topics that do not exist yet. You can remove this right after the topics are
+    made.
     """
     app = None if relay else load(application, topology=False)
     with clear_errors():

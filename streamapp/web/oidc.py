@@ -83,7 +83,7 @@ class OidcSettings:
             url.scheme == "http" and url.host in ("127.0.0.1", "localhost", "::1")
         ):
             raise ConfigError(
-                f"{_KEYS} has to begin with https://: whoever changes the keys on the way is let in"
+                f"{_KEYS} has to begin with https://: else a stranger could change the keys on the way"
             )
         require_oidc("joserfc")
         return cls(given[_ISSUER], given[_KEYS], given[_AUDIENCE], environ.get(_ROLES) or "roles")

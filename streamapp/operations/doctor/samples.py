@@ -22,7 +22,7 @@ _REFUSED = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 )
 _SECONDS = 20.0
-"""The time limit for all partitions together; later records are not in the sample."""
+"""The time limit in seconds for all partitions together. Records that arrive later are not in the sample."""
 
 
 class Sample(NamedTuple):

@@ -1,7 +1,7 @@
-"""Messages of agents and changes of Faust's tables, which wait with exactly_once_v2 for the commit of their record.
+"""Messages of agents and changes of Faust's tables. With exactly_once_v2, they wait for the commit of their record.
 
-Several records of a partition may be in work when a commit comes. Each message is therefore bound to its record, and
-goes into the transaction that commits this record.
+When a commit comes, agents may still process some records of a partition. So each message is bound to the record for
+which the agent sent it, and goes into the transaction that commits this record.
 """
 
 from __future__ import annotations
@@ -12,16 +12,23 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
+from confluent_kafka.cimpl import NewTopic
 from faust.app._attached import Attachments
 from faust.streams import current_event
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ChannelT, FutureMessage, Message, RecordMetadata, TopicT
+from mode.utils.times import Seconds, want_seconds
 
+from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, StreamsError
+from streamapp.runners.worker.clients import admin_client, find_topics
+from streamapp.runners.worker.topics import create_topics
 
 __all__ = ["AgentProducer", "BoundMessage", "BoundSends", "refused_of"]
 
 
+_START_SECONDS = 60.0
+"""A start waits this long for brokers that are away."""
 _RECORD_BYTES = 70
 """The approximate bytes of a record beside its key and value."""
 
@@ -147,10 +154,10 @@ class BoundSends(Attachments):  # type: ignore[misc]
                         lowered = True
 
     def shorten(self, positions: dict[TP, int], most_bytes: int) -> int:
-        """Lowers positions until their messages have at most ``most_bytes``.
+        """Lowers positions until the messages of the records below them have at most ``most_bytes``.
 
-        The limit doubles until at least one message fits. Returns the bytes of all messages below the original
-        positions.
+        The limit doubles until at least one message fits, so that commits never stop. Returns the bytes of all messages
+        below the original positions.
         """
         wanted, messages = dict(positions), self.of(positions)
         total = sum(bound.size for bound in messages)
@@ -177,7 +184,7 @@ class BoundSends(Attachments):  # type: ignore[misc]
         return sorted(itertools.chain.from_iterable(self._bound.values()), key=lambda bound: bound.number)
 
     async def sent(self, messages: Iterable[BoundMessage]) -> None:
-        """Forgets committed messages, sets the results of their futures, and calls their callbacks."""
+        """Removes messages that are committed, sets the results of their futures, and calls their callbacks."""
         gone = {bound.number for bound in messages}
         for tp, waiting in self._bound.items():
             self._bound[tp] = [bound for bound in waiting if bound.number not in gone]
@@ -196,7 +203,10 @@ class BoundSends(Attachments):  # type: ignore[misc]
                     await called
 
     def forget(self) -> set[str]:
-        """Drops all uncommitted messages. Returns the changelogs of tables that are ahead of the commit."""
+        """Drops all messages that are not committed.
+
+        Returns the changelogs of the tables that already show such a change.
+        """
         dropped = self._all()
         self._bound.clear()
         for bound in dropped:
@@ -204,8 +214,15 @@ class BoundSends(Attachments):  # type: ignore[misc]
         return {bound.table.topic for bound in dropped if bound.table is not None}
 
 
+def _create_missing(config: StreamsConfig, topic: NewTopic) -> None:
+    admin = admin_client(config)
+    # Brokers refuse the request for an existing topic, too, if the client has no right to create topics.
+    if topic.topic not in find_topics(config, admin, _START_SECONDS).topics:
+        create_topics(admin, [topic], _START_SECONDS)
+
+
 class AgentProducer(driver.Producer):  # type: ignore[misc]
-    """Faust's producer. With exactly_once_v2 this producer sends only messages that belong to no record."""
+    """Faust's producer. With exactly_once_v2, messages that belong to a record do not go through this producer."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -216,6 +233,29 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
         if not self.app._attachments.take_over(fut):
             self._watch(fut, fut.message.channel.get_topic_name())
             super().send_soon(fut)
+
+    async def create_topic(
+        self,
+        topic: str,
+        partitions: int,
+        replication: int,
+        *,
+        config: Mapping[str, Any] | None = None,
+        retention: Seconds | None = None,
+        compacting: bool | None = None,
+        deleting: bool | None = None,
+        **_: Any,
+    ) -> None:
+        """Creates a topic of an agent or a table, unless the topic exists.
+
+        The request waits for a broker that is away. aiokafka's client would end the worker at once.
+        """
+        kept = None if retention is None else round(want_seconds(retention) * 1000)
+        settings = self.transport._topic_config(kept, compacting, deleting)
+        texts = {name: str(value) for name, value in {**settings, **(config or {})}.items()}
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=replication, config=texts)
+        await asyncio.to_thread(_create_missing, self.app.config, new)
+        await self._ensure_producer().client.force_metadata_update()
 
     async def send(self, topic: str, *args: Any, **kwargs: Any) -> Any:
         future = await super().send(topic, *args, **kwargs)
