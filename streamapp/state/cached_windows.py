@@ -247,8 +247,8 @@ class CachedWindowStore(_CachedTimes, WindowStore):
     def _use_scanned(self, time_from: int, time_to: int) -> None:
         """Marks the entries that a scan of `on_window_close` passes in Kafka Streams, deletions included.
 
-        The scan goes by time. The scan notices its end at the first entry behind ``time_to``, which counts as used, too,
-        if the entry is in the last segment of the scan.
+        The scan goes by time, and notices its end at the first entry behind ``time_to``. This entry counts as used,
+        too, if it is in the last segment of the scan.
         """
         last_segment = min(time_to, self._latest) // self._segment
         by_time = sorted(
