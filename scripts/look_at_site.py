@@ -112,9 +112,9 @@ def problems(tab: Page, address: str, pages: Iterable[str], folder: Path | None 
 def found_by_search(tab: Page, address: str, words: str) -> list[str]:
     """The titles that the search of the site shows for some words; at most ten seconds."""
     tab.goto(f"{address}/")
-    tab.locator("body").press("/")
-    tab.keyboard.type(words)
-    results = tab.locator("[role=dialog] a, .md-search-result__link")
+    tab.locator(".md-search__button").click()
+    tab.locator("[role=combobox]").fill(words)
+    results = tab.locator("a[role=option]")
     results.first.wait_for(timeout=10_000)
     return [title.strip() for title in results.all_text_contents()]
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +12,7 @@ import pytest
 
 from scripts import site, site_reference
 
-CHROMIUM = shutil.which("chromium")
 _CODE = re.compile(r"`([\w.]+)`")
-PAGES = (
-    "",
-    "all-pages/",
-    "coming-from-kafka-streams/",
-    "how-to/top-n-per-group/",
-    "reference/kstream/",
-    "views/",
-)
-"""Wide tables, long names of code, and the pictures: the pages that have scrolled sideways."""
 
 
 @pytest.fixture(scope="module")
@@ -123,33 +111,3 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
         "#no, and the page there has no such place",
         "no.png, which is no file",
     ]
-
-
-@pytest.fixture
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as driver:
-        yield driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-
-
-@pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-def test_pages_fit_a_phone_and_the_search_finds(built: Path, browser: Any) -> None:
-    look_at_site = pytest.importorskip("scripts.look_at_site", reason="needs playwright")
-    with look_at_site.served(built) as address:
-        tab = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme="dark")
-        assert list(look_at_site.problems(tab, address, PAGES)) == []
-        assert (
-            "Grace period"
-            in " ".join(look_at_site.found_by_search(tab, address, "grace period")).capitalize()
-        )
-
-
-@pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-def test_a_page_that_scrolls_sideways_is_found(tmp_path: Path, browser: Any) -> None:
-    look_at_site = pytest.importorskip("scripts.look_at_site", reason="needs playwright")
-    (tmp_path / "index.html").write_text('<article><p style="width: 900px">wide</p></article>')
-    with look_at_site.served(tmp_path) as address:
-        tab = browser.new_page(viewport={"width": 390, "height": 844})
-        assert any("scrolls sideways" in each for each in look_at_site.problems(tab, address, [""]))
