@@ -94,8 +94,7 @@ class ServiceDown(StreamsError):
 
 
 class UnsupportedOperation(StreamsError):
-    """The chosen runner cannot run an operator of the topology. Raised as early as possible, normally before a record is
-    processed."""
+    """The chosen runner cannot run an operator of the topology. Normally raised before any record is processed."""
 
     def __init__(self, node: str, runner: str, why: str, alternative: str) -> None:
         super().__init__(f"{node} cannot run on {runner}: {why}. {alternative}")
