@@ -32,7 +32,7 @@ class PlannedSchema:
 def planned_schemas(plan: Plan) -> list[PlannedSchema]:
     """The schemas of sources, sinks and stores, each once for its subject, in the order of the plan.
 
-    The result lacks schemas that the plan does not know. These are schemas of topics that a function or a pattern
+    The result lacks schemas that the plan does not know. Missing are schemas of topics that a function or a pattern
     chooses, and of serdes inside foreign-key joins.
     """
     found: dict[tuple[str, str], PlannedSchema] = {}
