@@ -220,8 +220,8 @@ def _options(memory: RocksMemory) -> Options:
     blocks.set_bloom_filter(10, False)
     blocks.set_cache_index_and_filter_blocks(True)
     blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
-    # The filter of a file may be larger than a small cache, and each look-up would read the whole filter. So filters are
-    # split into partitions of the size of a block, and the cache keeps only the partitions in use.
+    # The filter of a file may be larger than a small cache, and each look-up would read the whole filter. So filters
+    # are split into partitions of the size of a block, and the cache keeps only the partitions in use.
     blocks.set_index_type(BlockBasedIndexType.two_level_index_search())
     blocks.set_partition_filters(True)
     blocks.set_metadata_block_size(4096)
