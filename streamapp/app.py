@@ -299,7 +299,7 @@ def _check_value(name: str, value: Any) -> None:
         raise ConfigError(f"{name} cannot be {reason}") from None
     if name == "canonical_url" and not (isinstance(converted, URL) and converted.host):
         raise ConfigError(
-            "canonical_url is where other workers reach this one, such as http://host:6066, not "
+            "canonical_url has to be the address at which other workers reach this one, such as http://host:6066, not "
             f"{without_user(repr(value))}"
         )
 
@@ -335,7 +335,8 @@ def _config(
     if config.application_id != id:
         if config.application_id != StreamsConfig().application_id:
             raise ConfigError(
-                f"the app is called {id!r}, but its config says application_id={config.application_id!r}"
+                f"the App is called {id!r}, but its config says application_id={config.application_id!r}: give both "
+                "the same name, or leave application_id out"
             )
         config = config.replace(application_id=id)
     if bootstrap_servers is not None:

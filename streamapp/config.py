@@ -228,7 +228,7 @@ class StreamsConfig:
         if self.replication_factor == 0:
             raise ConfigError("replication_factor must be at least 1, or -1 for the broker's default, not 0")
         if not self.state_dir:
-            raise ConfigError("state_dir is empty; it takes a folder")
+            raise ConfigError("state_dir is empty; give the path of a folder")
         if self.exactly_once and self.commit_interval >= self.transaction_timeout_ms:
             raise ConfigError(
                 "the broker rolls a transaction back after "

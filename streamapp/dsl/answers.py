@@ -149,6 +149,6 @@ def refuse_answers(on_error: OnError | None, where: str) -> None:
     """
     if on_error is not None:
         raise TopologyError(
-            f"{where} cannot have on_error: a change that is left out would be taken back later, though it never went "
-            "in. Check the rows before: group_by(on_error=...) leaves out a row for which its function raises"
+            f"{where} cannot have on_error: a value that is left out would be subtracted later, though it was never "
+            "added. Check the rows before: group_by(on_error=...) leaves out a row for which its function raises"
         )

@@ -45,8 +45,8 @@ class _Branches(dict[str, "KStream[K, V]"], Generic[K, V]):
 
     def __missing__(self, name: str) -> KStream[K, V]:
         raise KeyError(
-            f"there is no branch {name}; a name is that of the split, {self._split}, followed by that of "
-            f"the branch. The branches are {', '.join(self) or 'none'}"
+            f"there is no branch {name}; the name of a branch begins with the name of its split, {self._split}. "
+            f"The branches are {', '.join(self) or 'none'}"
         )
 
 

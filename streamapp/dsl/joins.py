@@ -83,7 +83,9 @@ def joined(stream: KStream[Any, Any], other: object, call: JoinCall) -> KStream[
         return _join_stream(stream, other, call)
     call.refuse(stream.name, "with a table", "windows", "stream_joined")
     if call.kind == "outer":
-        raise TopologyError(f"{stream.name} has an outer join with another stream only; use left_join()")
+        raise TopologyError(
+            f"{stream.name} can have an outer join only with another stream; for a table use left_join()"
+        )
     if isinstance(other, GlobalKTable):
         return _join_global_table(stream, other, call)
     if not isinstance(other, faces.table):

@@ -99,7 +99,7 @@ class Materialized:
                 raise ConfigError(f"{what} is too short: {duration}")
         if self.ttl is not None and (self.versioned or self.store_type == "lru" or not self.timestamped):
             raise ConfigError(
-                "a table with ttl keeps one row of each key with its timestamp, by time: leave history_retention, "
+                "a table with ttl keeps the latest row of each key with its timestamp: leave history_retention, "
                 "store_type='lru' and timestamped=False out"
             )
         if self.versioned and (self.store_type in ("lru", "in_memory") or not self.timestamped):

@@ -30,8 +30,8 @@ def suppress(table: KTable[Any, Any], suppressed: Suppressed) -> KTable[Any, Any
         )
     if table._node.is_versioned():
         raise TopologyError(
-            f"suppress() does not work on versioned tables, and {table.name} is one, by itself or by what "
-            "it is made of; leave history_retention out"
+            f"suppress() does not work on versioned tables, and {table.name} is versioned, or is made of versioned "
+            "tables; leave history_retention out"
         )
     context, buffer = table._context, suppressed.buffer
     until_window_closes = suppressed.until == "window_closes"

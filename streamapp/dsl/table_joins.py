@@ -50,7 +50,8 @@ def join_tables(
     operator = f"the join of {this.name}"
     if not isinstance(other, this._context.faces.table):
         raise TopologyError(
-            f"table {this.name} joins with a KTable, not {other!r}; turn it round or to_table() it"
+            f"table {this.name} joins with a KTable, not {other!r}; begin with the stream, stream.join(table), or turn "
+            "the stream into a table with to_table()"
         )
     require_function(joiner, operator, "a joiner of left and right value", 2)
     check_materialized(materialized, operator)

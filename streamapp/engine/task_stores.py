@@ -62,7 +62,7 @@ class TaskStores:
         except (SerializationError, LookupError, ValueError, struct.error, OverflowError) as error:
             raise ProcessorStateError(
                 f"the changelog {self._changelogs.get(name, name)} has records between the offsets {batch.offsets[0]} "
-                f"and {batch.offsets[-1]} that are none of store {name!r}: {error}"
+                f"and {batch.offsets[-1]} that do not have the format of store {name!r}: {error}"
             ) from error
         writes.offsets[name] = batch.offsets[-1] + 1
         (self._backend if store.spec.persistent else self._memory).write(writes)

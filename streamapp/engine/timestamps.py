@@ -59,7 +59,10 @@ def use_partition_time_on_invalid_timestamp(record: ConsumedRecord, partition_ti
     if record.timestamp >= 0:
         return record.timestamp
     if partition_time < 0:
-        raise StreamsError(f"could not infer a timestamp for {record!r}: it is the first of its partition")
+        raise StreamsError(
+            f"could not infer a timestamp for {record!r}: no earlier record of its partition has one. Give the source "
+            "another timestamp_extractor"
+        )
     return partition_time
 
 

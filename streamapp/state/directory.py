@@ -181,7 +181,9 @@ class StateDirectory:
             known = json.loads((self.path / _METADATA).read_bytes())
         except FileNotFoundError:
             if self.task_ids():
-                raise self._refused(f"has state but no {_METADATA} that says whose") from None
+                raise self._refused(
+                    f"has state, but no {_METADATA}, which says to which application it belongs"
+                ) from None
             return {}
         except ValueError as error:
             raise self._refused(f"has a {_METADATA} that is not JSON ({error})") from error

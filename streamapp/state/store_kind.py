@@ -117,8 +117,8 @@ def register(kind: T) -> T:
     known = _REGISTERED.setdefault(kind.persistent_name, kind)
     if known is not kind:
         raise InvalidStoreError(
-            f"the persistent name {kind.persistent_name!r} of {kind.__name__} is that of {known.__name__}; "
-            "give the kind one of its own"
+            f"the persistent name {kind.persistent_name!r} of {kind.__name__} is that of {known.__name__}, too; "
+            f"give {kind.__name__} another persistent_name"
         )
     return kind
 

@@ -181,7 +181,8 @@ class Plan:
         if missing:
             raise TopologyError(
                 f"source topic{'s' if len(missing) > 1 else ''} {', '.join(sorted(missing))} "
-                f"{'do' if len(missing) > 1 else 'does'} not exist; create before starting {self.application_id}"
+                f"{'do' if len(missing) > 1 else 'does'} not exist; create {'them' if len(missing) > 1 else 'it'} "
+                f"before starting {self.application_id}"
             )
         counts = dict(external)
         repartition = {t.name: t for sub in self.subtopologies for t in sub.repartition_topics}

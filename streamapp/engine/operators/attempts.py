@@ -67,7 +67,8 @@ def bind_at_once(ctx: NodeContext, operator: Operator, retry: Retry, store: str)
         answer = verdict(retry, ctx, error, attempt)
         if answer == "pause":
             raise ProcessingFailed(
-                f"{name}: a service fails ({type(error).__name__}: {error}); run it again when the service answers"
+                f"{name}: a service fails ({type(error).__name__}: {error}); start the run again when the service "
+                "answers"
             ) from error
         if answer == "retry":
             if attempt <= times:
