@@ -179,7 +179,7 @@ class App(faust.App):  # type: ignore[misc]
 
     @cached_property
     def flow_control(self) -> FlowControl:
-        """The flow of records into the queues of agents (Faust: ``App.flow_control``)."""
+        """The part that stops and resumes the flow of records to the queues of agents (Faust: ``App.flow_control``)."""
         return FlowControl(loop=self.loop)
 
     def _new_transport(self) -> Any:

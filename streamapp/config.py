@@ -92,9 +92,10 @@ def _names_unknown_settings(config: type[T]) -> type[T]:
 @_names_unknown_settings
 @dataclass(frozen=True)
 class StreamsConfig:
-    """The settings of one application. Immutable; `replace` gives a changed copy.
+    """The settings of one application. A configuration is immutable; `replace` makes a changed copy.
 
-    Times are milliseconds, sizes bytes. Raises `ConfigError` for values that cannot be right.
+    Times are in milliseconds, sizes in bytes. Raises `ConfigError` for wrong values and for settings that contradict
+    each other.
 
     >>> StreamsConfig("flights", commit_interval_ms=500).replace(num_standby_replicas=1).application_id
     'flights'

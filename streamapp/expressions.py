@@ -188,7 +188,7 @@ class Aggregate:
 
 
 def count(of: Expression | None = None) -> Aggregate:
-    """The number of records; with an expression, the number of records for which it is not null."""
+    """The number of records, or with an expression the number of records for which it is not null."""
     return Aggregate("count", of)
 
 

@@ -170,7 +170,7 @@ class TimeWindows(Windows):
         return cls(size_ms, size_ms, to_ms(grace, "the grace period"))
 
     def advance_by(self, advance: Duration) -> TimeWindows:
-        """The same windows, one starting every ``advance``: hopping windows, which overlap.
+        """Hopping windows of the same size: a window begins every ``advance``, so that windows overlap.
 
         >>> TimeWindows.of_size_with_no_grace(10).advance_by(5).windows_for(12)
         [5, 10]

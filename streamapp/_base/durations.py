@@ -1,4 +1,4 @@
-"""Durations as users write them, in the milliseconds that the engine counts in."""
+"""Converts durations, which users write as timedelta or int, to the milliseconds that the engine uses."""
 
 from __future__ import annotations
 

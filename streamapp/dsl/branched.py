@@ -96,8 +96,10 @@ class BranchedKStream(Generic[K, V]):
         return self
 
     def default_branch(self, name: str | None = None) -> dict[str, KStream[K, V]]:
-        """Adds the branch of all other records (default name: 0) and returns all branches.
+        """Adds a branch for all other records, and returns all branches as a dict by name.
         (``BranchedKStream.defaultBranch``)
+
+        The default of ``name`` is "0".
 
         >>> from streamapp import StreamsBuilder, StringSerde
         >>> words = StreamsBuilder().stream("words", key_serde=StringSerde(), value_serde=StringSerde())

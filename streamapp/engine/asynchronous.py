@@ -112,7 +112,7 @@ class AsyncStep:
             self._started.append(self._run_async(self._run_all(calls)))
 
     def emit(self) -> None:
-        """Hands on each record that is done, unless an earlier record of its key (or of the partition) still waits."""
+        """Hands on each record whose call is done, unless an earlier record of its key (or partition) still waits."""
         while self._finished:
             call = self._finished.popleft()
             call.done = True

@@ -209,7 +209,7 @@ class Failures:
         return bool(letters)
 
     def _how_to_reproduce(self, error: Exception) -> str:
-        """The user's function, the record, and the command that runs the record again."""
+        """The end of an error message: the user's function, the record, and the command that runs the record again."""
         task, shown = self._task, self._config.show_record
         function = _users_function(error)
         said = f". Raised in {function}" if function else ""

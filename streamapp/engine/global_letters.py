@@ -52,7 +52,8 @@ class GlobalLetters:
             self._bytes += _size(letter)
 
     def learn(self, written: Mapping[TopicPartition, int]) -> None:
-        """Takes the positions that the group has committed, and forgets the letters before them."""
+        """Takes the positions that the group has committed, and drops the letters of earlier records, because these
+        letters are written."""
         self.written = dict(written)
         for source, end in self.written.items():
             letters = self._waiting.get(source, deque())

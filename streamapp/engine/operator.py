@@ -64,7 +64,7 @@ class TaskContext(Protocol):
     retries_at_once: bool
     """True: the attempts of a `Retry` follow each other without a wait (Spark)."""
     foreign_key_join_recheck: bool
-    """`StreamsConfig.foreign_key_join_recheck`, or True on a runner that always does."""
+    """True: foreign-key joins check stale rows again (`StreamsConfig.foreign_key_join_recheck`; on Spark always)."""
 
     @property
     def record_context(self) -> RecordContext:
@@ -84,7 +84,7 @@ class TaskContext(Protocol):
     def drop(self, count: int, where: str, reason: str, *, in_total: bool = True) -> None:
         """Counts records that an operator or store drops, by reason.
 
-        ``in_total``: Kafka Streams counts the records in ``dropped-records-total``, too.
+        ``in_total`` is true if Kafka Streams counts such records in its metric ``dropped-records-total``, too.
         """
 
     def add_parking(self, name: str, parking: Parking) -> None:
@@ -132,7 +132,7 @@ class Parking(Protocol):
 
     @property
     def room(self) -> int:
-        """The number of records that the task may take before it reads ``room`` again; 0: no record for now."""
+        """The number of records that the task may take before it reads ``room`` again; 0 if it must take none now."""
 
     @property
     def parked(self) -> ParkedStatus:
@@ -178,7 +178,7 @@ class OperatorFailures(Protocol):
 
 
 class NodeContext(Protocol):
-    """The argument of `Operator.bind`: one operator's way to its task, stores and children."""
+    """The argument of `Operator.bind`, through which an operator uses its task, its stores and its children."""
 
     name: str
     task: TaskContext

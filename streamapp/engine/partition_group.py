@@ -1,4 +1,4 @@
-"""The choice of the next record among a task's inputs (Kafka Streams' ``PartitionGroup``)."""
+"""`PartitionGroup`: chooses the input from which a task takes its next record (Kafka Streams' ``PartitionGroup``)."""
 
 from __future__ import annotations
 

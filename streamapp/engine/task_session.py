@@ -119,8 +119,8 @@ class TaskSession:
     def restore_start(self, tp: TopicPartition, local: int, first: int, end: int) -> int:
         """The first offset to read of a changelog.
 
-        ``local`` is the offset of the local state, ``first`` and ``end`` are the offsets of the log. Raises
-        `TaskCorruptedError` as `restorations`.
+        ``local`` is the offset up to which the local state is complete, ``first`` and ``end`` are the ends of the log.
+        Raises `TaskCorruptedError` in the same cases as `restorations`.
         """
         store = self.changelogs[tp]
         if local > end:
@@ -162,7 +162,7 @@ class TaskSession:
         return restored
 
     def start(self) -> None:
-        """Creates the processors and their chain. The task can process records afterwards."""
+        """Creates the processors. The task can process records afterwards."""
         if self.running:
             raise StreamsError(f"task {self.name} runs already")
         self.task.init()

@@ -82,7 +82,7 @@ class _HeadersStore(WriteBehindStore):
 class HeadersWindowStore(_HeadersStore, TimestampedWindowStore):
     """A `TimestampedWindowStore` with headers.
 
-    ``get`` gives ``(value, timestamp, headers)``. The rows of all other reads end with the headers.
+    ``get`` gives ``(value, timestamp, headers)``. The rows of all other reads have the headers as their last element.
     """
 
     def put(

@@ -18,7 +18,7 @@ _END_START = struct.Struct(">qq")
 
 
 class SessionStore(TimeBucketedStore):
-    """Values by key and session.
+    """A store of one value for each key and session.
 
     - ``get(key, start, end)``: the value, or None.
     - ``put(key, start, end, value, timestamp=None)``: sets the value; None deletes the session. The timestamp goes to

@@ -28,7 +28,7 @@ _START_SEQUENCE = struct.Struct(">qi")
 
 
 class WindowStore(TimeBucketedStore):
-    """Values by key and window start.
+    """A store of one value for each key and window start.
 
     - ``get(key, start)``: the value, or None.
     - ``put(key, value, start, timestamp=None, headers=())``: sets the value; None deletes the window. Timestamp and
@@ -38,9 +38,9 @@ class WindowStore(TimeBucketedStore):
       None means no bound.
     - ``fetch_all(time_from, time_to, reverse=False)``, ``all(reverse=False)``: (Windowed, value) of all keys.
 
-    Times are window starts in ms, and bounds are inclusive. In a persistent store that is not ordered by time, rows of
-    several keys come by segment, then key bytes, then start. In all other stores the rows come by start, then key
-    bytes. ``fetch_range`` of an indexed store gives the order of a store that is not ordered by time.
+    Times are window starts in ms, and bounds are inclusive. A read of several keys has one of two orders. In a
+    persistent store that is not ordered by time, rows come by segment, then key bytes, then start. In all other stores
+    they come by start, then key bytes. ``fetch_range`` of an indexed store always has the first order.
     """
 
     _suffix = _START_SEQUENCE.size

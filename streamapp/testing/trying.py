@@ -1,4 +1,4 @@
-"""Operators tried out on a few records, in one line: for docstrings, notebooks and small tests."""
+"""`try_out`: runs operators on a few records in one line, for docstrings, notebooks and small tests."""
 
 from __future__ import annotations
 

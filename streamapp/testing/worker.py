@@ -1,4 +1,4 @@
-"""A worker as a process of its own, for demonstrations and for tests that kill it."""
+"""`WorkerProcess`: a worker as a child process, for demonstrations and for tests that kill the worker."""
 
 from __future__ import annotations
 

@@ -387,7 +387,7 @@ class Topology:
         return [[self._nodes[name] for name in names] for names in self._groups.split(self._nodes)]
 
     def _subtopologies(self) -> list[tuple[int, list[Node]]]:
-        """The groups that become sub-topologies, with their numbers; global stores take numbers, too."""
+        """The groups of nodes that become sub-topologies, with their numbers. A global store also uses up a number."""
         sources = {g.source.name for g in self._global_stores.values()}
         return [
             (number, nodes)

@@ -1,4 +1,4 @@
-"""Aggregations by sliding windows (KIP-450): the timestamps of the records decide which windows there are."""
+"""Aggregations by sliding windows (KIP-450), whose bounds follow from the timestamps of the records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Value transformers (``KTable.transform_values``), for the operator of a table and for readers of the table."""
+"""Value transformers (``KTable.transform_values``). The table's operator has one, and so has each view of the table."""
 
 from __future__ import annotations
 
