@@ -122,13 +122,6 @@ class Store:
     def close(self) -> None:
         """Releases shared resources, such as the bytes that the store's entries take in the record cache."""
 
-    def approximate_num_entries(self) -> int:
-        """An estimate of the number of rows.
-
-        On disk the number is RocksDB's estimate, in which a row that was written several times may count several times.
-        """
-        raise NotImplementedError
-
 
 class WriteBehindStore(Store):
     """The base of stores with rows by key, over an `OrderedBytes` of the backend.
@@ -419,6 +412,10 @@ class WriteBehindStore(Store):
         return self._sized_bytes if self._sized else len(self._dirty) * (self._row_size + self._ROW_BYTES)
 
     def approximate_num_entries(self) -> int:
+        """An estimate of the number of rows.
+
+        On disk the number is RocksDB's estimate, in which a row that was written several times may count several times.
+        """
         get, rows = self._table.get, self._stored_rows()
         for row_key, (value, _) in self._dirty.items():
             stored = get(self._local_key(row_key, self._row_bytes(row_key))) is not None
