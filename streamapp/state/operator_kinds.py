@@ -34,7 +34,7 @@ class HeadersWindow(TimestampedWindow):
 @register
 @dataclass(frozen=True, kw_only=True)
 class OuterJoin(StoreKind):
-    """The records of an outer or left stream-stream join that have no match yet, by time."""
+    """The records of an outer or left stream-stream join that have no match yet, ordered by time."""
 
     persistent_name = "list"
     store_class: ClassVar[Callable[..., Store]] = OuterJoinStore

@@ -23,11 +23,11 @@ __all__ = [
 ]
 
 Row = tuple[Any, int]
-"""The kept form of a value (None: deleted) and its timestamp."""
+"""A value in its kept form (see `Codec`; None: the row is deleted), and its timestamp in ms."""
 
 Fold = Callable[[Any, Any, Any, int], tuple[Any, Any, int]]
 """Adds a value to the aggregate of a row. The arguments are the row's key in memory, key, value and timestamp in ms.
-The results are new value, old value and the row's timestamp. The old value of a new row is the initializer's."""
+The results are new value, old value and the row's timestamp. For a new row, the old value is the initializer's."""
 
 MISSING: Row = (None, -1)
 Write = Callable[[Any, Row], None]
@@ -35,17 +35,17 @@ Write = Callable[[Any, Row], None]
 
 
 class WriteBehindStore(Store):
-    """Rows by key over an `OrderedBytes`.
+    """The base of stores with rows by key, over an `OrderedBytes` of the backend.
 
-    A subclass chooses the form of a row's key in memory. `_row_bytes` gives the key in the changelog, and `_local_key`
-    the key in the backend.
+    A row has three keys. A subclass chooses the key in memory (``row_key``), for example (key, window start).
+    `_row_bytes` gives the key in the changelog, and `_local_key` the key in the backend.
     """
 
     _ROW_BYTES = 200
-    """The memory of a row in addition to key and value: an entry of a dictionary, a tuple, a timestamp."""
+    """The estimated bytes in memory of a row besides key and value: an entry of a dictionary, a tuple, a timestamp."""
 
     put_row: Write
-    """The function that writes a row, which `open_writes` makes. Every write calls this function."""
+    """The function that writes a row. `open_writes` makes this function, and every write calls it."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class WriteBehindStore(Store):
         self._memory = memory or RowMemory()
         self._dirty: dict[Any, Row] = {}
         self._sized_bytes = 0
-        """The bytes of the dirty rows; counted only if the sizes of values differ."""
+        """The bytes of the dirty rows. Counted only if values differ in size; otherwise `dirty_bytes` computes them."""
         self._sealed: dict[Any, Row] | None = None
         self._batch: list[tuple[bytes, bytes | None]] = []
-        # Only few rows wait for the changelog with headers, therefore rows themselves have none.
+        # Headers for the changelog are kept beside the rows, because only few rows need them.
         self._log_headers: dict[Any, Headers] = {}
         self._clean: Generations[Row] = Generations(self._memory)
         # The rows that `TimestampedKeyValueStore.reader` has decoded, until the next write of each row.
@@ -87,14 +87,15 @@ class WriteBehindStore(Store):
         return Codec(self.spec.value_serde, self.name, "value")
 
     def _logger(self) -> ChangelogFn:
-        """The function that sends a record to the changelog; its value is the bytes of the value codec."""
+        """The function that sends a record to the changelog. Its value argument has the bytes of the value codec."""
         return self._task.log
 
     def open_writes(self) -> None:
-        """Makes `put_row` from the steps of a write. No other place knows all steps.
+        """Makes `put_row` from the steps of a write. Only this method knows all steps.
 
-        The innermost step lets the row wait for the commit. Around this step come the steps of the store's kind. The
-        outermost step notes the headers of tombstones for the changelog (`StoreSpec.headers_format`).
+        Each step is a function that wraps the step before. The innermost step lets the row wait for the commit. Then
+        follow the steps of the store's kind, such as expiry. The outermost step notes the headers of tombstones for the
+        changelog (`StoreSpec.headers_format`).
         """
         write = self._remember = self._remembering()
         for step in self._write_steps():
@@ -155,7 +156,8 @@ class WriteBehindStore(Store):
         return row_bytes
 
     def _encoder(self) -> Callable[[Any], tuple[bytes, bytes | None]]:
-        """A function that gives a row's changelog key and local key. The local key of an expired row is None."""
+        """A function that gives a row's changelog key and local key. The local key is None for an expired row, which is
+        logged but not written to the backend."""
         row_bytes = self._row_bytes
 
         def encode(row_key: Any) -> tuple[bytes, bytes | None]:
@@ -165,7 +167,7 @@ class WriteBehindStore(Store):
         return encode
 
     def row(self, row_key: Any) -> Row:
-        """The current row of a key with the value in its kept form. A missing row has the value None."""
+        """The current row of a key, with the value in its kept form. A missing row has the value None."""
         return self._dirty.get(row_key) or self._read(row_key)
 
     def _key_of(self, row_key: Any) -> Any:
@@ -177,10 +179,10 @@ class WriteBehindStore(Store):
         return self._ROW_BYTES + kept_size(self._key_of(row_key)) + kept_size(row[0])
 
     def _folder(self, initializer: Callable[[], Any], aggregator: Callable[[Any, Any, Any], Any]) -> Fold:
-        """The read, the aggregator and the write of an aggregation as a single function, called for each record.
+        """A function for each record of an aggregation: reads the row, calls the aggregator, writes the row.
 
-        A row's timestamp is the largest timestamp of its records. The result None deletes the row, with the timestamp
-        of the record.
+        One function saves calls. A row's timestamp is the largest timestamp of its records. If the aggregator returns
+        None, the row is deleted, with the timestamp of the record.
         """
         (rows, row_of), put_row = self._rows_to_fold(), self.put_row
         show, keep, value_class, sound = (
@@ -215,13 +217,16 @@ class WriteBehindStore(Store):
         return fold
 
     def _rows_to_fold(self) -> tuple[dict[Any, Row], Callable[[Any], Row]]:
-        """Rows by key, and a function for all other rows. Rows have the timestamp that readers see."""
+        """A dictionary of rows for `_folder`, and a function that reads the rows that are not in the dictionary.
+
+        The rows have the timestamps that readers see.
+        """
         if type(self).row is WriteBehindStore.row:
             return self._dirty, self._read  # saves a call for each record
         return {}, self.row
 
     def _read(self, row_key: Any) -> Row:
-        """The row of a key that is not dirty."""
+        """The row of a key that has no dirty row: from memory, else from the backend."""
         clean = self._clean
         row = clean.young.get(row_key)
         if row is None:
@@ -286,7 +291,7 @@ class WriteBehindStore(Store):
             self._sized_bytes = sum(self._weigh(*entry) for entry in left.items()) if self._sized else 0
 
     def _keep_written(self, rows: dict[Any, Row]) -> None:
-        """Keeps written rows for later reads."""
+        """Keeps rows in memory that are now written to the backend, for later reads."""
         if self._memory.take(self.dirty_bytes):  # the bytes include rows written since the flush
             self._clean.young.update(rows)
         else:
@@ -333,11 +338,11 @@ class WriteBehindStore(Store):
         return self._table.approximate_count()
 
     def _dirty_between(self, start: bytes | None, end: bytes | None) -> list[tuple[bytes, Row]]:
-        """The dirty rows whose local keys lie in [start, end), in order."""
+        """The dirty rows whose local keys are in [start, end), in the order of these keys."""
         order, dirty = self._order, self._dirty
         new = len(dirty) - len(order)
         if new:
-            # Rows leave `_dirty` only in `drain`, therefore new rows stand at the end of the dict.
+            # Rows leave `_dirty` only in `drain`, so new rows are at the end of the dict.
             added = [
                 (self._local_key(row_key, self._row_bytes(row_key)), row_key)
                 for row_key in islice(reversed(dirty), new)
@@ -351,7 +356,7 @@ class WriteBehindStore(Store):
     def _merged(
         self, start: bytes | None, end: bytes | None, reverse: bool = False
     ) -> Iterator[tuple[bytes, Row]]:
-        """All rows with local keys in [start, end), without deleted rows. Dirty rows replace rows of the backend."""
+        """All rows with local keys in [start, end), without deleted rows. A dirty row replaces the backend's row."""
         dirty = self._dirty_between(start, end)
         if reverse:
             dirty.reverse()
