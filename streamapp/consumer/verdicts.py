@@ -9,7 +9,7 @@ from typing import Any
 
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.lanes import Item, Unit
-from streamapp.engine.judging import ProcessingFailed, dead_letter, judge
+from streamapp.engine.judging import ProcessingFailed, dead_letter, judge, topics_of
 from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
 from streamapp.on_error import ANSWERS, FAILURES, Answer, Chooser, ErrorContext
 from streamapp.records import OutputRecord, TopicPartition
@@ -188,7 +188,7 @@ class Verdicts:
         logger.warning(
             "%s; going on without it%s",
             message,
-            f", sent to {letters[0].topic}" if letters else "",
+            f", sent to {topics_of(letters)}" if letters else "",
             extra={"kind": f"{self._options.operator} {context.topic} {what} {type(error).__name__}"},
         )
 

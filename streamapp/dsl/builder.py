@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from streamapp._base.callables import check_supplier, require_function
 from streamapp._base.names import check_topic_name
 from streamapp.config import StreamsConfig, check_config
-from streamapp.dsl.answers import answer_of_edge
+from streamapp.dsl.answers import answer_of_edge, refuse_retry
 from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.context import Context, Faces
 from streamapp.dsl.global_ktable import GlobalKTable
@@ -22,9 +22,11 @@ from streamapp.dsl.ktable import KTable
 from streamapp.dsl.materialize import Materialized, key_value_spec, named_store, refuse_ttl
 from streamapp.dsl.optimize import optimize
 from streamapp.dsl.steps import SourceStep
+from streamapp.engine.operators.guarded import guarded
+from streamapp.engine.operators.processor import ProcessorOperator
 from streamapp.engine.operators.table import TableSource
 from streamapp.errors import TopologyError
-from streamapp.on_error import OnError
+from streamapp.on_error import Answer, Chooser, OnError
 from streamapp.serdes.base import Serde
 from streamapp.state.spec import StoreSpec
 from streamapp.topology import Topology
@@ -34,6 +36,8 @@ __all__ = ["StreamsBuilder"]
 K = TypeVar("K")
 V = TypeVar("V")
 TimestampExtractor = Callable[[Any, int], int]
+
+_UNDECODABLE = "a record that cannot be decoded"
 
 
 class StreamsBuilder:
@@ -89,7 +93,7 @@ class StreamsBuilder:
             self._context.value_serde(value_serde, node_name),
             timestamp_extractor,
             pattern,
-            answer_of_edge(on_error, node_name, "a record that cannot be decoded"),
+            answer_of_edge(on_error, node_name, _UNDECODABLE),
         )
         self._context.graph.add(node)
         return KStream(self._context, node_name, node, frozenset((node_name,)), key_serde, value_serde)
@@ -103,6 +107,7 @@ class StreamsBuilder:
         timestamp_extractor: TimestampExtractor | None = None,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KTable[K, V]:
         """A topic as a table: the latest value by key; None deletes the row, records without key are dropped and
         counted.
@@ -110,7 +115,8 @@ class StreamsBuilder:
         An update with a smaller timestamp than the row's is applied all the same. Only versioned tables
         (``Materialized(history_retention=...)``) put it in its place. The table has a store with a changelog if
         ``materialized`` names one, or a join or grouping needs it. With ``reuse.ktable.source.topics`` the topic is the
-        changelog. (``StreamsBuilder.table``)
+        changelog. Bytes that the serdes do not take are for ``on_error`` (default:
+        ``deserialization_exception_handler``); the row stays as before such a record. (``StreamsBuilder.table``)
 
         >>> from streamapp import Materialized, StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -125,7 +131,14 @@ class StreamsBuilder:
         assert spec.key_serde is not None
         assert spec.value_serde is not None
         node = TableSourceNode(
-            node_name, source, topic, step, spec.key_serde, spec.value_serde, timestamp_extractor
+            node_name,
+            source,
+            topic,
+            step,
+            spec.key_serde,
+            spec.value_serde,
+            timestamp_extractor,
+            answer_of_edge(on_error, node_name, _UNDECODABLE),
         )
         node.output_versioned = spec.kind.history_ms is not None
         self._context.graph.add(node)
@@ -150,12 +163,14 @@ class StreamsBuilder:
         timestamp_extractor: TimestampExtractor | None = None,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> GlobalKTable[K, V]:
         """A topic as a table that every process keeps whole, so that streams join it by any key.
         (``StreamsBuilder.globalTable``)
 
         The topic is read to its end before all other records, and the table is updated at once. Records without key are
-        dropped. The table has no changelog of its own, and cannot be versioned or have a ttl.
+        dropped. The table has no changelog of its own, and cannot be versioned or have a ttl. Bytes that the serdes do
+        not take are for ``on_error`` (default: ``deserialization_exception_handler``).
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -187,6 +202,7 @@ class StreamsBuilder:
             key_serde,
             value_serde,
             timestamp_extractor,
+            answer_of_edge(on_error, node_name, _UNDECODABLE),
         )
         return GlobalKTable(spec.name, wanted.name if materialized is not None else spec.name)
 
@@ -217,11 +233,13 @@ class StreamsBuilder:
         value_serde: Serde[Any] | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> StreamsBuilder:
         """Adds a global store, which a processor fills from all partitions of a topic in every process.
 
         All processors may read the store. Only the processor that fills the store may write. The processor gets the
-        records as they are, null keys included. (``StreamsBuilder.addGlobalStore``)
+        records as they are, null keys included. ``on_error`` decides about bytes that the serdes do not take, and about
+        exceptions of the processor (default: the handlers for both). (``StreamsBuilder.addGlobalStore``)
 
         >>> from streamapp import Processor, Record, Stores, StreamsBuilder, StringSerde, TopologyTestDriver
         >>> class Keep(Processor):
@@ -245,8 +263,15 @@ class StreamsBuilder:
         node_name = names.given_or_new(name, "KTABLE-SOURCE-")
         check_supplier(processor_supplier, node_name, "process", 1)
         spec = replace(store, logged=False)
+        answer = refuse_retry(
+            on_error,
+            node_name,
+            "each process reads every record of a global topic, and keeps none for a later attempt",
+            'Use "skip", "dead_letter" or a function',
+        )
+        supplier = guarded(ProcessorOperator(processor_supplier), answer, holds=False)
         self._add_global(
-            spec, source, topic, node_name, processor_supplier, key_serde, value_serde, timestamp_extractor
+            spec, source, topic, node_name, supplier, key_serde, value_serde, timestamp_extractor, answer
         )
         return self
 
@@ -307,6 +332,7 @@ class StreamsBuilder:
         key_serde: Serde[Any] | None,
         value_serde: Serde[Any] | None,
         timestamp_extractor: TimestampExtractor | None,
+        on_error: Answer | Chooser | None,
     ) -> None:
         context = self._context
         _check_extractor(timestamp_extractor, node_name)
@@ -319,6 +345,7 @@ class StreamsBuilder:
             context.key_serde(key_serde or spec.key_serde, node_name),
             context.value_serde(value_serde or spec.value_serde, node_name),
             timestamp_extractor,
+            on_error,
         )
         context.graph.add(node)
 

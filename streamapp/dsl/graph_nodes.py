@@ -124,10 +124,12 @@ class GlobalStoreNode(Node):
         key_serde: Serde[Any],
         value_serde: Serde[Any],
         timestamp_extractor: Extractor | None,
+        on_error: Answer | Chooser | None,
     ) -> None:
         super().__init__(processor)
         self._spec, self._source, self._topic, self._supplier = spec, source, topic, supplier
         self._key_serde, self._value_serde, self._extractor = key_serde, value_serde, timestamp_extractor
+        self._on_error = on_error
 
     def write(self, topology: Topology) -> None:
         topology.add_global_store(
@@ -139,6 +141,7 @@ class GlobalStoreNode(Node):
             key_serde=self._key_serde,
             value_serde=self._value_serde,
             timestamp_extractor=self._extractor,
+            on_error=self._on_error,
         )
 
 
@@ -157,12 +160,14 @@ class TableSourceNode(Node):
         key_serde: Serde[Any],
         value_serde: Serde[Any],
         timestamp_extractor: Extractor | None,
+        on_error: Answer | Chooser | None,
     ) -> None:
         super().__init__(name)
         self._source, self._topic, self._step = source, topic, step
         self.expires: bool = step.spec.kind.ttl_ms > 0
         """The topic has no tombstones of rows that expire, so that it cannot stand for their changelog."""
         self._key_serde, self._value_serde, self._extractor = key_serde, value_serde, timestamp_extractor
+        self._on_error = on_error
 
     def write(self, topology: Topology) -> None:
         topology.add_source(
@@ -171,6 +176,7 @@ class TableSourceNode(Node):
             key_serde=self._key_serde,
             value_serde=self._value_serde,
             timestamp_extractor=self._extractor,
+            on_error=self._on_error,
         )
         topology.add_processor(self.name, self._step.operator(False), self._source)
         for spec in self._step.stores():

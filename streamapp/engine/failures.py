@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType, TracebackType
 
 from streamapp.engine.collector import ResultRefused
-from streamapp.engine.judging import LETTER, ProcessingFailed, dead_letter, error_headers, judge
+from streamapp.engine.global_letters import LetterCollector
+from streamapp.engine.judging import LETTER, ProcessingFailed, dead_letter, error_headers, judge, topics_of
 from streamapp.engine.running_task import RunningTask
 from streamapp.errors import BrokerError, ProcessorStateError, RecordDropped
 from streamapp.on_error import FAILURES, Answer, Chooser, ErrorContext
@@ -201,10 +203,19 @@ class Failures:
         logger.warning(
             "%s; going on without it%s",
             failure,
-            "" if not letters else f", sent to {letters[0].topic}",
+            self._way_of(letters or ()),
             extra={"kind": f"{node} {self._task.topic} {what} {type(error).__name__}"},
         )
         return bool(letters)
+
+    def _way_of(self, letters: Sequence[OutputRecord]) -> str:
+        """The topics of dead letters, in words."""
+        if not letters:
+            return ""
+        topics = topics_of(letters)
+        if isinstance(self._task.collector, LetterCollector):
+            return f"; one process of the application writes its dead letter to {topics}, once"
+        return f", sent to {topics}"
 
     def _how_to_reproduce(self, error: Exception) -> str:
         """The user's function, the record, and the command that runs the record again."""

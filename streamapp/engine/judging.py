@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from streamapp.config import StreamsConfig
@@ -11,7 +11,7 @@ from streamapp.errors import StreamsError
 from streamapp.on_error import ANSWERS, Answer, Chooser, ErrorContext, Response
 from streamapp.records import Headers, OutputRecord
 
-__all__ = ["LETTER", "Judgement", "ProcessingFailed", "dead_letter", "error_headers", "judge"]
+__all__ = ["LETTER", "Judgement", "ProcessingFailed", "dead_letter", "error_headers", "judge", "topics_of"]
 
 _MOST_TEXT = 16_000
 """Characters of a header of a dead letter."""
@@ -86,6 +86,11 @@ def dead_letter(
         ),
     )
     return OutputRecord(topic, context.key, context.value, context.timestamp, headers)
+
+
+def topics_of(letters: Iterable[OutputRecord]) -> str:
+    """The topics of dead letters, for a message."""
+    return ", ".join(dict.fromkeys(letter.topic for letter in letters))
 
 
 def error_headers(error: Exception) -> Headers:

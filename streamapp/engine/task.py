@@ -94,7 +94,7 @@ class Task(CurrentRecord):
         if rows is None:
             rows = RowMemory(plan.config.memory.rows)
         changelogs = environment.changelogs or environment.collector
-        self._stores = TaskStores(subtopology, self, backend, changelogs, cache, rows)
+        self._stores = TaskStores(subtopology, plan.config, self, backend, changelogs, cache, rows)
         self.log: Callable[[str, bytes, bytes | None, int | None, Headers], None] = self._stores.log
 
     # ------------------------------------------------------------------ life

@@ -12,7 +12,7 @@ from faust.streams import current_event
 
 from streamapp.config import ErrorContext, ExceptionHandler
 from streamapp.engine.failures import NO_FAULT_OF_THE_RECORD
-from streamapp.engine.judging import ProcessingFailed, dead_letter, judge
+from streamapp.engine.judging import ProcessingFailed, dead_letter, judge, topics_of
 from streamapp.records import OutputRecord
 
 __all__ = ["WatchedAgent", "WatchedTopic"]
@@ -114,7 +114,7 @@ async def _decide(
     logger.warning(
         "%s; going on without it%s",
         failure,
-        f", sent to {letters[0].topic}" if letters else "",
+        f", sent to {topics_of(letters)}" if letters else "",
         extra={"kind": f"{who} {what} {type(exc).__name__}"},
     )
 
