@@ -172,7 +172,8 @@ class StreamsConfig:
     """Reasons (`DROPS`) for which dropped records become dead letters, too, such as ``("late", "null_key")``."""
     show_record: Callable[[bytes | None, bytes | None], str] | None = None
     """The text of a record in error messages, from its key and value in bytes: a place to mask secrets. Default: the
-    first bytes of both."""
+    first bytes of both. If set, messages have the types of exceptions without their texts, which may quote the record.
+    Failures of services keep their texts."""
     application_version: str = ""
     """The version of the application that dead letters name, such as a release or a commit."""
 

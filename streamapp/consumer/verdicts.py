@@ -9,7 +9,7 @@ from typing import Any
 
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.lanes import Item, Unit
-from streamapp.engine.judging import ProcessingFailed, dead_letter, judge, topics_of
+from streamapp.engine.judging import ProcessingFailed, dead_letter, hides_text, judge, said, topics_of
 from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
 from streamapp.on_error import ANSWERS, FAILURES, Answer, Chooser, ErrorContext
 from streamapp.records import OutputRecord, TopicPartition
@@ -182,7 +182,7 @@ class Verdicts:
             settled.fail = ProcessingFailed(
                 f'{message}; give the consumer on_error="skip", "dead_letter" or a Retry'
             )
-            settled.fail.__cause__ = error
+            settled.fail.__cause__ = None if hides_text(error, self._config) else error
             return
         (settled.dead if letters else settled.skipped).append(item)
         logger.warning(
@@ -208,7 +208,7 @@ class Verdicts:
 
     def _message(self, unit: Unit, item: Item, error: Exception, what: str) -> str:
         where = f"record of {unit.partition.source} at offset {item.offset}"
-        return f"{self._options.operator}: {where} {what}: {short(error)}"
+        return f"{self._options.operator}: {where} {what}: {said(error, self._config)[:500]}"
 
 
 def short(error: BaseException) -> str:

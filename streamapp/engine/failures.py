@@ -10,7 +10,17 @@ from types import CodeType, TracebackType
 
 from streamapp.engine.collector import ResultRefused
 from streamapp.engine.global_letters import LetterCollector
-from streamapp.engine.judging import LETTER, ProcessingFailed, dead_letter, error_headers, judge, topics_of
+from streamapp.engine.judging import (
+    LETTER,
+    ProcessingFailed,
+    dead_letter,
+    error_headers,
+    hides_text,
+    judge,
+    masked,
+    said,
+    topics_of,
+)
 from streamapp.engine.running_task import RunningTask
 from streamapp.errors import BrokerError, ProcessorStateError, RecordDropped
 from streamapp.on_error import FAILURES, Answer, Chooser, ErrorContext
@@ -198,7 +208,8 @@ class Failures:
             self._send_dead_letter(topic, error, node, what, attempt)
             letters = (OutputRecord(topic, None, None, None),)
         if answer == "fail":
-            raise ProcessingFailed(f"{message}{self._how_to_reproduce(error)}") from error
+            cause = None if hides_text(error, self._config) else error
+            raise ProcessingFailed(f"{message}{self._how_to_reproduce(error)}") from cause
         # A runner limits the rate of lines of one kind. The text often quotes the record, so each line differs.
         logger.warning(
             "%s; going on without it%s",
@@ -228,10 +239,7 @@ class Failures:
         if shown is None:
             record = f"key {excerpt(key)}, value {excerpt(value, size=200)}"
         else:
-            try:
-                record = shown(key, value)
-            except Exception as wrong:
-                record = f"hidden: show_record itself failed with {type(wrong).__name__}"
+            record = masked(shown, key, value)
         where = f"--topic {task.topic} --partition {task.partition} --offset {task.offset}"
         return f"{said}. Record: {record}. To run it again: streamapp try APPLICATION {where}"
 
@@ -242,8 +250,7 @@ class Failures:
             if task.topic
             else "punctuation"
         )
-        why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        return f"{node} (task {task.task_id}): {where} {what}: {why}"
+        return f"{node} (task {task.task_id}): {where} {what}: {said(error, self._config)}"
 
     def _send_dead_letter(self, topic: str, error: Exception, node: str, what: str, attempt: int) -> None:
         task = self._task

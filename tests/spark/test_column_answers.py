@@ -150,3 +150,13 @@ def test_no_handler_is_asked_about_a_registry(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(columns, "_writer", lambda serde: refuse)
     with pytest.raises(BrokerError, match="the registry does not answer"):
         encoded(config("continue", "letters"))
+
+
+def test_show_record_masks_the_row() -> None:
+    settings = config("fail", None).replace(show_record=lambda key, value: f"{len(value or b'')} bytes")
+    with pytest.raises(
+        StreamsError, match="is no record: 15 bytes: ValidationError .its text is hidden"
+    ) as caught:
+        encoded(settings)
+    assert "far" not in str(caught.value)
+    assert caught.value.__cause__ is None

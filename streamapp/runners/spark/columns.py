@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamapp.config import ErrorContext, StreamsConfig
 from streamapp.engine.failures import NO_FAULT_OF_THE_RECORD
-from streamapp.engine.judging import ProcessingFailed, dead_letter, judge
+from streamapp.engine.judging import ProcessingFailed, dead_letter, hides_text, judge, masked, said
 from streamapp.errors import ConfigError
 from streamapp.records import NO_HEADERS, Headers
 from streamapp.runners.spark.frames import HEADERS
@@ -205,14 +205,14 @@ class _Encoder:
             self.topic, -1, -1, -1 if time is None else time, (), self.source.name, "", None, text.encode()
         )
         message = (
-            f"{self.source.name}: a row for {self.topic} is no record: {excerpt(text)}: "
-            f"{type(error).__name__}: {error}. Set deserialization_exception_handler to "
+            f"{self.source.name}: a row for {self.topic} is no record: {self._shown(text)}: "
+            f"{said(error, self.config)}. Set deserialization_exception_handler to "
             '"continue" to drop such rows (to the dead-letter topic, if one is set)'
         )
         handler = self.source.on_error or self.config.deserialization_exception_handler
         answer, letters = judge(handler, lambda: context, error, message, topic)
         if answer == "fail":
-            raise ProcessingFailed(message) from error
+            raise ProcessingFailed(message) from (None if hides_text(error, self.config) else error)
         if letters is None:
             letters = ()
             if topic is not None and answer != "skip":
@@ -225,6 +225,11 @@ class _Encoder:
                 for each in letters
             ),
         ]
+
+    def _shown(self, text: str) -> str:
+        """The row in a message."""
+        show = self.config.show_record
+        return excerpt(text) if show is None else masked(show, None, text.encode())
 
 
 def _writer(serde: Serde[Any]) -> Callable[[Any], bytes]:
