@@ -89,10 +89,13 @@ class TaskStores:
         if topic is not None:
             self._collector.send(topic, key, value, timestamp, headers, self._partition)
 
-    def flush(self) -> None:
-        """Flushes the record caches, then sends the changelog records of this commit."""
+    def flush_caches(self) -> None:
+        """Flushes the record caches: their rows go to the operators behind."""
         for store in self.by_name.values():
             store.flush()
+
+    def log_changes(self) -> None:
+        """Sends the changelog records of this commit. All record caches are flushed before."""
         for store in self.by_name.values():
             store.log_dirty()
 
