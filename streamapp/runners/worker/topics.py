@@ -17,7 +17,7 @@ from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import find_committed, find_topics
 from streamapp.topology.plan import Plan, Subtopology
 
-__all__ = ["Topics", "changelog_ids", "prepare_topics"]
+__all__ = ["Topics", "changelog_ids", "create_topics", "prepare_topics"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 _CREATE_SECONDS = 15.0
@@ -172,8 +172,6 @@ def _check_counts(existing: Mapping[str, int], wanted: Mapping[str, int]) -> Non
 
 
 def _create(plan: Plan, admin: LastingAdmin, counts: Mapping[str, int], timeout: float) -> None:
-    if not counts:
-        return
     config = {topic.name: dict(topic.config) for topic in plan.internal_topics}
     new = [
         NewTopic(
@@ -184,7 +182,16 @@ def _create(plan: Plan, admin: LastingAdmin, counts: Mapping[str, int], timeout:
         )
         for name, count in counts.items()
     ]
-    deadline = time.monotonic() + timeout
+    create_topics(admin, new, timeout)
+
+
+def create_topics(admin: LastingAdmin, topics: Iterable[NewTopic], timeout: float = 60.0) -> None:
+    """Creates topics; one that exists by now is no error.
+
+    The request is repeated while brokers do not answer. Raises `BrokerError` after ``timeout`` seconds, or when
+    brokers refuse the request.
+    """
+    deadline, new = time.monotonic() + timeout, list(topics)
     while new:
         answers = ask(admin.create_topics, new, seconds=min(timeout, _CREATE_SECONDS))
         new = [topic for topic in new if not _is_created(topic, answers[topic.topic], deadline)]
@@ -201,7 +208,5 @@ def _is_created(topic: NewTopic, answer: Future[None], deadline: float) -> bool:
             return False
         # Another worker that starts at the same time was faster.
         if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise BrokerError(
-                f"the internal topic {topic.topic} could not be created: {error.str()}"
-            ) from exc
+            raise BrokerError(f"the topic {topic.topic} could not be created: {error.str()}") from exc
     return True
