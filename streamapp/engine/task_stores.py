@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from streamapp.config import StreamsConfig
 from streamapp.engine.collector import Collector
@@ -21,6 +21,8 @@ from streamapp.state.write_behind import StoreContext
 from streamapp.topology.plan import Subtopology
 
 __all__ = ["TaskStores"]
+
+_T = TypeVar("_T")
 
 
 class TaskStores:
@@ -144,7 +146,18 @@ def _decodable(batch: RecordBatch, spec: StoreSpec) -> RecordBatch:
     ]
     if len(good) == len(batch.offsets):
         return batch
-    return RecordBatch(*(column and [column[index] for index in good] for column in batch))
+
+    def of_good(column: Sequence[_T]) -> list[_T]:
+        return [column[index] for index in good]
+
+    keys, values, timestamps, offsets, headers = batch
+    return RecordBatch(
+        of_good(keys),
+        of_good(values),
+        of_good(timestamps),
+        of_good(offsets),
+        None if headers is None else of_good(headers),
+    )
 
 
 def _decodes(serde: Serde[Any] | None, data: bytes | None) -> bool:
