@@ -27,12 +27,15 @@ from streamapp.on_error import FAILURES, Answer, Chooser, ErrorContext
 from streamapp.records import OutputRecord
 from streamapp.serdes.types import excerpt
 
-__all__ = ["LETTER", "NO_FAULT_OF_THE_RECORD", "Failures", "ProcessingFailed", "error_headers"]
+__all__ = ["LETTER", "NO_FAULT_OF_THE_RECORD", "REPRODUCE", "Failures", "ProcessingFailed", "error_headers"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 _STREAMAPP = str(Path(__file__).parents[1])
+
+REPRODUCE = ". To run it again: "
+"""Begins the part of a message that has the command for another run of the record."""
 
 NO_FAULT_OF_THE_RECORD = (ProcessorStateError, BrokerError)
 """Errors of the disk, the brokers or the schema registry. No exception handler is asked about them."""
@@ -241,7 +244,7 @@ class Failures:
         else:
             record = masked(shown, key, value)
         where = f"--topic {task.topic} --partition {task.partition} --offset {task.offset}"
-        return f"{said}. Record: {record}. To run it again: streamapp try APPLICATION {where}"
+        return f"{said}. Record: {record}{REPRODUCE}streamapp try APPLICATION {where}"
 
     def _message(self, error: Exception, node: str, what: str) -> str:
         task = self._task
