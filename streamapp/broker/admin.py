@@ -1,4 +1,4 @@
-"""Administration of a cluster for runners: topics, partition counts, log ends."""
+"""`KafkaAdmin`: creates and deletes topics, and reads partition counts and the ends of logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic, OffsetSpec
 
-from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask, list_offsets
+from streamapp.broker.requests import LastingAdmin, ask_controller, list_offsets
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
@@ -83,10 +83,10 @@ class KafkaAdmin:
     ) -> dict[TopicPartition, int]:
         """Return the offset that the next record of each partition will get.
 
-        With ``read_committed``, return the last stable offset, at which a reader of committed records ends. The last
-        stable offset advances a moment after a commit: Kafka writes the markers of the commit in the background.
+        With ``read_committed``, return the last stable offset: readers of committed records read up to this offset. The
+        offset advances only some time after a commit, because Kafka writes the markers in the background.
 
-        The request is repeated for partitions that are new, or whose leader changes.
+        The request is repeated for partitions that have no leader yet, or whose leader changes.
         """
         return list_offsets(
             self._client,
@@ -131,11 +131,7 @@ class KafkaAdmin:
     def _each(
         self, verb: str, request: Callable[..., Mapping[Any, Future[Any]]], what: Any, *fine: int
     ) -> dict[Any, Any]:
-        deadline = time.monotonic() + self._timeout
-        while True:
-            answers = ask(request, what, seconds=min(deadline - time.monotonic(), REQUEST_SECONDS))
-            if time.monotonic() >= deadline or not any(map(_is_silent, answers.values())):
-                break
+        answers = ask_controller(request, what, seconds=self._timeout)
         results, problems = {}, []
         for subject, answer in answers.items():
             try:
@@ -143,7 +139,7 @@ class KafkaAdmin:
             except KafkaException as error:
                 code = error.args[0].code()
                 if code == KafkaError._TIMED_OUT:
-                    problems.append(f"{subject}: no answer within {self._timeout:g} seconds")
+                    problems.append(f"{subject}: no answer within {self._timeout:g} s")
                 elif code not in fine:
                     problems.append(f"{subject}: {error.args[0].str()}")
         if problems:
@@ -154,10 +150,5 @@ class KafkaAdmin:
         deadline = time.monotonic() + self._timeout
         while not true():
             if time.monotonic() > deadline:
-                raise BrokerError(f"Kafka at {self._servers}: waited {self._timeout:g} seconds until {what}.")
+                raise BrokerError(f"Kafka at {self._servers}: waited {self._timeout:g} s until {what}.")
             time.sleep(0.05)
-
-
-def _is_silent(answer: Future[Any]) -> bool:
-    error = answer.exception()
-    return isinstance(error, KafkaException) and error.args[0].code() == KafkaError._TIMED_OUT

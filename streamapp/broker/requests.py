@@ -1,6 +1,7 @@
 """Requests to Kafka that are repeated: offsets until partitions have leaders, and groups until they have a coordinator.
 
-Admin requests have no time-out of their own: the caller stops waiting.
+Admin requests get no time-out in librdkafka, which may crash when one runs out (`NO_TIMEOUT`). Instead, the caller
+stops waiting after its own time limit.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_END, Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
 
 from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.librdkafka import opening
@@ -28,6 +29,7 @@ __all__ = [
     "REQUEST_SECONDS",
     "LastingAdmin",
     "ask",
+    "ask_controller",
     "committed",
     "describe_brokers",
     "list_offsets",
@@ -72,6 +74,20 @@ _PASSING = (
 )
 """The errors of a partition whose broker has gone, or whose leader changes."""
 
+_UNCONTROLLED = (
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+)
+"""The errors of a cluster whose controller has gone.
+
+The controller may have done the work, and died before its answer.
+"""
+
 _UNCOORDINATED = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -87,10 +103,11 @@ A group has no coordinator on a new cluster, and while the group moves to anothe
 
 
 class LastingAdmin:
-    """An admin client with the requests of `AdminClient`, which is opened anew after a request without an answer.
+    """An admin client with the requests of `AdminClient`. After a request without an answer, it opens a new client.
 
-    After a pause of a broker's process, librdkafka may forget all brokers, and never look for one again
-    (librdkafka#5301). Open requests of the old client never get an answer. Several threads may use one object.
+    A new client is needed because after a pause of a broker's process, librdkafka may forget all brokers, and never
+    connect again (librdkafka#5301). Open requests of the old client never get an answer. Several threads may use one
+    object.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -168,6 +185,37 @@ def ask(
     return {subject: future if future.done() else _unanswered() for subject, future in asked.items()}
 
 
+def ask_controller(
+    request: Callable[..., Mapping[str, Future[T]]], topics: Iterable[str | NewTopic], *, seconds: float
+) -> dict[str, Future[T]]:
+    """Creates or deletes topics, and repeats the request while the cluster has no controller, for at most ``seconds``.
+
+    The returned futures are done, as those of `ask`. A repeated request may find its work done: the topic to create
+    exists, or the topic to delete is unknown.
+
+        answers = ask_controller(admin.create_topics, [NewTopic("flights", 6)], seconds=30)
+    """
+    deadline, wanted = time.monotonic() + seconds, list(topics)
+    found: dict[str, Future[T]] = {}
+    while wanted:
+        found |= ask(request, wanted, seconds=min(deadline - time.monotonic(), REQUEST_SECONDS))
+        wanted = [topic for topic in wanted if _is_open(found[_name_of(topic)])]
+        if time.monotonic() >= deadline:
+            break
+        if wanted:
+            time.sleep(0.1)
+    return found
+
+
+def _name_of(topic: str | NewTopic) -> str:
+    return topic if isinstance(topic, str) else str(topic.topic)
+
+
+def _is_open(answer: Future[Any]) -> bool:
+    error = answer.exception()
+    return isinstance(error, KafkaException) and error.args[0].code() in _UNCONTROLLED
+
+
 def describe_brokers(
     admin: LastingAdmin, brokers: Iterable[int], *, seconds: float
 ) -> dict[int, Future[Mapping[str, Any]]]:
@@ -203,8 +251,8 @@ def list_offsets(
     none). With ``read_committed``, a log ends at its first open transaction.
 
     Requests are repeated while brokers do not answer, and while partitions have no leader. Raises `BrokerError` after
-    ``seconds``. For an unknown topic, the error comes after ``unknown_seconds``: some brokers may not know a new topic
-    yet.
+    ``seconds``. For an unknown topic, the error comes after ``unknown_seconds`` and not at once, because some brokers
+    may not know a new topic yet.
 
         ends = list_offsets(admin, [TopicPartition("flights", 0)], OffsetSpec.latest(), seconds=30)
     """
@@ -260,8 +308,8 @@ def committed(
 ) -> list[KafkaPartition]:
     """The committed offsets of the consumer's group; a negative offset stands for no commit.
 
-    Raises `KafkaException`, also for the error of a single partition. librdkafka only puts such an error beside a
-    negative offset.
+    Raises `KafkaException`, also for the error of a single partition. librdkafka itself raises no such error: the
+    answer has a negative offset, which would look like "no commit".
     """
     asked = [KafkaPartition(*tp) for tp in partitions]
 

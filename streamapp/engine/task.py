@@ -10,6 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from streamapp._base.counted import counted
 from streamapp.engine.asynchronous import AsyncSteps
 from streamapp.engine.bind import bind_nodes
 from streamapp.engine.collector import Collector
@@ -248,9 +249,8 @@ class Task(CurrentRecord):
         """
         self._stores.flush_caches()
         if self.pending:
-            raise StreamsError(
-                f"task {self.task_id} cannot be committed: {self.pending} records are under way"
-            )
+            pending = counted(self.pending, "record is", "records are")
+            raise StreamsError(f"task {self.task_id} cannot be committed: {pending} under way")
         self._stores.log_changes()
 
     def persist(self, changelog_offsets: Mapping[TopicPartition, int]) -> None:

@@ -1,4 +1,5 @@
-"""The text of .proto files: written from a descriptor for registries, and searched for the names of messages."""
+"""The text of .proto files: made from a descriptor, because registries keep text, and searched for names of
+messages."""
 
 from __future__ import annotations
 
@@ -147,9 +148,10 @@ def _quoted(text: str) -> str:
 
 
 def message_at(schema: str, path: Sequence[int]) -> str:
-    """The full name of the message with these indexes in a schema, which is text or a descriptor in base64.
+    """The full name of a message, found by its indexes in a schema. The schema is text or a descriptor in base64.
 
-    Raises ValueError if there is no such message. The text may be untrusted: its size and depth are bounded.
+    The first index is that of the outermost message in the file, the next that of a message inside it. Raises
+    ValueError if there is no such message, or if the schema is too large or deep, because it may come from a stranger.
 
     >>> message_at("package shop; message A { message B {} } message C {}", [0, 0]), message_at("message A {}", [0])
     ('shop.A.B', 'A')

@@ -1,7 +1,7 @@
-"""Types beside schemas: fields that cannot hold what the schema writes, found when the serde is made.
+"""Compares a type with a schema when a serde is made, and refuses fields that cannot have the schema's values.
 
-Only sure misfits are refused: fields whose values never fit. A null, or a number that is too large, shows with its
-record.
+Only fields whose values never fit are refused. A value that fits only sometimes (a null, or a large number) raises an
+error when a record has it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _AVRO: dict[type, frozenset[str]] = {
     mi.StructType: frozenset({"record", "map"}),
     mi.DataclassType: frozenset({"record", "map"}),
 }
-"""The types of Avro, without their logical types, whose values a type takes."""
+"""The types of Avro (without logical types) whose values a Python type accepts."""
 _JSON: dict[type, frozenset[str]] = {
     mi.BoolType: frozenset({"boolean"}),
     mi.IntType: frozenset({"integer", "number"}),
@@ -103,7 +103,8 @@ def _bare(info: mi.Type) -> mi.Type:
 
 
 def _avro_kinds(schema: Any) -> frozenset[str]:
-    """The types that a field may have; none if one of them is a name, or has a meaning of its own."""
+    """The types that a field may have. None of them are given if one is a named or a logical type, because then nothing
+    is checked."""
     branches = schema if isinstance(schema, list) else [schema]
     kinds = set()
     for branch in branches:

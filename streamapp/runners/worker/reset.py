@@ -10,7 +10,7 @@ from pathlib import Path
 from confluent_kafka import KafkaError, KafkaException
 
 from streamapp.broker.consumer_groups import check_at_rest
-from streamapp.broker.requests import LastingAdmin, ask
+from streamapp.broker.requests import LastingAdmin, ask, ask_controller
 from streamapp.errors import BrokerError
 from streamapp.runners.worker.clients import unreachable
 from streamapp.state.directory import StateDirectory
@@ -41,14 +41,15 @@ class Reset:
         return "\n".join([*topics, f"offsets of the consumer group {self.group}", *state])
 
     def carry_out(self) -> None:
-        """Deletes everything, the offsets last. A worker that starts meanwhile then misses its changelogs and ends.
+        """Deletes everything, the offsets last. A worker that starts meanwhile ends with an error, as its changelogs
+        are missing and its offsets are not.
 
         Raises `StreamsError` when a worker has started meanwhile. Another reset can delete the rest.
         """
         if self.folder is not None:
             delete_state(self.folder)
         if self.topics:
-            deleted = ask(self._admin.delete_topics, list(self.topics), seconds=_SECONDS)
+            deleted = ask_controller(self._admin.delete_topics, self.topics, seconds=_SECONDS)
             for topic, answer in deleted.items():
                 _passes(answer.result, f"the topic {topic}", KafkaError.UNKNOWN_TOPIC_OR_PART)
         ((_, answer),) = ask(self._admin.delete_consumer_groups, [self.group], seconds=_SECONDS).items()
@@ -56,7 +57,7 @@ class Reset:
 
 
 def delete_state(folder: Path) -> None:
-    """Deletes the state of an application on this machine. Raises `StreamsError` while a worker uses the state."""
+    """Deletes the state of an application on this machine. Raises `StreamsError` if a worker uses the state."""
     with StateDirectory(folder.parent, folder.name):
         shutil.rmtree(folder)
 

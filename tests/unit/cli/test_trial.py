@@ -24,6 +24,8 @@ def test_a_trial_that_fails_names_no_other_record_and_sends_no_letter(
     printed = capsys.readouterr()
     assert printed.err.startswith("failed: number (task 0_0)")
     assert "ValueError" in printed.err
-    assert "To run it again" not in printed.err  # the record has the offset 0 in the test driver, not in Kafka
+    assert (
+        "To run it again" not in printed.err
+    )  # the record has the offset 0 in the test driver, not in Kafka
     assert printed.out == "dead\tk\t?\nnumber drops 1: dead_letter\n"
     assert caplog.messages == []  # "sent to dead" would not be true

@@ -208,7 +208,7 @@ def test_a_commit_waits_until_everything_has_come_out(make: Callable[..., Bench]
     bench.feed("a:1", "b:2")
     bench.task.process()
     bench.end("2")
-    with pytest.raises(StreamsError, match="1 records are under way"):
+    with pytest.raises(StreamsError, match="1 record is under way"):
         bench.task.flush()
     bench.end("1")
     bench.task.flush()
@@ -231,7 +231,7 @@ def test_a_commit_waits_for_rows_that_a_record_cache_hands_to_a_step() -> None:
         assert bench.task.pending == 0
         assert not bench.task.drained()
         assert bench.task.pending == 1
-        with pytest.raises(StreamsError, match="1 records are under way"):
+        with pytest.raises(StreamsError, match="1 record is under way"):
             bench.task.flush()
         assert bench.end("2") == ["2"]
         assert bench.task.drained()
