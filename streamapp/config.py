@@ -198,7 +198,10 @@ class StreamsConfig:
     ``("late", "null_key")``. All reasons: `streamapp.on_error.DROPS`."""
     show_record: Callable[[bytes | None, bytes | None], str] | None = None
     """A function that gives the text of a record for error messages, from the bytes of key and value. Use this setting
-    to mask secrets. Default: the first bytes of both."""
+    to mask secrets. Default: the first bytes of both.
+
+    With such a function, messages have the types of exceptions without their texts, because a text may quote the
+    record. Failures of services keep their texts."""
     application_version: str = ""
     """The version of the application, such as a release or a commit. Dead letters name this version."""
 

@@ -13,7 +13,7 @@ from streamapp._base.counted import counted
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.lanes import Item, Unit
 from streamapp.engine.collector import ResultRefused
-from streamapp.engine.judging import ProcessingFailed, dead_letter, judge
+from streamapp.engine.judging import ProcessingFailed, dead_letter, hides_text, judge, said, topics_of
 from streamapp.errors import BrokerError, ProcessorStateError, StreamsError
 from streamapp.on_error import ANSWERS, FAILURES, Answer, Chooser, ErrorContext
 from streamapp.producer.report import DeliveryError
@@ -236,13 +236,13 @@ class Verdicts:
             if isinstance(error, ResultRefused):
                 remedy = error.remedy if error.final else f"{error.remedy}. Or {remedy}".removeprefix(". Or ")
             settled.fail = ProcessingFailed(f"{message}; {remedy}")
-            settled.fail.__cause__ = error
+            settled.fail.__cause__ = None if hides_text(error, self._config) else error
             return
         (settled.dead if letters else settled.skipped).append(item)
         logger.warning(
             "%s; going on without it%s",
             message,
-            f", sent to {letters[0].topic}" if letters else "",
+            f", sent to {topics_of(letters)}" if letters else "",
             extra={"kind": f"{self._options.operator} {context.topic} {what} {type(error).__name__}"},
         )
 
@@ -262,7 +262,7 @@ class Verdicts:
 
     def _message(self, unit: Unit, item: Item, error: Exception, what: str) -> str:
         where = f"record of {unit.partition.source} at offset {item.offset}"
-        return f"{self._options.operator}: {where} {what}: {short(error)}"
+        return f"{self._options.operator}: {where} {what}: {said(error, self._config)[:500]}"
 
 
 def short(error: BaseException) -> str:

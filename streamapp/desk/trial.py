@@ -48,6 +48,7 @@ def try_record(
             processing_exception_handler="fail",
             production_exception_handler="fail",
         )
+    config = config.replace(show_record=None)  # whoever tries a record has the record
     with TopologyTestDriver(topology, config, initial_wall_clock_ms=max(0, timestamp)) as driver:
         driver.pipe_raw(topic, key, value, timestamp, headers)
         internal = {each.name for each in driver.plan.internal_topics} | {

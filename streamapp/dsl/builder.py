@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from streamapp._base.callables import check_supplier, require_function
 from streamapp._base.names import check_topic_name
 from streamapp.config import StreamsConfig, check_config
-from streamapp.dsl.answers import answer_of_edge
+from streamapp.dsl.answers import answer_of_edge, refuse_retry
 from streamapp.dsl.arguments import check_materialized
 from streamapp.dsl.context import Context, Faces
 from streamapp.dsl.global_ktable import GlobalKTable
@@ -22,9 +22,11 @@ from streamapp.dsl.ktable import KTable
 from streamapp.dsl.materialize import Materialized, key_value_spec, named_store, refuse_ttl
 from streamapp.dsl.optimize import optimize
 from streamapp.dsl.steps import SourceStep
+from streamapp.engine.operators.guarded import guarded
+from streamapp.engine.operators.processor import ProcessorOperator
 from streamapp.engine.operators.table import TableSource
 from streamapp.errors import TopologyError
-from streamapp.on_error import OnError
+from streamapp.on_error import Answer, Chooser, OnError
 from streamapp.serdes.base import Serde
 from streamapp.state.spec import StoreSpec
 from streamapp.topology import Topology
@@ -34,6 +36,8 @@ __all__ = ["StreamsBuilder"]
 K = TypeVar("K")
 V = TypeVar("V")
 TimestampExtractor = Callable[[Any, int], int]
+
+_UNDECODABLE = "a record that cannot be decoded"
 
 
 class StreamsBuilder:
@@ -90,7 +94,7 @@ class StreamsBuilder:
             self._context.value_serde(value_serde, node_name),
             timestamp_extractor,
             pattern,
-            answer_of_edge(on_error, node_name, "a record that cannot be decoded"),
+            answer_of_edge(on_error, node_name, _UNDECODABLE),
         )
         self._context.graph.add(node)
         return KStream(self._context, node_name, node, frozenset((node_name,)), key_serde, value_serde)
@@ -104,6 +108,7 @@ class StreamsBuilder:
         timestamp_extractor: TimestampExtractor | None = None,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> KTable[K, V]:
         """A topic as a table with the latest value of each key. (``StreamsBuilder.table``)
 
@@ -113,6 +118,9 @@ class StreamsBuilder:
 
         The table has a store with a changelog only if ``materialized`` names a store, or if a later join or grouping
         needs one. With the optimisation ``reuse.ktable.source.topics``, the topic itself serves as the changelog.
+
+        ``on_error`` decides about bytes that the serdes do not take (default: ``deserialization_exception_handler``).
+        The row of the key then stays as before the record.
 
         >>> from streamapp import Materialized, StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -127,7 +135,14 @@ class StreamsBuilder:
         assert spec.key_serde is not None
         assert spec.value_serde is not None
         node = TableSourceNode(
-            node_name, source, topic, step, spec.key_serde, spec.value_serde, timestamp_extractor
+            node_name,
+            source,
+            topic,
+            step,
+            spec.key_serde,
+            spec.value_serde,
+            timestamp_extractor,
+            answer_of_edge(on_error, node_name, _UNDECODABLE),
         )
         node.output_versioned = spec.kind.history_ms is not None
         self._context.graph.add(node)
@@ -152,12 +167,14 @@ class StreamsBuilder:
         timestamp_extractor: TimestampExtractor | None = None,
         materialized: Materialized | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> GlobalKTable[K, V]:
         """A topic as a table of which every process has all rows. (``StreamsBuilder.globalTable``)
 
         So a stream can join the table by any key, and with any number of partitions. A process reads the topic to its
         end before it processes any other record, and later applies each new record at once. Records without a key are
         dropped. The table has no changelog, because its topic has all rows, and cannot be versioned or have a ttl.
+        ``on_error`` decides about bytes that the serdes do not take (default: ``deserialization_exception_handler``).
 
         >>> from streamapp import StreamsBuilder, StringSerde, TopologyTestDriver
         >>> text, builder = StringSerde(), StreamsBuilder()
@@ -189,6 +206,7 @@ class StreamsBuilder:
             key_serde,
             value_serde,
             timestamp_extractor,
+            answer_of_edge(on_error, node_name, _UNDECODABLE),
         )
         return GlobalKTable(spec.name, wanted.name if materialized is not None else spec.name)
 
@@ -219,12 +237,16 @@ class StreamsBuilder:
         value_serde: Serde[Any] | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
         name: str | None = None,
+        on_error: OnError | None = None,
     ) -> StreamsBuilder:
         """Adds a global store, which each process fills from all partitions of a topic.
         (``StreamsBuilder.addGlobalStore``)
 
         ``processor_supplier`` gives the processor that fills the store. This processor gets all records of the topic,
         including those without a key. All other processors may read the store, but must not write to it.
+
+        ``on_error`` decides about bytes that the serdes do not take, and about exceptions of the processor. By default,
+        the handlers for both decide.
 
         >>> from streamapp import Processor, Record, Stores, StreamsBuilder, StringSerde, TopologyTestDriver
         >>> class Keep(Processor):
@@ -248,8 +270,15 @@ class StreamsBuilder:
         node_name = names.given_or_new(name, "KTABLE-SOURCE-")
         check_supplier(processor_supplier, node_name, "process", 1)
         spec = replace(store, logged=False)
+        answer = refuse_retry(
+            on_error,
+            node_name,
+            "each process reads every record of a global topic, and keeps none for a later attempt",
+            'Use "skip", "dead_letter" or a function',
+        )
+        supplier = guarded(ProcessorOperator(processor_supplier), answer, holds=False)
         self._add_global(
-            spec, source, topic, node_name, processor_supplier, key_serde, value_serde, timestamp_extractor
+            spec, source, topic, node_name, supplier, key_serde, value_serde, timestamp_extractor, answer
         )
         return self
 
@@ -309,6 +338,7 @@ class StreamsBuilder:
         key_serde: Serde[Any] | None,
         value_serde: Serde[Any] | None,
         timestamp_extractor: TimestampExtractor | None,
+        on_error: Answer | Chooser | None,
     ) -> None:
         context = self._context
         _check_extractor(timestamp_extractor, node_name)
@@ -321,6 +351,7 @@ class StreamsBuilder:
             context.key_serde(key_serde or spec.key_serde, node_name),
             context.value_serde(value_serde or spec.value_serde, node_name),
             timestamp_extractor,
+            on_error,
         )
         context.graph.add(node)
 

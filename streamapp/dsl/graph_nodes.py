@@ -125,10 +125,12 @@ class GlobalStoreNode(Node):
         key_serde: Serde[Any],
         value_serde: Serde[Any],
         timestamp_extractor: Extractor | None,
+        on_error: Answer | Chooser | None,
     ) -> None:
         super().__init__(processor)
         self._spec, self._source, self._topic, self._supplier = spec, source, topic, supplier
         self._key_serde, self._value_serde, self._extractor = key_serde, value_serde, timestamp_extractor
+        self._on_error = on_error
 
     def write(self, topology: Topology) -> None:
         topology.add_global_store(
@@ -140,6 +142,7 @@ class GlobalStoreNode(Node):
             key_serde=self._key_serde,
             value_serde=self._value_serde,
             timestamp_extractor=self._extractor,
+            on_error=self._on_error,
         )
 
 
@@ -158,6 +161,7 @@ class TableSourceNode(Node):
         key_serde: Serde[Any],
         value_serde: Serde[Any],
         timestamp_extractor: Extractor | None,
+        on_error: Answer | Chooser | None,
     ) -> None:
         super().__init__(name)
         self._source, self._topic, self._step = source, topic, step
@@ -165,6 +169,7 @@ class TableSourceNode(Node):
         """True if rows expire (ttl). The topic cannot serve as their changelog then, because it has no tombstones for
         expired rows."""
         self._key_serde, self._value_serde, self._extractor = key_serde, value_serde, timestamp_extractor
+        self._on_error = on_error
 
     def write(self, topology: Topology) -> None:
         topology.add_source(
@@ -173,6 +178,7 @@ class TableSourceNode(Node):
             key_serde=self._key_serde,
             value_serde=self._value_serde,
             timestamp_extractor=self._extractor,
+            on_error=self._on_error,
         )
         topology.add_processor(self.name, self._step.operator(False), self._source)
         for spec in self._step.stores():

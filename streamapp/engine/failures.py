@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType, TracebackType
 
 from streamapp.engine.collector import ResultRefused
-from streamapp.engine.judging import LETTER, ProcessingFailed, dead_letter, error_headers, judge
+from streamapp.engine.global_letters import LetterCollector
+from streamapp.engine.judging import (
+    LETTER,
+    ProcessingFailed,
+    dead_letter,
+    error_headers,
+    hides_text,
+    judge,
+    masked,
+    said,
+    topics_of,
+)
 from streamapp.engine.running_task import RunningTask
 from streamapp.errors import BrokerError, ProcessorStateError, RecordDropped
 from streamapp.on_error import FAILURES, Answer, Chooser, ErrorContext
 from streamapp.records import OutputRecord
 from streamapp.serdes.types import excerpt
 
-__all__ = ["LETTER", "NO_FAULT_OF_THE_RECORD", "Failures", "ProcessingFailed", "error_headers"]
+__all__ = ["LETTER", "NO_FAULT_OF_THE_RECORD", "REPRODUCE", "Failures", "ProcessingFailed", "error_headers"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 _STREAMAPP = str(Path(__file__).parents[1])
+
+REPRODUCE = ". To run it again: "
+"""Begins the part of a message that has the command for another run of the record."""
 
 NO_FAULT_OF_THE_RECORD = (ProcessorStateError, BrokerError)
 """Errors of the disk, the brokers or the schema registry. No exception handler is asked about these errors, because the
@@ -198,15 +213,25 @@ class Failures:
             self._send_dead_letter(topic, error, node, what, attempt)
             letters = (OutputRecord(topic, None, None, None),)
         if answer == "fail":
-            raise ProcessingFailed(f"{message}{self._how_to_reproduce(error)}") from error
+            cause = None if hides_text(error, self._config) else error
+            raise ProcessingFailed(f"{message}{self._how_to_reproduce(error)}") from cause
         # A runner limits how often it logs lines of one kind. The text is no kind, because it often quotes the record.
         logger.warning(
             "%s; going on without it%s",
             failure,
-            "" if not letters else f", sent to {letters[0].topic}",
+            self._way_of(letters or ()),
             extra={"kind": f"{node} {self._task.topic} {what} {type(error).__name__}"},
         )
         return bool(letters)
+
+    def _way_of(self, letters: Sequence[OutputRecord]) -> str:
+        """The topics of dead letters, in words."""
+        if not letters:
+            return ""
+        topics = topics_of(letters)
+        if isinstance(self._task.collector, LetterCollector):
+            return f"; one process of the application writes its dead letter to {topics}, once"
+        return f", sent to {topics}"
 
     def _how_to_reproduce(self, error: Exception) -> str:
         """The end of an error message: the user's function, the record, and the command that runs the record again."""
@@ -219,12 +244,9 @@ class Failures:
         if shown is None:
             record = f"key {excerpt(key)}, value {excerpt(value, size=200)}"
         else:
-            try:
-                record = shown(key, value)
-            except Exception as wrong:
-                record = f"hidden: show_record itself failed with {type(wrong).__name__}"
+            record = masked(shown, key, value)
         where = f"--topic {task.topic} --partition {task.partition} --offset {task.offset}"
-        return f"{said}. Record: {record}. To run it again: streamapp try APPLICATION {where}"
+        return f"{said}. Record: {record}{REPRODUCE}streamapp try APPLICATION {where}"
 
     def _message(self, error: Exception, node: str, what: str) -> str:
         task = self._task
@@ -233,8 +255,7 @@ class Failures:
             if task.topic
             else "punctuation"
         )
-        why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        return f"{node} (task {task.task_id}): {where} {what}: {why}"
+        return f"{node} (task {task.task_id}): {where} {what}: {said(error, self._config)}"
 
     def _send_dead_letter(self, topic: str, error: Exception, node: str, what: str, attempt: int) -> None:
         task = self._task

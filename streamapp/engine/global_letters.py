@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from streamapp.config import StreamsConfig
 from streamapp.engine.collector import NoWayOut
 from streamapp.engine.current_record import CurrentRecord
 from streamapp.records import Headers, OutputRecord, TopicPartition, payload_bytes
+from streamapp.topology.plan import Plan
 
 __all__ = ["GlobalLetters", "LetterCollector", "TakeLetter", "makes_letters"]
 
@@ -19,14 +19,16 @@ TakeLetter = Callable[[TopicPartition, int, OutputRecord], None]
 """Takes a letter. The arguments are the partition and the offset of its record in the global topic, and the letter."""
 
 
-def makes_letters(config: StreamsConfig) -> bool:
+def makes_letters(plan: Plan) -> bool:
     """True if records of global topics can become dead letters.
 
-    The configuration needs a dead-letter topic, or a handler that is a function. Such a handler may make letters for a
-    topic of its own.
+    The configuration needs a dead-letter topic; or a handler, or ``on_error`` of a global table, is a function. Such a
+    function may make letters for a topic of its own.
     """
+    config = plan.config
     handlers = config.deserialization_exception_handler, config.processing_exception_handler
-    return config.dead_letter_queue_topic is not None or any(map(callable, handlers))
+    answers = (store.source.on_error for store in plan.global_stores)
+    return config.dead_letter_queue_topic is not None or any(map(callable, (*handlers, *answers)))
 
 
 class GlobalLetters:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from streamapp.config import StreamsConfig
-from streamapp.errors import StreamsError
-from streamapp.on_error import ANSWERS, Answer, Chooser, ErrorContext, Response
+from streamapp.errors import SerializationError, StreamsError
+from streamapp.on_error import ANSWERS, FAILURES, Answer, Chooser, ErrorContext, Response
 from streamapp.records import Headers, OutputRecord
 
-__all__ = ["LETTER", "Judgement", "ProcessingFailed", "dead_letter", "error_headers", "judge"]
+__all__ = [
+    "LETTER",
+    "Judgement",
+    "ProcessingFailed",
+    "dead_letter",
+    "error_headers",
+    "hides_text",
+    "judge",
+    "masked",
+    "said",
+    "topics_of",
+]
 
 _MOST_TEXT = 16_000
 """The largest number of characters in a header of a dead letter."""
@@ -90,6 +101,33 @@ def dead_letter(
         ),
     )
     return OutputRecord(topic, context.key, context.value, context.timestamp, headers)
+
+
+def hides_text(error: BaseException, config: StreamsConfig) -> bool:
+    """True if a message may not have the text of an exception: ``show_record`` is set, and texts may quote records."""
+    own = isinstance(error, StreamsError) and not isinstance(error, SerializationError)
+    return config.show_record is not None and not own and not isinstance(error, FAILURES)
+
+
+def said(error: BaseException, config: StreamsConfig) -> str:
+    """An exception in a message: the type, and the text unless the text is hidden (`hides_text`)."""
+    kind = type(error).__name__
+    if hides_text(error, config):
+        return f"{kind} (its text is hidden, because show_record is set)"
+    return f"{kind}: {error}" if str(error) else kind
+
+
+def masked(show: Callable[[bytes | None, bytes | None], str], key: bytes | None, value: bytes | None) -> str:
+    """The record as ``show_record`` shows it."""
+    try:
+        return show(key, value)
+    except Exception as wrong:
+        return f"hidden: show_record itself failed with {type(wrong).__name__}"
+
+
+def topics_of(letters: Iterable[OutputRecord]) -> str:
+    """The topics of dead letters, for a message."""
+    return ", ".join(dict.fromkeys(letter.topic for letter in letters))
 
 
 def error_headers(error: Exception) -> Headers:

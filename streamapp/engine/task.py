@@ -96,7 +96,7 @@ class Task(CurrentRecord):
         if rows is None:
             rows = RowMemory(plan.config.memory.rows)
         changelogs = environment.changelogs or environment.collector
-        self._stores = TaskStores(subtopology, self, backend, changelogs, cache, rows)
+        self._stores = TaskStores(subtopology, plan.config, self, backend, changelogs, cache, rows)
         self.log: Callable[[str, bytes, bytes | None, int | None, Headers], None] = self._stores.log
 
     # ------------------------------------------------------------------ life
@@ -237,15 +237,27 @@ class Task(CurrentRecord):
 
     # ------------------------------------------------------------------ commit
 
+    def drained(self) -> bool:
+        """True if no record is in an asynchronous step or on the way to one. A commit waits for this.
+
+        The rows of record caches come to asynchronous steps behind a table when the caches are flushed. So the method
+        flushes the caches of a task with such steps, and `pending` counts the rows.
+        """
+        if self.asynchronous and not self.pending:
+            self._stores.flush_caches()
+            self._async_steps.start()
+        return not self.pending
+
     def flush(self) -> None:
         """Flushes the record caches, and sends the changelog records of this commit to the collector.
 
         Raises `StreamsError` while records are `pending`: their results would be missing in the commit.
         """
+        self._stores.flush_caches()
         if self.pending:
             pending = counted(self.pending, "record is", "records are")
             raise StreamsError(f"task {self.task_id} cannot be committed: {pending} under way")
-        self._stores.flush()
+        self._stores.log_changes()
 
     def persist(self, changelog_offsets: Mapping[TopicPartition, int]) -> None:
         """Writes state and changelog offsets to the backend, in one write. Called after the commit has succeeded.

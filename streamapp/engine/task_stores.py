@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
+from streamapp.config import StreamsConfig
 from streamapp.engine.collector import Collector
-from streamapp.errors import ProcessorStateError, SerializationError
+from streamapp.errors import BrokerError, ProcessorStateError, SerializationError
 from streamapp.records import Headers, RecordBatch, TopicPartition
+from streamapp.serdes.base import Serde
 from streamapp.serdes.framing import Framing
 from streamapp.state.backend import MemoryBackend, StateBackend, WriteSet
 from streamapp.state.cache import RecordCache
 from streamapp.state.open import open_store
 from streamapp.state.row_memory import RowMemory
+from streamapp.state.spec import StoreSpec
 from streamapp.state.store import StoreContext
 from streamapp.topology.plan import Subtopology
 
 __all__ = ["TaskStores"]
+
+_T = TypeVar("_T")
 
 
 class TaskStores:
@@ -26,6 +31,7 @@ class TaskStores:
     def __init__(
         self,
         subtopology: Subtopology,
+        config: StreamsConfig,
         task: StoreContext,
         backend: StateBackend,
         changelogs: Collector,
@@ -41,6 +47,13 @@ class TaskStores:
         self._written = {
             name: topic for name, topic in self._changelogs.items() if topic not in subtopology.source_topics
         }
+        self._gappy = {
+            name
+            for name, topic in self._changelogs.items()
+            if (source := subtopology.source_of(topic)) is not None
+            and (source.on_error or config.deserialization_exception_handler) != "fail"
+        }
+        """Stores with a source topic as changelog whose undecodable records are no rows."""
         self.by_name: dict[str, Any] = {}
         for spec in subtopology.stores:
             table = (backend if spec.persistent else self._memory).table(spec.name)
@@ -56,15 +69,18 @@ class TaskStores:
         store = self.by_name[name]
         if batch.headers is not None:  # a source topic may have the ids of schemas in headers
             batch = Framing(store.spec.key_serde, store.spec.value_serde).join(batch)
+        end = batch.offsets[-1] + 1
+        if name in self._gappy:
+            batch = _decodable(batch, store.spec)
         writes = WriteSet()
         try:
             store.restore(batch, writes)
         except (SerializationError, LookupError, ValueError, struct.error, OverflowError) as error:
             raise ProcessorStateError(
                 f"the changelog {self._changelogs.get(name, name)} has records between the offsets {batch.offsets[0]} "
-                f"and {batch.offsets[-1]} that do not have the format of store {name!r}: {error}"
+                f"and {end - 1} that do not have the format of store {name!r}: {error}"
             ) from error
-        writes.offsets[name] = batch.offsets[-1] + 1
+        writes.offsets[name] = end
         (self._backend if store.spec.persistent else self._memory).write(writes)
 
     def log(
@@ -76,10 +92,13 @@ class TaskStores:
         if topic is not None:
             self._collector.send(topic, key, value, timestamp, headers, self._partition)
 
-    def flush(self) -> None:
-        """Flushes the record caches, then sends the changelog records of this commit."""
+    def flush_caches(self) -> None:
+        """Flushes the record caches: their rows go to the operators behind."""
         for store in self.by_name.values():
             store.flush()
+
+    def log_changes(self) -> None:
+        """Sends the changelog records of this commit. All record caches are flushed before."""
         for store in self.by_name.values():
             store.log_dirty()
 
@@ -114,3 +133,42 @@ class TaskStores:
         for store in self.by_name.values():
             store.close()
         self._backend.close()
+
+
+def _decodable(batch: RecordBatch, spec: StoreSpec) -> RecordBatch:
+    """The batch without the records that the serdes do not take: the task has answered for these when it read them.
+
+    Kafka Streams restores such records as rows (KAFKA-8037, KIP-705).
+    """
+    good = [
+        index
+        for index, (key, value) in enumerate(zip(batch.keys, batch.values, strict=True))
+        if _decodes(spec.key_serde, key) and _decodes(spec.value_serde, value)
+    ]
+    if len(good) == len(batch.offsets):
+        return batch
+
+    def of_good(column: Sequence[_T]) -> list[_T]:
+        return [column[index] for index in good]
+
+    keys, values, timestamps, offsets, headers = batch
+    return RecordBatch(
+        of_good(keys),
+        of_good(values),
+        of_good(timestamps),
+        of_good(offsets),
+        None if headers is None else of_good(headers),
+    )
+
+
+def _decodes(serde: Serde[Any] | None, data: bytes | None) -> bool:
+    """True if the serde takes the bytes. Raises the errors of the disk and of the schema registry."""
+    if serde is None or data is None:
+        return True
+    try:
+        serde.deserialize(data)
+    except (ProcessorStateError, BrokerError):
+        raise
+    except Exception:
+        return False
+    return True

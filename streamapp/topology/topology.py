@@ -238,11 +238,13 @@ class Topology:
         key_serde: Serde[Any],
         value_serde: Serde[Any],
         timestamp_extractor: Callable[..., int] | None = None,
+        on_error: Answer | Chooser | None = None,
     ) -> Topology:
         """Adds a store that every process fills from all partitions of a topic. (``Topology.addGlobalStore``)
 
         ``supplier`` returns the processor that writes the records to the store. All other processors may read the store
-        without being connected to it.
+        without being connected to it. ``on_error`` decides about records that cannot be decoded (default:
+        ``deserialization_exception_handler``).
 
         >>> spec = Stores.key_value("airports", StringSerde(), StringSerde())
         >>> list(Topology().add_global_store(spec, "read", "airports", "keep", Pass, **text).stores)
@@ -263,6 +265,7 @@ class Topology:
             key_serde=key_serde,
             value_serde=value_serde,
             timestamp_extractor=timestamp_extractor,
+            on_error=on_error,
         )
         self._new_node(processor)
         node = ProcessorNode(processor, supplier, (source,), (spec.name,))
@@ -368,6 +371,10 @@ class Topology:
         """
         bare = copy(self)
         bare._nodes = {name: _without_answer(node) for name, node in self._nodes.items()}
+        bare._global_stores = {
+            name: replace(g, source=replace(g.source, on_error=None), processor=_bare(g.processor))
+            for name, g in self._global_stores.items()
+        }
         return bare
 
     # ------------------------------------------------------------------ inside
@@ -470,8 +477,10 @@ def _check_serdes(node: str, key_serde: Any, value_serde: Any) -> None:
 
 
 def _without_answer(node: Node) -> Node:
-    if not isinstance(node, ProcessorNode):
-        return replace(node, on_error=None)
+    return _bare(node) if isinstance(node, ProcessorNode) else replace(node, on_error=None)
+
+
+def _bare(node: ProcessorNode) -> ProcessorNode:
     operator = node.operator
     if hasattr(operator, "raises"):  # its children stay: some of them are retry topics
         return replace(node, operator=replace(operator, raises=True))

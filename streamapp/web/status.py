@@ -85,6 +85,7 @@ class StatusViews:
                 "workers": workers(status, tables),
                 "processed": sampler.processed,
                 "dropped": status.dropped,
+                "drops": _by_operator(status),
                 "records_per_second": round(sampler.throughput(), 1),
                 "history": sampler.history(),
                 "lag": _sum(each.lag for task in status.tasks for each in task.inputs),
@@ -126,7 +127,7 @@ class StatusViews:
             "records_per_second": round(self._sampler.throughput(task), 1),
             "inputs": [dataclasses.asdict(each) | {"lag": each.lag} for each in task.inputs],
             "restoring": [self._restore(each) for each in task.restoring],
-            "drops": _by_operator(status, task),
+            "drops": _by_operator(status, task.id),
             "parked": [dataclasses.asdict(each) for each in task.parked],
         }
 
@@ -170,12 +171,16 @@ def workers(status: WorkerStatus, tables: Mapping[str, TableInfo]) -> list[str]:
     return [status.url, *sorted({*status.workers, *owners} - {status.url})]
 
 
-def _by_operator(status: WorkerStatus, task: TaskStatus) -> dict[str, dict[str, int]]:
-    """The dropped records of a task: operator -> reason -> count."""
+def _by_operator(status: WorkerStatus, task: str | None = None) -> dict[str, dict[str, int]]:
+    """The dropped records of a task, as operator -> reason -> count.
+
+    None: of the whole worker, with tasks that have moved away and with global tables.
+    """
     drops: dict[str, dict[str, int]] = {}
     for (id, operator, reason), count in sorted(status.drops.items()):
-        if id == task.id:
-            drops.setdefault(operator, {})[reason] = count
+        if task is None or id == task:
+            reasons = drops.setdefault(operator, {})
+            reasons[reason] = reasons.get(reason, 0) + count
     return drops
 
 

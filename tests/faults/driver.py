@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 )
 
 from .brokers import FaultyKafka
-from .feed import PARTITIONS, Feed
+from .feed import KEYS, PARTITIONS, Feed
 from .fleet import PATIENCE, Fleet, set_config
 from .watch import Prober, Reader, Watcher, text
 from .workloads import WORKLOADS
@@ -87,10 +87,19 @@ class Run(Fleet):
 
     # Input.
 
-    def feed(self, count: int, value: Callable[[int], str] = str, *, ahead_ms: int | None = None) -> None:
-        """Sends records and waits until the brokers have them. ``ahead_ms``: so far ahead of the clock are those that
-        ``value`` poisons, or all without a ``value``."""
-        self._feed.send(count, value, ahead_ms)
+    def feed(
+        self,
+        count: int,
+        value: Callable[[int], str] = str,
+        *,
+        ahead_ms: int | None = None,
+        keys: int = KEYS,
+    ) -> None:
+        """Sends records of as many keys in turn, and waits until the brokers have them.
+
+        ``ahead_ms``: so far ahead of the clock are those that ``value`` poisons, or all without a ``value``.
+        """
+        self._feed.send(count, value, ahead_ms, keys)
 
     def feeding(self, per_second: int = 40) -> AbstractContextManager[None]:
         """Sends records all the time."""

@@ -43,10 +43,12 @@ class Feed:
         self.ends: dict[str, int] = {}
         """``topic-partition`` -> the offset after the last record that brokers have acknowledged."""
 
-    def send(self, count: int, value: Callable[[int], str] = str, ahead_ms: int | None = None) -> None:
+    def send(
+        self, count: int, value: Callable[[int], str] = str, ahead_ms: int | None = None, keys: int = KEYS
+    ) -> None:
         """Sends records and waits until the brokers have them; see `Run.feed`."""
         for _ in range(count):
-            self._send(value, ahead_ms)
+            self._send(value, ahead_ms, keys)
         self._producer.flush()
 
     @contextmanager
@@ -85,7 +87,7 @@ class Feed:
                 self._note(message)
         reader.close()
 
-    def _send(self, value: Callable[[int], str], ahead_ms: int | None = None) -> None:
+    def _send(self, value: Callable[[int], str], ahead_ms: int | None = None, keys: int = KEYS) -> None:
         number = self._number
         self._number += 1
         # Mostly in order, some late but in time, some too late for any window.
@@ -94,7 +96,7 @@ class Feed:
         timestamp = _BASE_MS + max(0, number * 100 - late)
         if ahead_ms is not None and (content.startswith(POISON) or value is str):
             timestamp = int(time.time() * 1000) + ahead_ms
-        self._produce(content, f"k{number * 7919 % KEYS}", timestamp)
+        self._produce(content, f"k{number * 7919 % keys}", timestamp)
 
     def _produce(self, value: str, key: str, timestamp: int) -> None:
         while len(self._producer) > _MOST:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -120,7 +121,8 @@ def add_agent(app: App, source: str, sink: str) -> None:
 def retry() -> Retry:
     """By key, for ever, unless the environment says otherwise."""
     times, most = os.environ.get("TIMES"), os.environ.get("MOST", "10000")
-    return Retry.by_key(
+    wait = Retry.in_place if "IN_PLACE" in os.environ else Retry.by_key
+    return wait(
         times=None if times is None else int(times),
         backoff=Backoff(100, limit=500),
         then="fail" if times is None else "dead_letter",
@@ -135,9 +137,15 @@ def look_up(key: str, value: str) -> str:
     if trouble["down"]:
         raise ConnectionError("the service is down")
     poisoned = value.startswith(POISON) and "CURED" not in os.environ
-    if key in trouble["keys"] or poisoned:
+    calls[value] += 1
+    shaky = "SHAKY" in os.environ and int(value) % 20 == 7 and calls[value] <= 2
+    if key in trouble["keys"] or poisoned or shaky:
         raise ValueError(f"{value} cannot be looked up")
     return value
+
+
+calls = Counter[str]()
+"""The calls of `look_up` in this process, by value. With ``SHAKY``, the first two calls for every 20th value fail."""
 
 
 def counted(records: KStream[str, str], name: str | None = None) -> KStream[str, str]:

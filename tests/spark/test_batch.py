@@ -451,24 +451,25 @@ def test_a_record_that_fails_is_named_as_on_workers(spark: SparkSession) -> None
         SparkRunner(built, CONFIG, spark).batch(frames(spark, {"in": LEFT}, 1))
 
 
-@pytest.mark.parametrize("handler", ["dead_letter", "skip"])
-def test_a_global_record_that_fails_is_counted_and_one_letter(spark: SparkSession, handler: str) -> None:
-    """The executors of three partitions each fill the table; the driver has the letter."""
-    config: Any = {f"{kind}_exception_handler": handler for kind in ("deserialization", "processing")}
-    builder = StreamsBuilder(CONFIG.replace(dead_letter_queue_topic="dead", **config))
-    table = builder.global_table("table", value_serde=NUMBER)
+@pytest.mark.parametrize("answer", ["dead_letter", "skip"])
+def test_a_record_of_a_table_that_fails_is_counted_and_one_letter(spark: SparkSession, answer: Any) -> None:
+    """The executors of three partitions each fill the global table; the driver has its letter."""
+    config = CONFIG.replace(dead_letter_queue_topic="dead")
+    builder = StreamsBuilder(config)
+    table = builder.global_table("table", value_serde=NUMBER, on_error=answer)
     stream = builder.stream("in")
     stream.join(table, lambda left, right: left, key_selector=lambda key, value: key).to("out")
-    data = {"in": LEFT[:20], "table": [("k1", "longtext", 7), ("k2", "no long", 8)]}
-    with SparkRunner(builder.build(), CONFIG.replace(dead_letter_queue_topic="dead", **config), spark).batch(
-        frames(spark, data, 3)
-    ) as result:
-        assert result.dropped == 1
+    builder.table("rows", value_serde=NUMBER, materialized=Materialized("rows"), on_error=answer)
+    bad = [("k2", "longtext", 7), ("k1", "no long", 8)]
+    data = {"in": LEFT[:20], "table": bad, "rows": bad}
+    with SparkRunner(builder.build(), config, spark).batch(frames(spark, data, 3)) as result:
+        assert result.dropped == 2
+        assert [row.key for row in result.tables["rows"].rows()] == ["k2"]
         letters = result.topics["dead"].frame.collect() if "dead" in result.topics else []
-    assert [(letter["key"], letter["value"]) for letter in letters] == (
-        [(b"k2", b"no long")] if handler == "dead_letter" else []
-    )
+    found = {}
     for letter in letters:
         headers = {item["key"]: item["value"] for item in letter["headers"]}
-        assert headers["__streams.errors.topic"] == b"table"
         assert headers["__streamapp.errors.what"] == b"could not be deserialized"
+        found[headers["__streams.errors.topic"]] = letter["key"], letter["value"], letter["partition"]
+    letter = b"k1", b"no long", partition_for(b"k1", 3)
+    assert found == ({b"table": letter, b"rows": letter} if answer == "dead_letter" else {})

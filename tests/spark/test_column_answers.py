@@ -19,9 +19,11 @@ from streamapp import (
     Topology,
     TopologyTestDriver,
 )
+from streamapp._base.partitioning import partition_for
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.runners.spark import columns
 from streamapp.runners.spark.columns import RAW, _Encoder
+from streamapp.runners.spark.partitioning import PartitionCounts
 from streamapp.topology.nodes import SourceNode
 
 pytestmark = pytest.mark.spark
@@ -81,7 +83,7 @@ def names(headers: Any) -> list[str]:
     return [name for name, _ in headers]
 
 
-def encoded(settings: StreamsConfig, delay: str = "far") -> list[dict[str, Any]]:
+def encoded(settings: StreamsConfig, delay: str | int = "far") -> list[dict[str, Any]]:
     plan = topology().plan(settings)
     node = plan.subtopologies[0].source_of("flights")
     assert isinstance(node, SourceNode)
@@ -90,13 +92,13 @@ def encoded(settings: StreamsConfig, delay: str = "far") -> list[dict[str, Any]]
         pa.schema(
             [
                 ("key", pa.string()),
-                ("value", pa.struct([("delay", pa.string())])),
+                ("value", pa.struct([("delay", pa.array([delay]).type)])),
                 ("timestamp", pa.int64()),
                 (RAW, pa.string()),
             ]
         ),
     )
-    encoder = _Encoder("flights", node, settings, 3, False)
+    encoder = _Encoder("flights", node, settings, 7, PartitionCounts({"own": 31}, 40), False)
     return [row for batch in encoder(iter([rows])) for row in batch.to_pylist()]
 
 
@@ -127,7 +129,18 @@ def test_a_letter_of_a_handler_is_kept_as_made() -> None:
     assert (chosen["task"], chosen["key"], chosen["value"], chosen["timestamp"]) == (1, b"N1", b"mine", 7)
     assert chosen["headers"] == [{"key": "why", "value": b"far"}]
     assert {**by_key, "task": 1} == chosen
-    assert by_key["task"] in range(3)
+    assert by_key["task"] == partition_for(b"N1", 31)
+
+
+def test_a_letter_for_a_topic_that_is_not_known_counts_on_the_widest_source() -> None:
+    own = OutputRecord("elsewhere", b"N1", None, 7)
+    rows = encoded(config(lambda *_: Response.resume(own), None))
+    assert [row["task"] for row in rows if row["topic"] == "elsewhere"] == [partition_for(b"N1", 40)]
+
+
+def test_a_record_is_in_the_partition_of_its_source() -> None:
+    (row,) = encoded(config("fail", None), delay=5)
+    assert (row["task"], row["topic"]) == (partition_for(b"N1", 7), None)
 
 
 def test_no_handler_is_asked_about_a_registry(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,3 +150,13 @@ def test_no_handler_is_asked_about_a_registry(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(columns, "_writer", lambda serde: refuse)
     with pytest.raises(BrokerError, match="the registry does not answer"):
         encoded(config("continue", "letters"))
+
+
+def test_show_record_masks_the_row() -> None:
+    settings = config("fail", None).replace(show_record=lambda key, value: f"{len(value or b'')} bytes")
+    with pytest.raises(
+        StreamsError, match="is no record: 15 bytes: ValidationError .its text is hidden"
+    ) as caught:
+        encoded(settings)
+    assert "far" not in str(caught.value)
+    assert caught.value.__cause__ is None

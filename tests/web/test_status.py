@@ -132,6 +132,19 @@ async def test_status_has_what_was_dropped_of_each_task_and_of_the_worker(serve:
     assert ([task["dropped"] for task in body["tasks"]], body["dropped"]) == ([3], 10)
 
 
+async def test_status_has_the_drops_of_global_tables_and_of_tasks_that_have_moved_away(serve: Serve) -> None:
+    source = ExampleSource()
+    drops = {
+        ("0_0", "sum", "late"): 2,
+        ("9_9", "sum", "late"): 3,
+        ("-1_-1", "planes-source", "dead_letter"): 1,
+    }
+    source.worker = dataclasses.replace(source.worker, drops=drops)
+    body = await (await (await serve(source)).get("/status")).json()
+    assert body["drops"] == {"planes-source": {"dead_letter": 1}, "sum": {"late": 5}}
+    assert [task["drops"] for task in body["tasks"] if task["id"] == "0_0"] == [{"sum": {"late": 2}}]
+
+
 async def test_status_knows_the_other_workers(serve: Serve) -> None:
     source = FakeSource()
     source.add_table(

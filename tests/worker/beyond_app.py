@@ -32,7 +32,8 @@ def describe(builder: StreamsBuilder) -> None:
     final.to_stream().map(lambda window, count: (window.key, str(count))).to(f"{sink}-idle", **TEXT)
 
     rows = Materialized("rows", ttl=timedelta(seconds=10))
-    builder.table(f"{source}-ttl", **TEXT, materialized=rows).to_stream().to(f"{sink}-ttl", **TEXT)
+    table = builder.table(f"{source}-ttl", **TEXT, materialized=rows, on_error="skip", name="kept")
+    table.to_stream().to(f"{sink}-ttl", **TEXT)
 
 
 if "APP_ID" in os.environ:

@@ -10,7 +10,12 @@ TEXT, NUMBER = StringSerde(), LongSerde()
 
 
 def departures(builder: StreamsBuilder) -> None:
-    planes = builder.global_table(f"{os.environ['SOURCE']}-planes", key_serde=TEXT, value_serde=TEXT)
+    planes = builder.global_table(
+        f"{os.environ['SOURCE']}-planes",
+        key_serde=TEXT,
+        value_serde=TEXT,
+        on_error="dead_letter" if "DEAD" in os.environ else "fail",
+    )
     flights = builder.stream(os.environ["SOURCE"], key_serde=TEXT, value_serde=TEXT)
     known = flights.join(planes, lambda flight, plane: plane, key_selector=lambda key, flight: key)
     by_airport = known.group_by(lambda key, airport: airport, key_serde=TEXT, value_serde=TEXT)
@@ -28,7 +33,6 @@ if "APP_ID" in os.environ:
             processing_guarantee=os.environ.get("GUARANTEE", "at_least_once"),  # type: ignore[arg-type]
             commit_interval_ms=100,
             session_timeout_ms=6_000,
-            deserialization_exception_handler="continue" if "DEAD" in os.environ else "fail",
             dead_letter_queue_topic=os.environ.get("DEAD"),
         ),
         datadir=os.environ["DATADIR"],

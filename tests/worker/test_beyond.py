@@ -22,7 +22,7 @@ class Running:
             cluster.create(f"{cluster.source}-{each}", f"{cluster.sink}-{each}", partitions=1)
         self.member = Member(cluster, "a", app="beyond_app")
 
-    def feed(self, *records: tuple[str, str, int]) -> None:
+    def feed(self, *records: tuple[str, str | bytes, int]) -> None:
         for key, value, timestamp in records:
             self.cluster.producer.produce(
                 f"{self.cluster.source}-{self.what}", value, key, timestamp=timestamp
@@ -68,9 +68,12 @@ def test_windows_close_while_nothing_comes_in(cluster: Cluster) -> None:
 @pytest.mark.parametrize("lose_disk", [False, True], ids=["from disk", "from the changelog"])
 def test_rows_expire_also_those_of_before_a_restart(cluster: Cluster, lose_disk: bool) -> None:
     running = Running(cluster, "ttl")
-    running.feed(("a", "1", 1_000), ("b", "2", 6_000), ("c", "3", 11_000))
+    running.feed(("a", "1", 1_000), ("a", b"\xff", 2_000), ("b", "2", 6_000), ("c", "3", 11_000))
     out = [("a", "1"), ("b", "2"), ("a", None), ("c", "3")]
     running.answers(*out)
+    assert [task["drops"] for task in running.member.status()["tasks"] if task["drops"]] == [
+        {"kept-source": {"undecodable": 1}}
+    ]
     assert running.member.ask("/tables/rows/a")[0] == 404
     assert running.member.ask("/tables/rows/b")[1]["value"] == "2"
     until(lambda: len(cluster.read(f"{cluster.id}-rows-changelog")) >= 3, 30, cluster.story)

@@ -206,7 +206,7 @@ class TopologyTestDriver:
             raise ValueError(f"time cannot go back: {ms} ms")
         self._wall_clock += milliseconds
         self._task.punctuate_wall_clock(self._wall_clock)
-        self._session.commit_alone()
+        self._commit()
         self._complete()
 
     def wall_clock_ms(self) -> int:
@@ -306,7 +306,7 @@ class TopologyTestDriver:
         """
         for watch in self._watches:
             watch.warn()
-        self._session.commit_alone()
+        self._commit()
         self._session.close()
         self._global.close()
         self._coroutines.close()
@@ -340,11 +340,14 @@ class TopologyTestDriver:
     def _complete(self) -> None:
         self._redeliver()
         while self._task.process(1, self._task.buffered):
-            while self._task.pending:
-                self._coroutines.wait()
-                self._task.process(0)
-            self._session.commit_alone()
+            self._commit()
             self._redeliver()
+
+    def _commit(self) -> None:
+        while not self._task.drained():
+            self._coroutines.wait()
+            self._task.process(0)
+        self._session.commit_alone()
 
     def _redeliver(self) -> None:
         """Makes the output of a finished step visible, and feeds back the records that the topology itself reads.

@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from streamapp.config import ErrorContext, StreamsConfig
 from streamapp.engine.failures import NO_FAULT_OF_THE_RECORD
-from streamapp.engine.judging import ProcessingFailed, dead_letter, judge
+from streamapp.engine.judging import ProcessingFailed, dead_letter, hides_text, judge, masked, said
 from streamapp.errors import ConfigError
 from streamapp.records import NO_HEADERS, Headers
 from streamapp.runners.spark.frames import HEADERS
 from streamapp.runners.spark.packing import arrow_headers
-from streamapp.runners.spark.partitioning import key_partitions
+from streamapp.runners.spark.partitioning import PartitionCounts, placed
 from streamapp.serdes import AvroSerde, JsonSchemaSerde, JsonSerde, ProtobufSerde, Serde
 from streamapp.serdes.models import is_model, maker_of
 from streamapp.serdes.types import excerpt, record_fields
@@ -48,9 +48,11 @@ class ColumnSource:
     - ``corrupt`` names the column with the text of rows that Spark's CSV or JSON reader could not parse
       (their option ``columnNameOfCorruptRecord``).
 
-    ``deserialization_exception_handler`` decides about corrupt rows and rows that the serdes refuse, as on workers.
-    "fail" stops the batch. "skip" drops and counts such rows. "continue" also sends them to the dead-letter topic, if
-    there is one; the value of such a letter is the row as text. A `Response` has the handler's own letters instead.
+    ``on_error`` of the source, or else ``deserialization_exception_handler``, decides about corrupt rows and rows that
+    the serdes refuse, as on workers. "fail" stops the batch. "skip" drops and counts such rows. "continue" also sends
+    them to the dead-letter topic, if there is one; the value of such a letter is the row as text. A `Response` has the
+    handler's own letters instead. Kafka's default partitioner places letters with a key. If no source is in Kafka, the
+    topics of letters have as many partitions as the widest source.
 
     >>> flights = spark.read.parquet("flights/")                                        # doctest: +SKIP
     >>> ColumnSource(flights, key="tailnum", timestamp="time_hour", partitions=4)       # doctest: +SKIP
@@ -94,7 +96,9 @@ class ColumnSource:
             else column.cast("bigint")
         )
 
-    def rows(self, topic: str, source: SourceNode, config: StreamsConfig) -> DataFrame:
+    def rows(
+        self, topic: str, source: SourceNode, config: StreamsConfig, letter_partitions: PartitionCounts
+    ) -> DataFrame:
         """The rows as records with their place in the topic, and the rows of `_Encoder` that are no records."""
         from pyspark.sql import functions as F
 
@@ -107,7 +111,9 @@ class ColumnSource:
             self.time_column().alias("timestamp"),
             corrupt.cast("string").alias(RAW),
         )
-        encode = _Encoder(topic, source, config, self.partitions, isinstance(self.value, str))
+        encode = _Encoder(
+            topic, source, config, self.partitions, letter_partitions, isinstance(self.value, str)
+        )
         return (
             chosen.mapInArrow(encode, ENCODED)
             .withColumn("seq", F.xxhash64("key", "value"))
@@ -139,6 +145,7 @@ class _Encoder:
     source: SourceNode
     config: StreamsConfig
     partitions: int
+    letter_partitions: PartitionCounts
     single: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -152,9 +159,8 @@ class _Encoder:
             columns = [*zip(*encoded, strict=True)] if encoded else [()] * 7
             chosen, keys, values, times, headers, rejected, topics = columns
             key_array = pa.array(keys, pa.binary())
-            places = key_partitions(key_array, self.partitions) if encoded else np.empty(0, np.int32)
-            for index in [index for index, partition in enumerate(chosen) if partition is not None]:
-                places[index] = chosen[index]
+            counts = [self.partitions if to is None else self.letter_partitions.of(to) for to in topics]
+            places = placed(chosen, key_array, np.array(counts, np.uint32))
             yield pa.RecordBatch.from_arrays(
                 [
                     pa.array(places, pa.int32()),
@@ -201,14 +207,14 @@ class _Encoder:
             self.topic, -1, -1, -1 if time is None else time, (), self.source.name, "", None, text.encode()
         )
         message = (
-            f"{self.source.name}: a row for {self.topic} is no record: {excerpt(text)}: "
-            f"{type(error).__name__}: {error}. Set deserialization_exception_handler to "
+            f"{self.source.name}: a row for {self.topic} is no record: {self._shown(text)}: "
+            f"{said(error, self.config)}. Set deserialization_exception_handler to "
             '"continue" to drop such rows (to the dead-letter topic, if one is set)'
         )
         handler = self.source.on_error or self.config.deserialization_exception_handler
         answer, letters = judge(handler, lambda: context, error, message, topic)
         if answer == "fail":
-            raise ProcessingFailed(message) from error
+            raise ProcessingFailed(message) from (None if hides_text(error, self.config) else error)
         if letters is None:
             letters = ()
             if topic is not None and answer != "skip":
@@ -221,6 +227,11 @@ class _Encoder:
                 for each in letters
             ),
         ]
+
+    def _shown(self, text: str) -> str:
+        """The row in a message."""
+        show = self.config.show_record
+        return excerpt(text) if show is None else masked(show, None, text.encode())
 
 
 def _writer(serde: Serde[Any]) -> Callable[[Any], bytes]:

@@ -11,9 +11,12 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from streamapp.engine.global_state import GlobalState
 from streamapp.records import OutputRecord, RecordBatch, TopicPartition
 from streamapp.runners.spark.frames import HEADERS
+from streamapp.runners.spark.partitioning import placed
 from streamapp.topology import Plan
 
 if TYPE_CHECKING:
@@ -39,12 +42,18 @@ class GlobalResult:
         """The topics of the letters."""
         return list(dict.fromkeys(letter.topic for letter in self.letters))
 
-    def frame(self, spark: SparkSession, topic: str, now_ms: int) -> DataFrame:
-        """The dead letters of a topic, before those of tasks. ``now_ms`` is the time of letters without a timestamp."""
+    def frame(self, spark: SparkSession, topic: str, now_ms: int, partitions: int) -> DataFrame:
+        """The dead letters of a topic with ``partitions`` partitions, before those of tasks.
+
+        ``now_ms`` is the time of letters without a timestamp.
+        """
+        letters = [letter for letter in self.letters if letter.topic == topic]
+        chosen = [letter.partition for letter in letters]
+        places = placed(chosen, pa.array([letter.key for letter in letters], pa.binary()), partitions)
         rows = [
             (
                 topic,
-                letter.partition or 0,
+                partition,
                 0,
                 -1,
                 number,
@@ -53,8 +62,7 @@ class GlobalResult:
                 now_ms if letter.timestamp is None else letter.timestamp,
                 list(letter.headers),
             )
-            for number, letter in enumerate(self.letters)
-            if letter.topic == topic
+            for number, (partition, letter) in enumerate(zip(places.tolist(), letters, strict=True))
         ]
         return spark.createDataFrame(rows, _LETTERS)
 

@@ -13,6 +13,7 @@ from streamapp.runners.spark.archive import ParquetSource
 from streamapp.runners.spark.batch_source import FrameSource, KafkaPart, KafkaRange, KafkaSource, Part
 from streamapp.runners.spark.columns import ColumnSource
 from streamapp.runners.spark.failures import raised_in_tasks
+from streamapp.runners.spark.partitioning import PartitionCounts
 from streamapp.runners.spark.run_order import topics_of
 from streamapp.runners.spark.sessions import few_groups, kept
 from streamapp.topology import Plan
@@ -42,6 +43,7 @@ class Inputs:
     """Topic -> the dead letters for rows of column sources that are no records."""
     rejections: int = 0
     """The number of these rows."""
+    letter_partitions: PartitionCounts = field(default_factory=lambda: PartitionCounts({}, 1))
     kept: list[DataFrame] = field(default_factory=list)
     """The frames on the executors' disks; closing the batch deletes them."""
 
@@ -94,7 +96,6 @@ def resolve(plan: Plan, sources: Sources) -> Inputs:
             external[topic] = _add_rows(found, topic, source)
         elif isinstance(source, ColumnSource):
             external[topic] = source.partitions
-            _add_columns(found, topic, source, plan)
         elif isinstance(source, ParquetSource):
             parts = source.parts(topic)
             external[topic] = len(parts)
@@ -104,6 +105,10 @@ def resolve(plan: Plan, sources: Sources) -> Inputs:
             every = [TopicPartition(topic, partition) for partition in range(on_kafka[topic])]
             ranges = kafka.resolve(source, every)
             found.parts.update({tp: KafkaPart(client_of(plan.config), *span) for tp, span in ranges.items()})
+    found.letter_partitions = PartitionCounts(on_kafka, max(external.values(), default=1))
+    for topic, source in by_topic.items():
+        if isinstance(source, ColumnSource):
+            _add_columns(found, topic, source, plan)
     for topic in plan.source_topics:
         if topic in written and topic not in external:
             external[topic] = max(external.values(), default=1)
@@ -131,7 +136,7 @@ def _add_columns(found: Inputs, topic: str, source: ColumnSource, plan: Plan) ->
     nodes += [store.source for store in plan.global_stores if store.topic == topic]
     if not nodes:
         raise ConfigError(f"the topology does not read {topic}; it reads {', '.join(plan.source_topics)}")
-    encoded = kept(source.rows(topic, nodes[0], plan.config))
+    encoded = kept(source.rows(topic, nodes[0], plan.config, found.letter_partitions))
     found.kept.append(encoded)
     with raised_in_tasks(), few_groups(encoded.sparkSession):
         sizes = encoded.groupBy("task", "rejected", "topic").count().collect()

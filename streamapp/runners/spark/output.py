@@ -14,7 +14,7 @@ from streamapp.engine.task import Task
 from streamapp.records import Headers, RecordBatch, TopicPartition
 from streamapp.runners.spark.frames import CHANGE, COUNTS, PACK, POSITION, RECORD, SENT, output_batch
 from streamapp.runners.spark.packing import SCHEMA, arrow_headers, packs
-from streamapp.runners.spark.partitioning import key_partitions
+from streamapp.runners.spark.partitioning import placed
 from streamapp.runners.spark.table_rows import table_batches
 
 __all__ = ["Output"]
@@ -212,12 +212,4 @@ class Output:
 
         A record with a null key goes to the partition with the task's number.
         """
-        by_key = chosen.count(None)
-        if not by_key:
-            return np.array(chosen, np.int32)
-        placed = key_partitions(keys, self.partition_count(topic), self._partition)
-        if by_key < len(chosen):
-            for index, partition in enumerate(chosen):
-                if partition is not None:
-                    placed[index] = partition
-        return placed
+        return placed(chosen, keys, self.partition_count(topic), self._partition)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,19 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["exact_partitions", "key_partitions", "murmur2"]
+__all__ = ["PartitionCounts", "exact_partitions", "key_partitions", "murmur2", "placed"]
+
+
+@dataclass(frozen=True)
+class PartitionCounts:
+    """The partition counts of the topics that get dead letters: those in Kafka, and the count of all other topics."""
+
+    known: Mapping[str, int]
+    other: int
+
+    def of(self, topic: str) -> int:
+        return self.known.get(topic, self.other)
+
 
 SEED = np.uint32(0x9747B28C)
 MULTIPLIER = np.uint32(0x5BD1E995)
@@ -67,15 +81,42 @@ def murmur2(keys: pa.Array) -> npt.NDArray[np.uint32]:
     return result
 
 
-def key_partitions(keys: pa.Array, partitions: int, null_key: int = 0) -> npt.NDArray[np.int32]:
+def key_partitions(
+    keys: pa.Array, partitions: int | npt.NDArray[np.uint32], null_key: int = 0
+) -> npt.NDArray[np.int32]:
     """The partition of each key in Kafka's default partitioner; a null key goes to ``null_key % partitions``.
 
-    Kafka leaves the partition of a null key to chance. Here, the partition is the same in every run of a job.
+    An array of ``partitions`` has the partition count for each key. Kafka leaves the partition of a null key to chance.
+    Here, the partition is the same in every run of a job.
     """
-    placed = ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
+    counts = np.broadcast_to(np.asarray(partitions, np.uint32), (len(keys),))
+    placed = ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % counts).astype(np.int32)
     if keys.null_count:
-        placed[np.asarray(pc.is_null(keys))] = null_key % partitions
+        null = np.asarray(pc.is_null(keys))
+        placed[null] = null_key % counts[null]
     return placed
+
+
+def placed(
+    chosen: Sequence[int | None],
+    keys: pa.Array,
+    partitions: int | npt.NDArray[np.uint32],
+    null_key: int = 0,
+) -> npt.NDArray[np.int32]:
+    """The partition of each record: the chosen one, or that of `key_partitions` where none is chosen.
+
+    >>> placed([None, 5], pa.array([b"21", b"21"], pa.binary()), 3).tolist()
+    [1, 5]
+    """
+    by_key = chosen.count(None)
+    if not by_key:
+        return np.array(chosen, np.int32)
+    places = key_partitions(keys, partitions, null_key)
+    if by_key < len(chosen):
+        for index, partition in enumerate(chosen):
+            if partition is not None:
+                places[index] = partition
+    return places
 
 
 @lru_cache

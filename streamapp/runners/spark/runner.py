@@ -257,7 +257,8 @@ class Run:
         place = ("topic", F.col("task").alias("partition"), "mx", F.lit(-1).alias("src"))
         parts += [each.select(*place, *columns[2:]) for each in self._inputs.letters.get(topic, ())]
         if topic in self._global_result.topics:
-            parts.append(self._global_result.frame(self._spark, topic, self._now))
+            partitions = self._inputs.letter_partitions.of(topic)
+            parts.append(self._global_result.frame(self._spark, topic, self._now, partitions))
         return reduce(lambda a, b: a.unionAll(b), parts)
 
     def _rows(self, topic: str, number: int, merged: bool) -> DataFrame:

@@ -138,11 +138,7 @@ class _Attempt:
         plan = self._stage.plan
         first = min(sub.id for sub in plan.subtopologies), 0
         known = _global.get(plan.application_id)
-        if (
-            known is None
-            or not makes_letters(plan.config)
-            or (self._stage.subtopology.id, self._partition) != first
-        ):
+        if known is None or not makes_letters(plan) or (self._stage.subtopology.id, self._partition) != first:
             return GlobalLetters()
         known.learn(self._group, self._admin)
         return known.letters

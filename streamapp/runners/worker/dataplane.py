@@ -283,7 +283,7 @@ class DataPlane(threading.Thread):
         self._send_in_time()
         self._committer.poll()
         if self._commit_is_due():
-            self._draining = bool(self._in_steps())
+            self._draining = bool(self._not_drained())
             if not self._draining:
                 self._commit()
 
@@ -296,6 +296,10 @@ class DataPlane(threading.Thread):
     def _in_steps(self) -> list[LiveTask]:
         """The running tasks with records in asynchronous steps. Such a task cannot be committed."""
         return [live for live in self.tasks.running if live.task.pending]
+
+    def _not_drained(self) -> list[LiveTask]:
+        """The running tasks with records in asynchronous steps, or in record caches before these steps."""
+        return [live for live in self.tasks.running if not live.task.drained()]
 
     def _commit_is_due(self) -> bool:
         if time.monotonic() - self._last_commit >= self._config.commit_interval / 1000:
@@ -349,7 +353,7 @@ class DataPlane(threading.Thread):
         Raises `TransactionAborted` after `_DRAIN_SECONDS`. The records since the last commit are then processed again.
         """
         deadline = time.monotonic() + _DRAIN_SECONDS
-        while waiting := self._in_steps():
+        while waiting := self._not_drained():
             if time.monotonic() > deadline or self._abandoned.is_set():
                 listed = ", ".join(str(live.id) for live in waiting)
                 raise TransactionAborted(f"asynchronous steps of tasks {listed} have not ended in time")

@@ -49,7 +49,7 @@ class GlobalStores:
 
     def __init__(self, plan: Plan, admin: LastingAdmin, topics: Topics, rows: RowMemory) -> None:
         self._letters = GlobalLetters()
-        self._makes_letters = makes_letters(plan.config)
+        self._makes_letters = makes_letters(plan)
         self._writer = TaskId(min(topics.sources, default=0), 0)
         self._full = False
         self._committed_at = self._looked_at = time.monotonic()

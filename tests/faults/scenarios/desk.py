@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from ..driver import Run, set_config
 from ..matrix import EOS, scenario
 from ..models import POISON
+from .retries import STEPS
 
 
 @scenario(
@@ -28,6 +30,35 @@ def replay_killed(run: Run, step: str) -> None:
     with run.feeding(40):
         run.dlq("replay", "--all", "--rate", "10", failpoint=f"{step}:kill:2", code=-9)
         run.dlq("replay", "--all")
+    run.came_out()
+    run.note_letters()
+    run.finish()
+
+
+@scenario(
+    36,
+    fault="kill -9 of a worker at a step of its commit while letters are replayed and keys are parked: each record is in "
+    "one place",
+    workloads=("desk",),
+    guarantees=(EOS,),
+    dead_letters=True,
+    each={"step": STEPS},
+)
+def worker_killed_during_a_replay(run: Run, step: str) -> None:
+    run.trouble("k7", "k8", "k9", "k10")
+    run.start("a", TIMES="1")
+    run.feed(400)
+    run.became_letters(40)
+    run.stop("a")
+    run.trouble("k11")
+    with ThreadPoolExecutor(1) as beside, run.feeding(40):
+        replay = beside.submit(run.dlq, "replay", "--all", "--rate", "2")
+        run.start("a", failpoint=f"{step}:kill:8")
+        run.killed("a")
+        run.must(not replay.done(), "the worker is killed while letters are replayed")
+        run.start("a")
+        replay.result()
+    run.trouble()
     run.came_out()
     run.note_letters()
     run.finish()

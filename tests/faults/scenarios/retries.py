@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from ..driver import Run
 from ..matrix import EOS, scenario
 from ..models import POISON
@@ -50,22 +52,86 @@ def a_key_that_never_works(run: Run) -> None:
 
 @scenario(
     34,
-    fault="a service is down while records come in, through a kill -9: nothing is skipped, nothing is dead, the order stays",
+    fault="a record in place fails and waits, and blocks its task; kill -9 at a step of the commit; then the record works",
     workloads=("retried",),
+    guarantees=(EOS,),
+    each={"step": ("state-flushed", "offsets-committed")},
+)
+def waiting_in_place_and_a_kill(run: Run, step: str) -> None:
+    run.trouble("k7")
+    run.start("a", failpoint=f"{step}:kill:4", IN_PLACE="yes")
+    with run.feeding(60):
+        run.feed(400)
+        run.killed("a")
+    run.start("a", IN_PLACE="yes")
+    run.wait_until(lambda: run.behind > 100, "the task of the record waits")
+    run.trouble()
+    run.drained()
+    run.finish()
+
+
+@scenario(
+    34,
+    fault="one key of 10,001 always fails: all others come out meanwhile; with an end of its attempts, its records become "
+    "dead letters",
+    workloads=("retried",),
+    dead_letters=True,
+)
+def a_key_beside_ten_thousand(run: Run) -> None:
+    run.trouble("k7")
+    run.start("a")
+    run.feed(10_001, keys=10_001)
+    run.feed(40)
+    failing = [e["value"] for e in run.history.of("sent") if e["key"] == "k7"]
+    run.must(len(failing) == 2, f"k7 has 2 records, not {len(failing)}")
+    run.came_out(*failing)
+    out = {e["value"] for e in run.history.of("output")}
+    run.must(out.isdisjoint(failing), "the records of k7 wait")
+    run.stop("a")
+    run.start("a", TIMES="2")
+    run.became_letters(2)
+    run.drained()
+    run.finish()
+
+
+@scenario(
+    34,
+    fault="every 20th record fails twice and then works: each comes out, in the order of its key, and none is a dead letter",
+    workloads=("retried",),
+    dead_letters=True,
+)
+def fails_twice_and_then_works(run: Run) -> None:
+    run.start("a", TIMES="2", SHAKY="yes")
+    with run.feeding(60):
+        run.feed(400)
+    run.came_out()
+    run.must(not run.history.of("dead"), "no record is a dead letter")
+    run.finish()
+
+
+@scenario(
+    34,
+    fault="a service is down for a minute while records come in, through a kill -9: nothing is skipped, nothing is dead, "
+    "the order stays",
+    workloads=("retried",),
+    dead_letters=True,
 )
 def service_down(run: Run) -> None:
     run.trouble()
-    run.start("a")
+    run.start("a", TIMES="2")
     run.feed(100)
     run.caught_up()
     run.trouble(down=True)
+    ends = time.monotonic() + 60
     run.feed(400)
     run.wait_until(lambda: "a service fails" in run.log("a"), "the worker says that the service fails")
     run.kill("a")
-    run.start("a")
+    run.start("a", TIMES="2")
     run.wait_until(lambda: "a service fails" in run.log("a"), "the new worker says so, too")
+    time.sleep(max(0.0, ends - time.monotonic()))
     run.trouble()
-    run.drained()
+    run.came_out()
+    run.must(not run.history.of("dead"), "no record is a dead letter")
     run.finish()
 
 

@@ -29,11 +29,10 @@ def test_a_letter_and_its_position_are_one_commit(cluster: Cluster) -> None:
         f"{cluster.prefix}-letters",
         bootstrap_servers=cluster.servers,
         state_dir=str(cluster.folder),
-        deserialization_exception_handler="dead_letter",
         dead_letter_queue_topic=dead,
     )
     builder = StreamsBuilder(config)
-    table = builder.global_table(planes, key_serde=TEXT, value_serde=TEXT)
+    table = builder.global_table(planes, key_serde=TEXT, value_serde=TEXT, on_error="dead_letter")
     stream = builder.stream(trips, key_serde=TEXT, value_serde=TEXT)
     joined = stream.join(
         table, lambda flight, plane: f"{flight} {plane}", key_selector=lambda key, value: key

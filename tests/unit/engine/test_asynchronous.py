@@ -13,7 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamapp import StreamsBuilder, StreamsConfig, StringSerde, TopologyTestDriver
+from streamapp import (
+    Backoff,
+    Materialized,
+    Retry,
+    StreamsBuilder,
+    StreamsConfig,
+    StringSerde,
+    TopologyTestDriver,
+)
 from streamapp.engine.runner_ports import TaskEnvironment
 from streamapp.engine.task import Task
 from streamapp.errors import ConfigError, StreamsError, TopologyError, UnsupportedOperation
@@ -205,6 +213,56 @@ def test_a_commit_waits_until_everything_has_come_out(make: Callable[..., Bench]
     bench.end("1")
     bench.task.flush()
     assert bench.task.positions == {IN: 2}
+
+
+def test_a_commit_waits_for_rows_that_a_record_cache_hands_to_a_step() -> None:
+    """The cache gives its rows at the commit. A commit before their results come out would lose the results."""
+
+    def describe(stream: Any, call: Any) -> None:
+        rows = stream.group_by_key(key_serde=TEXT, value_serde=TEXT).reduce(
+            lambda old, new: new, materialized=Materialized("rows", key_serde=TEXT, value_serde=TEXT)
+        )
+        rows.to_stream().map_values_async(call).to("out", value_serde=TEXT)
+
+    bench = Bench(describe, StreamsConfig("test", statestore_cache_max_bytes=1_000_000))
+    with closing(bench):
+        bench.feed("a:1", "a:2")
+        bench.task.process()
+        assert bench.task.pending == 0
+        assert not bench.task.drained()
+        assert bench.task.pending == 1
+        with pytest.raises(StreamsError, match="1 record is under way"):
+            bench.task.flush()
+        assert bench.end("2") == ["2"]
+        assert bench.task.drained()
+        bench.task.flush()
+
+
+def test_a_commit_in_the_driver_waits_for_steps_behind_a_cache_and_behind_a_retry() -> None:
+    attempts = []
+
+    def twice(value: str) -> str:
+        attempts.append(value)
+        if len(attempts) == 1:
+            raise ValueError(value)
+        return value
+
+    async def shout(value: str) -> str:
+        await asyncio.sleep(0.001)
+        return value.upper()
+
+    config = StreamsConfig("test", statestore_cache_max_bytes=1_000_000)
+    builder = StreamsBuilder(config)
+    stream = builder.stream("in", key_serde=TEXT, value_serde=TEXT)
+    retried = stream.map_values(twice, on_error=Retry.by_key(backoff=Backoff(10, jitter=0), then="skip"))
+    retried.map_values_async(shout).to("out", value_serde=TEXT)
+    rows = builder.table("rows", key_serde=TEXT, value_serde=TEXT, materialized=Materialized("rows"))
+    rows.to_stream().map_values_async(shout).to("out", value_serde=TEXT)
+    with TopologyTestDriver(builder.build(), config) as driver:
+        driver.pipe_raw("rows", b"k", b"row", 0)
+        driver.pipe_raw("in", b"k", b"late", 0)
+        driver.advance_wall_clock_time(10)
+        assert [record.value for record in driver.produced["out"]] == [b"ROW", b"LATE"]
 
 
 def test_a_failed_call_names_the_step_and_the_record(make: Callable[..., Bench]) -> None:

@@ -30,8 +30,10 @@ TEXT = StringSerde()
 ONE, TWO, THREE = (TaskId(0, p) for p in range(3))
 
 
-def counting(*, asynchronous: bool = False) -> Plan:
-    async def look_up(value: str) -> str:
+def counting(*, asynchronous: bool = False, behind: bool = False) -> Plan:
+    """``asynchronous``: with calls before the count; ``behind``: with calls behind the count and its record cache."""
+
+    async def look_up(value: Any) -> str:
         raise AssertionError("the test's runner starts no calls")
 
     builder = StreamsBuilder()
@@ -39,7 +41,9 @@ def counting(*, asynchronous: bool = False) -> Plan:
     if asynchronous:
         stream = stream.map_values_async(look_up)
     counts = Materialized("counts", key_serde=TEXT, value_serde=LongSerde())
-    stream.group_by_key(key_serde=TEXT, value_serde=TEXT).count(materialized=counts)
+    table = stream.group_by_key(key_serde=TEXT, value_serde=TEXT).count(materialized=counts)
+    if behind:
+        table.to_stream().map_values_async(look_up).foreach(print)
     return builder.build().plan(StreamsConfig("app", commit_interval_ms=1_000_000))
 
 
@@ -520,6 +524,19 @@ def test_a_due_commit_lets_steps_run_empty_first(plane: Plane, monkeypatch: pyte
     plane._turn()
     assert (task.pending, plane.commits) == (1, 0)  # no more are taken
     assert task.buffered == {TopicPartition("in", 0): 4}
+
+
+@pytest.mark.parametrize("plane", [{"behind": True}], indirect=True)
+def test_a_due_commit_waits_for_the_rows_of_a_record_cache_in_steps(plane: Plane) -> None:
+    plane.given(1, ONE)
+    plane.fetcher.arrived = {ONE: 1}  # type: ignore[attr-defined]
+    plane._turn()
+    task = plane.tasks[ONE].task
+    assert task.pending == 0
+    task.commit_requested = True
+    plane._turn()
+    plane._turn()
+    assert (task.pending, plane.commits) == (1, 0)
 
 
 def test_a_stop_whose_last_commit_is_rolled_back_says_so(plane: Plane) -> None:

@@ -12,7 +12,7 @@ from faust.streams import current_event
 
 from streamapp.config import ErrorContext, ExceptionHandler
 from streamapp.engine.failures import NO_FAULT_OF_THE_RECORD
-from streamapp.engine.judging import ProcessingFailed, dead_letter, judge
+from streamapp.engine.judging import ProcessingFailed, dead_letter, judge, said, topics_of
 from streamapp.records import OutputRecord
 
 __all__ = ["WatchedAgent", "WatchedTopic"]
@@ -90,7 +90,7 @@ async def _decide(
     """
     known = record is not None and app.topics.acks_enabled_for(record.topic)
     where = f"record of {record.topic}-{record.partition} at offset {record.offset}" if known else "it"
-    failure = f"{who}: {where} {what}: {type(exc).__name__}: {exc}"
+    failure = f"{who}: {where} {what}: {said(exc, app.config)}"
     context, topic = _context(record if known else None, who), app.config.dead_letter_queue_topic
     answer: str = "fail"
     letters: tuple[OutputRecord, ...] | None = ()
@@ -114,7 +114,7 @@ async def _decide(
     logger.warning(
         "%s; going on without it%s",
         failure,
-        f", sent to {letters[0].topic}" if letters else "",
+        f", sent to {topics_of(letters)}" if letters else "",
         extra={"kind": f"{who} {what} {type(exc).__name__}"},
     )
 

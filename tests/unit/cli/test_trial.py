@@ -1,0 +1,31 @@
+"""``streamapp try`` and ``streamapp dlq try``: the exception, and the results, without a word that is not true."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamapp import StreamsBuilder, StreamsConfig, StringSerde
+from streamapp.cli.trial import show_trial
+from streamapp.desk.trial import try_record
+
+TEXT = StringSerde()
+CONFIG = StreamsConfig("app", dead_letter_queue_topic="dead")
+
+
+def test_a_trial_that_fails_names_no_other_record_and_sends_no_letter(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    builder = StreamsBuilder(CONFIG)
+    stream = builder.stream("in", key_serde=TEXT, value_serde=TEXT)
+    stream.map_values(int, on_error="dead_letter", name="number").foreach(print)
+    topology = builder.build()
+    with pytest.raises(SystemExit):
+        show_trial(lambda raises: try_record(topology, CONFIG, "in", b"k", b"?", 5, raises=raises), False)
+    printed = capsys.readouterr()
+    assert printed.err.startswith("failed: number (task 0_0)")
+    assert "ValueError" in printed.err
+    assert (
+        "To run it again" not in printed.err
+    )  # the record has the offset 0 in the test driver, not in Kafka
+    assert printed.out == "dead\tk\t?\nnumber drops 1: dead_letter\n"
+    assert caplog.messages == []  # "sent to dead" would not be true

@@ -1,0 +1,234 @@
+"""``on_error`` of tables, global tables and global stores: records whose bytes the serdes do not take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from streamapp import (
+    ErrorContext,
+    JsonSerde,
+    Materialized,
+    OutputRecord,
+    Processor,
+    Record,
+    Response,
+    Retry,
+    Stores,
+    StreamsBuilder,
+    StreamsConfig,
+    StreamsError,
+    StringSerde,
+    TopologyError,
+    TopologyTestDriver,
+)
+from streamapp.desk.trial import try_record
+from streamapp.engine.global_letters import makes_letters
+from streamapp.errors import BrokerError, ConfigError
+from streamapp.records import RecordBatch
+from streamapp.serdes import LongSerde
+
+from .support import feed, task_of
+
+TEXT, NUMBER = StringSerde(), LongSerde()
+CONFIG = StreamsConfig("app", statestore_cache_max_bytes=0, dead_letter_queue_topic="dead")
+BAD = b"{{{"
+
+
+class Keep(Processor[str, Any, None, None]):
+    def process(self, record: Record[str, Any]) -> None:
+        if record.value == "worse":
+            raise ValueError("worse")
+        self.context.get_state_store("rows").put(record.key, record.value)
+
+
+def table(builder: StreamsBuilder, on_error: Any) -> None:
+    builder.table(
+        "rows",
+        key_serde=TEXT,
+        value_serde=JsonSerde(),
+        materialized=Materialized("rows"),
+        name="rows",
+        on_error=on_error,
+    )
+
+
+def global_table(builder: StreamsBuilder, on_error: Any) -> None:
+    builder.global_table(
+        "rows",
+        key_serde=TEXT,
+        value_serde=JsonSerde(),
+        materialized=Materialized("rows"),
+        name="rows",
+        on_error=on_error,
+    )
+
+
+def global_store(builder: StreamsBuilder, on_error: Any) -> None:
+    spec = replace(Stores.key_value("rows", TEXT, JsonSerde()), logged=False)
+    builder.add_global_store(
+        spec, "rows", Keep, key_serde=TEXT, value_serde=JsonSerde(), name="rows", on_error=on_error
+    )
+
+
+Describe = Callable[[StreamsBuilder, Any], None]
+SOURCES = pytest.mark.parametrize("describe", [table, global_table, global_store])
+GLOBALS = pytest.mark.parametrize("describe", [global_table, global_store])
+
+
+def built(describe: Describe, on_error: Any = None, config: StreamsConfig = CONFIG) -> Any:
+    builder = StreamsBuilder(config)
+    describe(builder, on_error)
+    builder.stream("in", key_serde=TEXT, value_serde=TEXT).to("out")
+    return builder.build()
+
+
+def driven(describe: Describe, on_error: Any, config: StreamsConfig = CONFIG) -> TopologyTestDriver:
+    driver = TopologyTestDriver(built(describe, on_error, config))
+    driver.pipe_raw("rows", b"a", b"1", 1)
+    driver.pipe_raw("rows", b"a", BAD, 2)
+    driver.pipe_raw("rows", b"b", b"3", 3)
+    return driver
+
+
+def rows(driver: TopologyTestDriver) -> dict[str, Any]:
+    return {key: row[0] if isinstance(row, tuple) else row for key, row in driver.store("rows").all()}
+
+
+@SOURCES
+@pytest.mark.parametrize("answer", ["skip", "dead_letter", "continue", lambda context, error: "dead_letter"])
+def test_the_row_stays_as_before_the_record(describe: Describe, answer: Any) -> None:
+    with driven(describe, answer) as driver:
+        assert rows(driver) == {"a": 1, "b": 3}
+        letters = [(each.key, each.value) for each in driver.produced.get("dead", ())]
+        assert letters == ([] if answer == "skip" else [(b"a", BAD)])
+        reason = "undecodable" if answer == "skip" else "dead_letter"
+        assert driver.drops == {("rows-source", reason): 1}
+
+
+@SOURCES
+def test_the_source_answers_before_the_configuration(describe: Describe) -> None:
+    lenient = CONFIG.replace(deserialization_exception_handler="skip", processing_exception_handler="skip")
+    with pytest.raises(StreamsError, match=r"rows-source .*record of rows-0 at offset 1 could not be des"):
+        driven(describe, "fail", lenient)
+    with driven(describe, None, lenient) as driver:
+        assert rows(driver) == {"a": 1, "b": 3}
+
+
+@SOURCES
+def test_a_function_chooses_by_record_and_makes_its_own_letters(describe: Describe) -> None:
+    def choose(context: ErrorContext, error: Exception) -> Response:
+        about = f"{context.processor} {context.topic}@{context.offset} {type(error).__name__}"
+        return Response.resume(OutputRecord("bad", context.key, about.encode(), None))
+
+    with driven(describe, choose, CONFIG.replace(dead_letter_queue_topic=None)) as driver:
+        (letter,) = driver.produced["bad"]
+        assert letter.value == b"rows-source rows@1 SerializationError"
+
+
+@SOURCES
+def test_a_retry_is_refused(describe: Describe) -> None:
+    with pytest.raises(TopologyError, match=r"rows.*(gets no better by a retry|cannot have on_error=Retry)"):
+        built(describe, Retry.by_key())
+
+
+@SOURCES
+def test_a_word_that_is_none_is_refused(describe: Describe) -> None:
+    with pytest.raises(ConfigError, match="on_error of rows is"):
+        built(describe, "ignore")
+
+
+@SOURCES
+def test_letters_without_a_topic_are_refused(describe: Describe) -> None:
+    topology = built(describe, "dead_letter", StreamsConfig("app"))
+    with pytest.raises(
+        ConfigError, match=r"rows-source sends records to the dead letters.*dead_letter_queue"
+    ):
+        topology.plan()
+
+
+def test_the_processor_of_a_global_store_is_answered_for() -> None:
+    with driven(global_store, "dead_letter") as driver:
+        driver.pipe_raw("rows", b"c", b'"worse"', 4)
+        assert rows(driver) == {"a": 1, "b": 3}
+        assert [letter.key for letter in driver.produced["dead"]] == [b"a", b"c"]
+        assert driver.drops == {("rows-source", "dead_letter"): 1, ("rows", "dead_letter"): 1}
+
+
+@SOURCES
+def test_a_trial_raises_whatever_on_error_says(describe: Describe) -> None:
+    topology = built(describe, "skip")
+    assert try_record(topology, CONFIG, "rows", b"a", BAD, 1).drops
+    with pytest.raises(StreamsError, match="could not be deserialized"):
+        try_record(topology, CONFIG, "rows", b"a", BAD, 1, raises=True)
+    if describe is global_store:
+        with pytest.raises(StreamsError, match="worse"):
+            try_record(topology, CONFIG, "rows", b"a", b'"worse"', 1, raises=True)
+
+
+@GLOBALS
+def test_a_worker_looks_for_letters_that_only_on_error_makes(describe: Describe) -> None:
+    def own(context: ErrorContext, error: Exception) -> Response:
+        return Response.resume()
+
+    bare = StreamsConfig("app")
+    assert makes_letters(built(describe, own, bare).plan())
+    assert not makes_letters(built(describe, "skip", bare).plan())
+
+
+@GLOBALS
+def test_the_log_does_not_say_that_each_process_sends_the_letter(
+    describe: Describe, caplog: pytest.LogCaptureFixture
+) -> None:
+    with driven(describe, "dead_letter"):
+        (message,) = caplog.messages
+    assert message.endswith(
+        "; going on without it; one process of the application writes its dead letter to dead, once"
+    )
+
+
+# ------------------------------------------------------------------ a source topic that is the changelog
+
+
+def optimized(on_error: Any, serde: Any = NUMBER, handler: Any = "fail") -> Any:
+    config = CONFIG.replace(topology_optimization="all", deserialization_exception_handler=handler)
+    builder = StreamsBuilder(config)
+    builder.table(
+        "rows", key_serde=TEXT, value_serde=serde, materialized=Materialized("rows"), on_error=on_error
+    )
+    return builder, config
+
+
+GOOD, MORE = (5).to_bytes(8, "big"), (6).to_bytes(8, "big")
+
+
+@pytest.mark.parametrize(("answer", "handler"), [("skip", "fail"), ("dead_letter", "fail"), (None, "skip")])
+def test_a_restore_leaves_out_what_the_source_has_left_out(answer: Any, handler: Any) -> None:
+    """Kafka Streams restores such a record as a row (KAFKA-8037)."""
+    builder, config = optimized(answer, handler=handler)
+    first, _ = task_of(builder, config=config)
+    feed(first, "rows", [("a", GOOD, 1), ("a", b"short", 2), ("b", MORE, 3)])
+    first.process()
+    second, _ = task_of(builder, config=config, init=False)
+    second.restore("rows", RecordBatch([b"a"] * 2 + [b"b"], [GOOD, b"short", MORE], [1, 2, 3], range(3)))
+    second.restore("rows", RecordBatch([b"b"], [b"also short"], [4], [3]))
+    second.init()
+    assert (
+        list(second.store("rows").all()) == list(first.store("rows").all()) == [("a", (5, 1)), ("b", (6, 3))]
+    )
+    assert second.changelog_offsets == {"rows": 4}
+
+
+def test_a_restore_that_cannot_reach_the_registry_does_not_leave_rows_out() -> None:
+    class Registered(LongSerde):
+        def deserialize(self, data: bytes) -> int:
+            raise BrokerError("the registry does not answer")
+
+    builder, config = optimized("skip", Registered())
+    task, _ = task_of(builder, config=config, init=False)
+    with pytest.raises(BrokerError, match="the registry does not answer"):
+        task.restore("rows", RecordBatch([b"a"], [GOOD], [1], [0]))
+    assert task.changelog_offsets == {}
