@@ -19,7 +19,16 @@ from msgspec import inspect as mi
 from streamapp.errors import ConfigError
 from streamapp.serdes.types import record_fields
 
-__all__ = ["as_struct", "is_model", "is_pydantic", "maker_of", "plain_of", "record_shape", "shape_of"]
+__all__ = [
+    "as_struct",
+    "is_model",
+    "is_pydantic",
+    "maker_of",
+    "model_of",
+    "plain_of",
+    "record_shape",
+    "shape_of",
+]
 
 
 def is_model(type_: Any) -> bool:
@@ -114,9 +123,19 @@ def record_shape(type_: Any) -> Any:
         return None
 
 
+def model_of(struct: Any) -> Any:
+    """The model or Record that a Struct of `shape_of` stands for; None for all other types."""
+    return _models.get(struct)
+
+
 @functools.cache
 def _struct_of(model: Any) -> Any:
-    return as_struct(model)
+    struct = as_struct(model)
+    _models[struct] = model
+    return struct
+
+
+_models: dict[type, Any] = {}
 
 
 def _replaced(annotation: Any) -> Any:

@@ -20,6 +20,7 @@ __all__ = [
     "SchemaReference",
     "SchemaRegistry",
     "SchemaVersion",
+    "VersionMissing",
     "default_registry",
     "set_default_registry",
 ]
@@ -60,6 +61,10 @@ class SchemaVersion(NamedTuple):
     """The GUID of the schema; None if the registry gives no GUIDs."""
 
 
+class VersionMissing(SchemaRegistryError):
+    """The registry has no such subject, or the subject has no such version."""
+
+
 class SchemaRegistry(Protocol):
     """A registry that gives ids to schemas, as Confluent's registry does. Implementations have to be picklable.
 
@@ -79,7 +84,7 @@ class SchemaRegistry(Protocol):
         ...
 
     def version_of(self, subject: str, version: int | Literal["latest"] = "latest") -> SchemaVersion:
-        """A version of a subject. Raises `SchemaRegistryError` if there is none."""
+        """A version of a subject. Raises `VersionMissing` if there is none."""
         ...
 
 

@@ -14,7 +14,7 @@ from google.protobuf.struct_pb2 import Struct
 from streamapp import JsonSchemaSerde, ProtobufSerde
 from streamapp.errors import StreamsError
 from streamapp.serdes import LocalSchemaRegistry
-from streamapp.serdes.proto_text import message_at
+from streamapp.serdes.proto_outline import message_at
 
 BIG = 400_000
 
