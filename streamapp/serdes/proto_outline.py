@@ -16,10 +16,26 @@ if TYPE_CHECKING:
 
 __all__ = ["TYPES", "Outline", "message_at", "outline_of", "renumbered"]
 
-TYPES = (
-    "double float int64 uint64 int32 fixed64 fixed32 bool string group message bytes uint32 enum "
-    "sfixed32 sfixed64 sint32 sint64"
-).split()
+TYPES = [
+    "double",
+    "float",
+    "int64",
+    "uint64",
+    "int32",
+    "fixed64",
+    "fixed32",
+    "bool",
+    "string",
+    "group",
+    "message",
+    "bytes",
+    "uint32",
+    "enum",
+    "sfixed32",
+    "sfixed64",
+    "sint32",
+    "sint64",
+]
 """The names of Protobuf's types; the type with number n stands at n - 1."""
 
 _MOST_CHARACTERS = 2**20
@@ -79,7 +95,7 @@ def renumbered(own: str, other: str) -> str:
     >>> renumbered("message A { int64 b = 1; }", "message A { int64 a = 1; int64 b = 2; }")
     'A.b is int64 with number 1 here, and int64 with number 2 there'
     """
-    theirs = {name: part for name, part in _parts(outline_of(other), "")}
+    theirs = dict(_parts(outline_of(other), ""))
     changes = [
         change
         for name, part in _parts(outline_of(own), "")

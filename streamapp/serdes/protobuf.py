@@ -95,7 +95,7 @@ class ProtobufSerde(Serde[T]):
                 )
             self._shape = record_shape(type)
             if self._shape is not None:
-                check_message(descriptor, self._shape, type.__name__)
+                check_message(descriptor, type)
             elif type is not None and type is not dict:
                 raise ConfigError(
                     "type= of a ProtobufSerde is dict, a Struct, dataclass, pydantic model or Faust Record, "

@@ -112,7 +112,7 @@ message Node {
 """
 
 texts, longs = st.text(max_size=4), st.integers(-(2**63), 2**63 - 1)
-moments = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))  # noqa: DTZ001
+moments = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))
 lines = st.builds(Line, texts, longs)
 nodes = st.recursive(
     st.builds(Node, texts), lambda inner: st.builds(Node, texts, st.lists(inner, max_size=2)), max_leaves=4
@@ -186,7 +186,7 @@ def test_a_time_of_another_zone_is_the_same_moment() -> None:
     east = datetime(1960, 5, 1, 12, 0, 0, 5, timezone(timedelta(hours=5)))
     assert serde.deserialize(serde.serialize(At(east))).at == east
     with pytest.raises(SerializationError, match=r"At\.at takes a datetime with a time zone"):
-        serde.serialize(At(datetime(2026, 1, 1)))  # noqa: DTZ001
+        serde.serialize(At(datetime(2026, 1, 1)))
 
 
 @dataclasses.dataclass
