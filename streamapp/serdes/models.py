@@ -9,7 +9,7 @@ import functools
 import operator
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -126,6 +126,14 @@ def record_shape(type_: Any) -> Any:
 def model_of(struct: Any) -> Any:
     """The model or Record that a Struct of `shape_of` stands for; None for all other types."""
     return _models.get(struct)
+
+
+def field_metadata(type_: Any) -> dict[str, Sequence[Any]]:
+    """Field -> the arguments of its ``Annotated`` behind the type. Raises NameError for a name that is not found."""
+    if is_pydantic(type_):
+        return {name: each.metadata for name, each in type_.model_fields.items()}
+    hints = typing.get_type_hints(type_, include_extras=True)
+    return {name: getattr(each, "__metadata__", ()) for name, each in hints.items()}
 
 
 @functools.cache

@@ -41,6 +41,7 @@ TYPES = [
 _MOST_CHARACTERS = 2**20
 _DEEPEST = 64
 _MOST_CHANGES = 5
+_MOST_TEXT = 300
 # Comments and texts match without an end, too. A search for missing ends from each begin would take quadratic time.
 _TOKEN = re.compile(
     r'//[^\n]*|/\*(?:.*?\*/|.*)|"(?:[^"\\\n]|\\.)*"?|\'(?:[^\'\\\n]|\\.)*\'?|[\w.]+|[{};]|\S', re.DOTALL
@@ -102,8 +103,12 @@ def renumbered(own: str, other: str) -> str:
         if name in theirs
         for change in _changes(name, part.fields, theirs[name].fields)
     ]
+    shown = [
+        change if len(change) <= _MOST_TEXT else f"{change[:_MOST_TEXT]}..."
+        for change in changes[:_MOST_CHANGES]
+    ]
     more = "" if len(changes) <= _MOST_CHANGES else f"; and {len(changes) - _MOST_CHANGES} more"
-    return "; ".join(changes[:_MOST_CHANGES]) + more
+    return "; ".join(shown) + more
 
 
 def _parts(outline: Outline, prefix: str) -> Iterator[tuple[str, Outline]]:

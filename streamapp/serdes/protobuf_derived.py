@@ -46,7 +46,10 @@ def derived(type_: Any) -> tuple[Any, Copier]:
             "type= of a ProtobufSerde without message is a Struct, dataclass, pydantic model or Faust Record, "
             f"not {type_!r}"
         )
-    return _File(info.cls.__name__).made(info)
+    try:
+        return _File(info.cls.__name__).made(info)
+    except NameError as error:
+        raise ConfigError(f"no Protobuf schema follows from {type_!r}: {error}") from error
 
 
 class _File:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, Flag
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from msgspec import NODEFAULT
 from msgspec import inspect as mi
 
 from streamapp.errors import ConfigError
-from streamapp.serdes.models import model_of
+from streamapp.serdes.models import field_metadata, model_of
 from streamapp.serdes.types import excerpt
 
 __all__ = ["FieldNumber", "Form", "enum_form", "has_zero_default", "numbers_of", "scalar_form"]
@@ -37,10 +37,8 @@ class FieldNumber:
     >>> from typing import Annotated
     >>> import msgspec
     >>> from streamapp import ProtobufSerde
-    >>> class Order(msgspec.Struct):
-    ...     id: str
-    ...     cents: Annotated[int, FieldNumber(4)]
-    ...     paid: bool = False
+    >>> fields = [("id", str), ("cents", Annotated[int, FieldNumber(4)]), ("paid", bool, False)]
+    >>> Order = msgspec.defstruct("Order", fields)
     >>> [(field.name, field.number) for field in ProtobufSerde(type=Order).message.DESCRIPTOR.fields]
     [('id', 1), ('cents', 4), ('paid', 5)]
     """
@@ -66,15 +64,11 @@ class Form(NamedTuple):
 
 def numbers_of(cls: Any, fields: tuple[mi.Field, ...]) -> dict[str, int]:
     """The field numbers of a Struct or dataclass by attribute, in the order of the type. Raises `ConfigError`."""
-    annotated = get_type_hints(model_of(cls) or cls, include_extras=True)
+    annotated = field_metadata(model_of(cls) or cls)
     numbers: dict[str, int] = {}
     last = 0
     for field in fields:
-        given = [
-            each
-            for each in getattr(annotated.get(field.name), "__metadata__", ())
-            if isinstance(each, FieldNumber)
-        ]
+        given = [each for each in annotated.get(field.name, ()) if isinstance(each, FieldNumber)]
         last = (
             given[0].number
             if given

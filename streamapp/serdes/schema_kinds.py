@@ -14,6 +14,7 @@ from streamapp.serdes.proto_outline import TYPES
 __all__ = ["Kind", "Place", "avro_place", "json_place", "message_place"]
 
 _DEEPEST = 50
+_MOST_KINDS = 100
 _GROUP, _MESSAGE, _ENUM = 10, 11, 14
 _SPECIAL = "google.protobuf."
 _PROTOBUF = {
@@ -105,8 +106,13 @@ def json_place(root: Any, schema: Any, depth: int = 0) -> Place:
         return place and tuple(kind._replace(key=reference) if kind.fields else kind for kind in place)
     for name in ("anyOf", "oneOf"):
         if isinstance(alternatives := schema.get(name), list):
-            places = [json_place(root, each, depth + 1) for each in alternatives]
-            return None if None in places else tuple(kind for place in places for kind in place or ())
+            kinds: list[Kind] = []
+            for each in alternatives:
+                place = json_place(root, each, depth + 1)
+                if place is None or len(kinds) > _MOST_KINDS:  # at once: references may double at each level
+                    return None
+                kinds += place
+            return tuple(kinds)
     if isinstance(values := schema.get("enum"), list) or "const" in schema:
         return tuple(_values(values if isinstance(values, list) else [schema["const"]]))
     named = schema.get("type")

@@ -161,8 +161,9 @@ class _Comparison:
                     f"there, also with {_listed(more)}"
                 )
         if kind.name == "list":
-            for inner in _items(info) if kind.item is not None else ():
-                self.compare(inner, kind.item(), f"{path}[]")
+            place = None if kind.item is None else kind.item()
+            for inner in _items(info):
+                self.compare(inner, place, f"{path}[]")
         elif isinstance(info, mi.DictType):
             places = kind.fields().values() if kind.fields else (kind.item(),) if kind.item else ()
             for each in places:

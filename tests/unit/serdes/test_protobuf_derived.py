@@ -244,6 +244,18 @@ def test_models_say_their_numbers(type_: Any) -> None:
     assert [field.number for field in fields][:2] == [7, 8]
 
 
+def test_a_model_inside_a_function_says_its_numbers() -> None:
+    """Its annotations are texts, which only the model has resolved."""
+
+    class Inner(pydantic.BaseModel):
+        name: str
+
+    class Local(pydantic.BaseModel):
+        inner: Annotated[Inner, FieldNumber(3)]
+
+    assert ProtobufSerde[Any](type=Local).message.DESCRIPTOR.fields_by_name["inner"].number == 3
+
+
 def test_an_absent_field_takes_the_default_of_the_type() -> None:
     """Also one that is not the zero value, which a newer type has and older bytes lack."""
 
