@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic, OffsetSpec
 
-from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask, list_offsets
+from streamapp.broker.requests import LastingAdmin, ask_controller, list_offsets
 from streamapp.broker.settings import KafkaSettings
 from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
@@ -131,11 +131,7 @@ class KafkaAdmin:
     def _each(
         self, verb: str, request: Callable[..., Mapping[Any, Future[Any]]], what: Any, *fine: int
     ) -> dict[Any, Any]:
-        deadline = time.monotonic() + self._timeout
-        while True:
-            answers = ask(request, what, seconds=min(deadline - time.monotonic(), REQUEST_SECONDS))
-            if time.monotonic() >= deadline or not any(map(_is_silent, answers.values())):
-                break
+        answers = ask_controller(request, what, seconds=self._timeout)
         results, problems = {}, []
         for subject, answer in answers.items():
             try:
@@ -156,8 +152,3 @@ class KafkaAdmin:
             if time.monotonic() > deadline:
                 raise BrokerError(f"Kafka at {self._servers}: waited {self._timeout:g} seconds until {what}.")
             time.sleep(0.05)
-
-
-def _is_silent(answer: Future[Any]) -> bool:
-    error = answer.exception()
-    return isinstance(error, KafkaException) and error.args[0].code() == KafkaError._TIMED_OUT

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_END, Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
 
 from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.librdkafka import opening
@@ -28,6 +28,7 @@ __all__ = [
     "REQUEST_SECONDS",
     "LastingAdmin",
     "ask",
+    "ask_controller",
     "committed",
     "describe_brokers",
     "list_offsets",
@@ -71,6 +72,17 @@ _PASSING = (
     KafkaError._ALL_BROKERS_DOWN,
 )
 """The errors of a partition whose broker has gone, or whose leader changes."""
+
+_UNCONTROLLED = (
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+)
+"""The errors of a cluster whose controller has gone. The controller may have done the work, and died before its answer."""
 
 _UNCOORDINATED = (
     KafkaError.NOT_COORDINATOR,
@@ -166,6 +178,37 @@ def ask(
     asked = request(what, request_timeout=NO_TIMEOUT, **options)
     wait(asked.values(), max(0.0, seconds))
     return {subject: future if future.done() else _unanswered() for subject, future in asked.items()}
+
+
+def ask_controller(
+    request: Callable[..., Mapping[str, Future[T]]], topics: Iterable[str | NewTopic], *, seconds: float
+) -> dict[str, Future[T]]:
+    """Creates or deletes topics, and repeats the request while the cluster has no controller, for at most ``seconds``.
+
+    The returned futures are done, as those of `ask`. A repeated request may find its work done: the topic to create
+    exists, or the topic to delete is unknown.
+
+        answers = ask_controller(admin.create_topics, [NewTopic("flights", 6)], seconds=30)
+    """
+    deadline, wanted = time.monotonic() + seconds, list(topics)
+    found: dict[str, Future[T]] = {}
+    while wanted:
+        found |= ask(request, wanted, seconds=min(deadline - time.monotonic(), REQUEST_SECONDS))
+        wanted = [topic for topic in wanted if _is_open(found[_name_of(topic)])]
+        if time.monotonic() >= deadline:
+            break
+        if wanted:
+            time.sleep(0.1)
+    return found
+
+
+def _name_of(topic: str | NewTopic) -> str:
+    return topic if isinstance(topic, str) else str(topic.topic)
+
+
+def _is_open(answer: Future[Any]) -> bool:
+    error = answer.exception()
+    return isinstance(error, KafkaException) and error.args[0].code() in _UNCONTROLLED
 
 
 def describe_brokers(

@@ -1,14 +1,16 @@
-"""A group that has no coordinator yet, as on a cluster whose first group this is, is asked again."""
+"""Requests are repeated while a group has no coordinator, or a cluster no controller."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from streamapp.broker.requests import committed, until_coordinated
+from streamapp.broker.requests import ask_controller, committed, until_coordinated
 from streamapp.records import TopicPartition
 
 FLIGHTS = TopicPartition("flights", 0)
@@ -67,3 +69,51 @@ def test_the_refusal_of_one_partition_is_not_taken_for_nothing_committed() -> No
     group = Group([entry(-1001, KafkaError.TOPIC_AUTHORIZATION_FAILED)])
     with pytest.raises(KafkaException):
         committed(group, [FLIGHTS], seconds=60)
+
+
+class Controller:
+    """Answers each request for a topic with the next code of the topic, 0 for success, and the last one for good."""
+
+    def __init__(self, **codes: list[int]) -> None:
+        self.codes = codes
+        self.asked: list[list[str]] = []
+
+    def __call__(self, topics: Iterable[str], **_: Any) -> Mapping[str, Future[str]]:
+        self.asked.append([*topics])
+        answers: dict[str, Future[str]] = {}
+        for topic in topics:
+            codes, answers[topic] = self.codes[topic], Future()
+            code = codes.pop(0) if len(codes) > 1 else codes[0]
+            if code:
+                answers[topic].set_exception(KafkaException(KafkaError(code)))
+            else:
+                answers[topic].set_result(topic)
+        return answers
+
+
+@pytest.mark.parametrize(
+    "passing",
+    [KafkaError._TRANSPORT, KafkaError.NOT_CONTROLLER, KafkaError.REQUEST_TIMED_OUT, KafkaError._TIMED_OUT],
+)
+def test_a_topic_is_asked_for_again_while_the_cluster_has_no_controller(passing: int) -> None:
+    controller = Controller(planes=[0], flights=[passing, passing, 0])
+    found = ask_controller(controller, ["planes", "flights"], seconds=60)
+    assert {topic: answer.result() for topic, answer in found.items()} == {
+        "planes": "planes",
+        "flights": "flights",
+    }
+    assert controller.asked == [["planes", "flights"], ["flights"], ["flights"]]
+
+
+def test_a_refused_topic_is_not_asked_for_again() -> None:
+    controller = Controller(flights=[KafkaError.INVALID_CONFIG])
+    (answer,) = ask_controller(controller, ["flights"], seconds=60).values()
+    with pytest.raises(KafkaException, match="INVALID_CONFIG"):
+        answer.result()
+    assert len(controller.asked) == 1
+
+
+def test_a_cluster_without_a_controller_is_not_asked_for_ever() -> None:
+    (answer,) = ask_controller(Controller(flights=[KafkaError._TRANSPORT]), ["flights"], seconds=0.3).values()
+    with pytest.raises(KafkaException, match="_TRANSPORT"):
+        answer.result()

@@ -10,7 +10,7 @@ from pathlib import Path
 from confluent_kafka import KafkaError, KafkaException
 
 from streamapp.broker.consumer_groups import check_at_rest
-from streamapp.broker.requests import LastingAdmin, ask
+from streamapp.broker.requests import LastingAdmin, ask, ask_controller
 from streamapp.errors import BrokerError
 from streamapp.runners.worker.clients import unreachable
 from streamapp.state.directory import StateDirectory
@@ -48,7 +48,7 @@ class Reset:
         if self.folder is not None:
             delete_state(self.folder)
         if self.topics:
-            deleted = ask(self._admin.delete_topics, list(self.topics), seconds=_SECONDS)
+            deleted = ask_controller(self._admin.delete_topics, self.topics, seconds=_SECONDS)
             for topic, answer in deleted.items():
                 _passes(answer.result, f"the topic {topic}", KafkaError.UNKNOWN_TOPIC_OR_PART)
         ((_, answer),) = ask(self._admin.delete_consumer_groups, [self.group], seconds=_SECONDS).items()

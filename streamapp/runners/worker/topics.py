@@ -5,22 +5,20 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.cimpl import NewTopic
 
-from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask, describe_brokers
+from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask, ask_controller, describe_brokers
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import find_committed, find_topics
 from streamapp.topology.plan import Plan, Subtopology
 
-__all__ = ["Topics", "changelog_ids", "prepare_topics"]
+__all__ = ["Topics", "changelog_ids", "create_topics", "prepare_topics"]
 
 logger: logging.Logger = logging.getLogger(__name__)
-_CREATE_SECONDS = 15.0
 _PAUSE_SECONDS = 0.1
 
 
@@ -172,8 +170,6 @@ def _check_counts(existing: Mapping[str, int], wanted: Mapping[str, int]) -> Non
 
 
 def _create(plan: Plan, admin: LastingAdmin, counts: Mapping[str, int], timeout: float) -> None:
-    if not counts:
-        return
     config = {topic.name: dict(topic.config) for topic in plan.internal_topics}
     new = [
         NewTopic(
@@ -184,24 +180,21 @@ def _create(plan: Plan, admin: LastingAdmin, counts: Mapping[str, int], timeout:
         )
         for name, count in counts.items()
     ]
-    deadline = time.monotonic() + timeout
-    while new:
-        answers = ask(admin.create_topics, new, seconds=min(timeout, _CREATE_SECONDS))
-        new = [topic for topic in new if not _is_created(topic, answers[topic.topic], deadline)]
+    create_topics(admin, new, timeout)
 
 
-def _is_created(topic: NewTopic, answer: Future[None], deadline: float) -> bool:
-    """False: brokers have not answered, and there is time to ask again."""
-    try:
-        answer.result()
-        logger.info("created topic %s with %d partitions", topic.topic, topic.num_partitions)
-    except KafkaException as exc:
-        error: KafkaError = exc.args[0]
-        if error.code() == KafkaError._TIMED_OUT and time.monotonic() < deadline:
-            return False
-        # Another worker that starts at the same time was faster.
-        if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise BrokerError(
-                f"the internal topic {topic.topic} could not be created: {error.str()}"
-            ) from exc
-    return True
+def create_topics(admin: LastingAdmin, topics: Iterable[NewTopic], timeout: float = 60.0) -> None:
+    """Creates topics. No error: another worker that starts at the same time was faster.
+
+    The request is repeated while brokers come and go. Raises `BrokerError` after ``timeout`` seconds, or at once if
+    brokers refuse the request.
+    """
+    new = {topic.topic: topic for topic in topics}
+    for name, answer in ask_controller(admin.create_topics, new.values(), seconds=timeout).items():
+        try:
+            answer.result()
+            logger.info("created topic %s with %d partitions", name, new[name].num_partitions)
+        except KafkaException as exc:
+            error: KafkaError = exc.args[0]
+            if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise BrokerError(f"the topic {name} could not be created: {error.str()}") from exc

@@ -12,16 +12,23 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
+from confluent_kafka.cimpl import NewTopic
 from faust.app._attached import Attachments
 from faust.streams import current_event
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ChannelT, FutureMessage, Message, RecordMetadata, TopicT
+from mode.utils.times import Seconds, want_seconds
 
+from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError, StreamsError
+from streamapp.runners.worker.clients import admin_client, find_topics
+from streamapp.runners.worker.topics import create_topics
 
 __all__ = ["AgentProducer", "BoundMessage", "BoundSends", "refused_of"]
 
 
+_START_SECONDS = 60.0
+"""A start waits this long for brokers that are away."""
 _RECORD_BYTES = 70
 """The approximate bytes of a record beside its key and value."""
 
@@ -204,6 +211,13 @@ class BoundSends(Attachments):  # type: ignore[misc]
         return {bound.table.topic for bound in dropped if bound.table is not None}
 
 
+def _create_missing(config: StreamsConfig, topic: NewTopic) -> None:
+    admin = admin_client(config)
+    # Brokers refuse the request for an existing topic, too, if the client has no right to create topics.
+    if topic.topic not in find_topics(config, admin, _START_SECONDS).topics:
+        create_topics(admin, [topic], _START_SECONDS)
+
+
 class AgentProducer(driver.Producer):  # type: ignore[misc]
     """Faust's producer. With exactly_once_v2 this producer sends only messages that belong to no record."""
 
@@ -216,6 +230,29 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
         if not self.app._attachments.take_over(fut):
             self._watch(fut, fut.message.channel.get_topic_name())
             super().send_soon(fut)
+
+    async def create_topic(
+        self,
+        topic: str,
+        partitions: int,
+        replication: int,
+        *,
+        config: Mapping[str, Any] | None = None,
+        retention: Seconds | None = None,
+        compacting: bool | None = None,
+        deleting: bool | None = None,
+        **_: Any,
+    ) -> None:
+        """Creates a topic of an agent or a table, unless the topic exists.
+
+        The request waits for a broker that is away. aiokafka's client would end the worker at once.
+        """
+        kept = None if retention is None else round(want_seconds(retention) * 1000)
+        settings = self.transport._topic_config(kept, compacting, deleting)
+        texts = {name: str(value) for name, value in {**settings, **(config or {})}.items()}
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=replication, config=texts)
+        await asyncio.to_thread(_create_missing, self.app.config, new)
+        await self._ensure_producer().client.force_metadata_update()
 
     async def send(self, topic: str, *args: Any, **kwargs: Any) -> Any:
         future = await super().send(topic, *args, **kwargs)
