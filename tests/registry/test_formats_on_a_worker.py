@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
-from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from streamapp import AvroSerde, JsonSchemaSerde, ProtobufSerde
@@ -28,6 +28,8 @@ from streamapp.runners.last_records import last_records
 from streamapp.testing import WorkerProcess
 from tests.processes import free_port, until
 from tests.unit.serdes.protos import shop
+
+from .conftest import JavaProtobuf
 
 pytestmark = pytest.mark.broker
 
@@ -74,18 +76,15 @@ def serializers(url: str) -> dict[str, Callable[[str, int, SerializationContext]
     }
 
 
-def deserializers(url: str) -> dict[str, Any]:
+def readers(url: str, java: JavaProtobuf) -> dict[str, Callable[[bytes, SerializationContext], Any]]:
+    """Confluent's deserializers, and for Protobuf Java's libraries: Confluent's takes no text of a schema."""
     client = SchemaRegistryClient({"url": url})
-    proto = ProtobufDeserializer(shop.Item, SETTINGS, client)
     in_json = JSONDeserializer(json.dumps(JsonSchemaSerde(type=Item).schema), schema_registry_client=client)
-    derived = ProtobufDeserializer(ProtobufSerde[Any](type=Item).message, SETTINGS, client)
-    return {
-        "avro": AvroDeserializer(client),
-        "json": in_json,
-        "messages": proto,
-        "typed": proto,
-        "derived": derived,
-    }
+
+    def proto(data: bytes, context: SerializationContext) -> Any:
+        return java.read(data)[1]
+
+    return {"avro": AvroDeserializer(client), "json": in_json} | dict.fromkeys(FORMATS[2:], proto)
 
 
 @pytest.fixture(scope="module")
@@ -138,21 +137,22 @@ def test_the_view_shows_the_rows(ran: Ran, format: str) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_confluents_deserializers_read_what_the_worker_has_written(
-    ran: Ran, local: LocalRegistry, registry: ConfluentSchemaRegistry, kafka: LocalKafka, format: str
+def test_others_read_what_the_worker_has_written(
+    ran: Ran,
+    local: LocalRegistry,
+    registry: ConfluentSchemaRegistry,
+    kafka: LocalKafka,
+    java_protobuf: JavaProtobuf,
+    format: str,
 ) -> None:
     """The output and the rows of the changelog; the registry has the schema of the repartition topic, too."""
     settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
-    read = deserializers(local.url)[format]
-
-    def rows(topic: str) -> list[tuple[str, int]]:
-        context = SerializationContext(topic, MessageField.VALUE)
-        values = [read(each.value, context) for each in last_records(settings, topic, 10) if each.value]
-        return [(v["name"], v["cents"]) if isinstance(v, dict) else (v.name, v.cents) for v in values]
-
+    read = readers(local.url, java_protobuf)[format]
     out, kept = f"{ran.topic}-{format}-out", f"{ran.topic}-{format}-sums-changelog"
     for topic in (out, kept):
-        assert dict(rows(topic)) == SUMS, topic
+        context = SerializationContext(topic, MessageField.VALUE)
+        rows = [read(each.value, context) for each in last_records(settings, topic, 10) if each.value]
+        assert {row["name"]: int(row["cents"]) for row in rows} == SUMS, topic
     again = registry.version_of(f"{ran.topic}-{format}-by-name-repartition-value")
     assert again == registry.version_of(f"{out}-value")._replace(subject=again.subject)
 
